@@ -37,7 +37,7 @@ class Row:
 
 @contextmanager
 def embedded(profile: str, folder: Path) -> Iterator[Served]:
-    """The embedded server in a process, with the ways of one generation."""
+    """Run the embedded server in a process, with the API of one generation."""
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", profile]
     process = subprocess.Popen(
         [*argv, "--rate-limit", "submit=off"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

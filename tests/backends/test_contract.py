@@ -62,7 +62,7 @@ def backend(driver, signed_in):
 
 @pytest.fixture(scope="module")
 def done(backend):
-    """A job that is over."""
+    """A job that has ended."""
     submit(backend, "done", "echo out; echo err >&2")
     return until(backend, "done", lambda job: job.final)
 
@@ -104,7 +104,7 @@ def read(log: Any) -> bytes:
 # Finding a cluster and signing in
 
 
-def test_an_address_stands_for_itself_or_for_both_schemes(driver, served):
+def test_address_without_a_scheme_has_https_and_http_candidates(driver, served):
     assert driver.candidates(served.uri) == (served.uri,)
     assert driver.candidates("pai.example.org") == ("https://pai.example.org", "http://pai.example.org")
 
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_refused(driver, row, served):
         driver.sign_in(cluster, Credentials(password="wr0ng-secret"), no_question, silent, SECONDS)
 
 
-def test_a_cluster_that_was_never_asked_is_asked_at_first_use(driver, row, served, signed_in):
+def test_generation_of_an_unknown_cluster_is_detected_at_first_use(driver, row, served, signed_in):
     unknown = Cluster("lab", served.uri, served.user, kind=row.kind)
     fresh = driver.connect(unknown, signed_in[1], learn=partial(driver.learn, seconds=SECONDS))
     assert fresh.cluster.generation == ""
@@ -130,14 +130,14 @@ def test_a_cluster_that_was_never_asked_is_asked_at_first_use(driver, row, serve
     assert fresh.cluster.generation == signed_in[0].generation
 
 
-def test_a_login_lasts_and_can_be_renewed(backend, driver, signed_in):
+def test_login_is_reused_and_can_be_renewed(backend, driver, signed_in):
     assert backend.authenticate() == backend.token() == signed_in[1].token
     fresh = driver.connect(signed_in[0], dataclasses.replace(signed_in[1], token=""))
     first = fresh.token()
     assert fresh.renew(first) != "" and fresh.authenticate() == fresh.token()
 
 
-def test_without_credentials_the_hint_is_told(driver, signed_in):
+def test_error_without_credentials_contains_the_hint(driver, signed_in):
     with pytest.raises(Denied, match="ask your admin"):
         driver.connect(signed_in[0], Credentials(), hint="ask your admin").token()
 
@@ -145,7 +145,7 @@ def test_without_credentials_the_hint_is_told(driver, signed_in):
 # The cluster
 
 
-def test_it_says_what_it_is(backend, row, served):
+def test_backend_reports_its_product_capabilities_and_user(backend, row, served):
     assert (backend.product, backend.capabilities, backend.user) == (
         row.product,
         row.capabilities,
@@ -154,13 +154,13 @@ def test_it_says_what_it_is(backend, row, served):
     assert all(isinstance(value, str) for value in dataclasses.astuple(backend.describe()))
 
 
-def test_it_answers_or_not(backend, driver, signed_in):
+def test_backend_reports_whether_the_cluster_answers(backend, driver, signed_in):
     assert backend.answers()
     gone = dataclasses.replace(signed_in[0], uri=f"http://127.0.0.1:{free_port()}")
     assert not driver.connect(gone, signed_in[1], timeout=2).answers()
 
 
-def test_lines_for_the_user_go_where_they_are_wanted(driver, signed_in):
+def test_messages_go_to_the_given_callback(driver, signed_in):
     lines = list[str]()
     backend = driver.connect(*signed_in, say=lines.append)
     backend.say("one")
@@ -188,7 +188,7 @@ def test_storages_are_listed_and_described(backend):
 # Jobs
 
 
-def test_a_document_goes_to_an_address_of_the_cluster(backend):
+def test_submit_url_is_an_address_of_the_cluster(backend):
     assert backend.submit_url("name: x").startswith(backend.cluster.uri)
 
 
@@ -201,12 +201,12 @@ def test_a_job_is_found_and_listed(backend, done):
     assert backend.jobs(**mine, state="RUNNING") == backend.jobs(username="nobody-else") == []
 
 
-def test_its_document_comes_back(backend, done):
+def test_document_of_a_job_can_be_read_back(backend, done):
     found = backend.job_document(done.key)
     assert (found["protocolVersion"], found["name"]) == (2, "done")
 
 
-def test_a_name_is_taken_once_and_an_unknown_one_is_not_found(backend, done):
+def test_duplicate_job_name_conflicts_and_an_unknown_job_is_not_found(backend, done):
     with pytest.raises(Conflict):
         submit(backend, "done", "true")
     with pytest.raises(NotFound):
@@ -219,7 +219,7 @@ def test_a_job_is_stopped_on_request(backend, running):
     assert (stopped.state, stopped.exit_status) == ("STOPPED", 143)
 
 
-def test_a_job_has_a_page_and_its_exit_code_a_meaning(backend, done):
+def test_job_has_a_web_page_and_its_exit_code_is_explained(backend, done):
     assert backend.job_page(done).startswith(backend.cluster.uri) and "done" in backend.job_page(done)
     assert isinstance(backend.explain_exit(255), ExitMeaning | None)
     assert backend.explain_exit(0) is None
@@ -229,14 +229,14 @@ def test_a_job_has_a_page_and_its_exit_code_a_meaning(backend, done):
 
 
 @pytest.mark.parametrize("stream, text", [("stdout", b"out\n"), ("stderr", b"err\n")])
-def test_the_streams_of_a_task_are_read_and_read_again(backend, done, stream, text):
+def test_output_streams_of_a_task_can_be_read_and_rewound(backend, done, stream, text):
     log = backend.open_log(done, done.tasks[0], stream)
     assert (read(log), read(log), log.is_absent) == (text, b"", False)
     log.rewind()
     assert read(log) == text
 
 
-def test_all_of_a_log_holds_both_streams(backend, done):
+def test_combined_log_contains_both_streams(backend, done):
     assert sorted(read(backend.open_log(done, done.tasks[0], "all")).split()) == [b"err", b"out"]
 
 
@@ -250,13 +250,13 @@ def test_a_log_is_read_while_it_grows(backend, running):
     assert read(log) == b""
 
 
-def test_containers_tell_where_they_take_ssh(backend, running):
+def test_ssh_endpoints_of_containers_are_reported(backend, running):
     found = backend.ssh_endpoints(running)
     assert found.keys() <= {task.label for task in running.tasks}
     assert all(one.ip and 0 < one.port < 65536 for one in found.values())
 
 
-# What only some can do
+# Optional capabilities
 
 
 def tagged(backend: Backend, job: JobInfo) -> bool:
@@ -289,7 +289,7 @@ USES: dict[str, Callable[[Backend, JobInfo], object]] = {
 
 
 @pytest.mark.parametrize("ability", get_args(Ability))
-def test_an_ability_works_or_is_refused_in_one_line(backend, row, running, ability):
+def test_capability_works_or_is_refused_with_a_one_line_error(backend, row, running, ability):
     def use() -> object:
         require(backend, ability)
         return True

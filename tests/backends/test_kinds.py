@@ -7,7 +7,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, dump, parse, registry_path
 
 
-def test_every_row_loads_its_driver():
+def test_every_kind_of_cluster_loads_its_driver():
     for kind in kinds.KINDS.values():
         driver = kinds.driver(kind.type)
         assert kind.label and all(callable(getattr(driver, verb)) for verb in ("connect", "sign_in", "learn"))
@@ -20,7 +20,7 @@ def test_an_unknown_type_is_an_error_that_names_the_known_ones():
 
 
 @pytest.mark.parametrize("kind", [DEFAULT_KIND, "other"])
-def test_the_kind_is_kept_with_the_cluster_unless_it_is_the_usual_one(kind):
+def test_kind_is_written_to_the_registry_unless_it_is_the_default(kind):
     text = dump([Cluster("lab", "https://pai.example.org", kind=kind)])
     assert parse(text, registry_path())[0][0].kind == kind
     assert ("type:" in text) == (kind != DEFAULT_KIND)

@@ -88,7 +88,7 @@ class Terminal:
             os.execvpe(argv[0], argv, environment)
 
     def type(self, keys: str) -> str:
-        """What the terminal shows up to the end of what the line says."""
+        """Type the keys and return what the terminal shows up to the end marker."""
         os.write(self.file, keys.encode())
         shown, deadline = b"", time.monotonic() + 60
         while self.END.encode() not in shown:
@@ -123,7 +123,7 @@ class Readline:
 
 
 class Fish:
-    """fish tells what it would complete; the only candidate is what it puts on the line."""
+    """fish: it lists its candidates, and completes the line with the only one."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.environment = folder, environment
@@ -189,12 +189,12 @@ def typist(request: pytest.FixtureRequest, scripted: Any) -> Any:
 
 
 @pytest.mark.parametrize("line, words", TYPED.items(), ids=TYPED)
-def test_a_tab_completes_the_line(typist, line, words):
+def test_tab_completes_the_line(typist, line, words):
     assert typist.complete(line) == words
 
 
 def bash(scripted: Any, *words: str) -> list[str]:
-    """All that bash would offer for the last word."""
+    """Everything that bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
     code = (
         f". ./pai.bash; COMP_WORDS=(pai {quoted}); COMP_CWORD={len(words)}; "
@@ -209,12 +209,12 @@ def bash(scripted: Any, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_jobs_of_all_clusters_are_offered_if_none_is_chosen(scripted):
+def test_jobs_of_all_clusters_are_offered_without_a_cluster_alias(scripted):
     assert bash(scripted, "job.logs", "") == ["other-1", "train-1", "train-2", "bob~x"]
     assert bash(scripted, "job.logs", "-a", "local", "") == ["train-1", "train-2", "bob~x"]
 
 
-def test_a_new_name_is_not_completed_with_an_old_one(scripted):
+def test_new_names_are_not_completed_with_existing_names(scripted):
     assert bash(scripted, "job.sub", "-j", "") == []
     assert bash(scripted, "cluster.add", "") == []
 
@@ -224,28 +224,28 @@ def test_classic_names_are_offered_as_the_first_word_only(scripted):
     assert bash(scripted, "job.list", "list-") == []
 
 
-def test_what_follows_a_double_dash_is_the_commands_own(scripted):
+def test_words_after_a_double_dash_are_not_completed(scripted):
     assert bash(scripted, "job.sub", "--", "job.") == []
 
 
-def test_without_any_lists_nothing_is_offered_and_nothing_is_wrong(scripted, tmp_path):
+def test_without_cached_names_nothing_is_offered(scripted, tmp_path):
     fresh = type(scripted)(scripted.project, tmp_path / "new")
     assert bash(fresh, "job.logs", "") == []
     assert bash(fresh, "cluster.select", "") == []
 
 
-def test_a_script_can_be_for_other_programs(scripted):
+def test_completion_script_can_be_made_for_other_programs(scripted):
     made = scripted.pai("config.completion", "bash", "--program", "p-a-i", "--program", "inv").out
     assert made.rstrip().endswith("complete -o default -F _p_a_i_complete p-a-i inv")
 
 
-def test_an_unknown_shell_is_told_the_known_ones(scripted):
+def test_error_for_an_unknown_shell_names_the_known_shells(scripted):
     for binary in ("pai", "inv"):
         ran = scripted.run(binary, "config.completion", "tcsh")
         assert (ran.code, ran.err) == (120, "error: no completion for 'tcsh' (known: bash, fish, zsh)\n")
 
 
-def test_zsh_finds_the_script_in_its_own_folder_of_functions(scripted, tmp_path):
+def test_zsh_finds_the_script_in_a_function_folder(scripted, tmp_path):
     if not shutil.which("zsh"):
         pytest.skip("zsh is not installed here (CI installs it)")
     shutil.copy(scripted.project / "pai.zsh", tmp_path / "_pai")
@@ -260,7 +260,7 @@ def test_zsh_finds_the_script_in_its_own_folder_of_functions(scripted, tmp_path)
 
 
 @pytest.mark.parametrize("page", ["completion.md", "editors.md"])
-def test_the_commands_of_the_page_run(shell, page):
+def test_commands_of_the_documentation_page_run(shell, page):
     (shell.project / "tasks.py").unlink()
     for line in commands((ROOT / "docs" / page).read_text()):
         ran = shell.run("sh", "-c", line, HOME=str(shell.home))

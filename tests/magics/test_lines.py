@@ -1,4 +1,4 @@
-"""The line of `%pai`: quoting as in a shell, and values of the notebook where it names them."""
+"""The `%pai` line: shell quoting, and notebook variables in braces."""
 
 import pytest
 
@@ -27,27 +27,27 @@ KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n
         ("", []),
     ],
 )
-def test_a_line_becomes_words(line, expected):
+def test_line_is_split_into_words(line, expected):
     assert split_line(line, KNOWN) == expected
 
 
-def test_a_quote_that_is_not_closed_is_one_line():
+def test_unclosed_quote_is_an_error():
     with pytest.raises(Failed, match="no closing quotation"):
         split_line("job.sub 'x", {})
 
 
-def test_a_value_cannot_break_out_of_its_word():
+def test_substituted_value_stays_one_word():
     assert split_line("job.status {evil}", {"evil": "x' --user 'all"}) == ["job.status", "x' --user 'all"]
 
 
-def test_talk_keeps_the_last_error_back_and_nothing_else():
+def test_talk_holds_back_only_the_last_error():
     talk = Talk()
     assert talk.feed("one\nerr") == "one\n"
     assert talk.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
     assert (talk.error(), talk.rest()) == ("last", "  more\n")
 
 
-def test_talk_goes_on_after_an_error_that_was_not_the_end():
+def test_talk_releases_an_error_that_is_followed_by_more_lines():
     talk = Talk()
     lines = "".join(f"line {number}\n" for number in range(30))
     assert talk.feed("error: early\n" + lines) == "error: early\n" + lines

@@ -16,7 +16,7 @@ from openpai_tasks.net import web_address
         ("https://gw/A/b", "https://gw/A/b"),
     ],
 )
-def test_an_address_has_one_form_to_be_compared_in(address, expected):
+def test_address_is_normalized(address, expected):
     assert web_address.normal(address) == expected
 
 
@@ -49,14 +49,14 @@ def test_an_address_has_one_form_to_be_compared_in(address, expected):
         "http://lab/./b",
     ],
 )
-def test_what_is_not_an_address_to_append_paths_to_is_refused_without_quoting_it(address):
+def test_invalid_base_address_is_refused_without_quoting_it(address):
     with pytest.raises(ValueError, match=r"^it") as raised:
         web_address.base(address)
     assert "pw123" not in str(raised.value)
 
 
 @pytest.mark.parametrize("prefix", ["", "/rest-server", "/pai/rest-server", "/v1.8/~pai_1"])
-def test_a_prefix_is_a_path(prefix):
+def test_valid_prefix_is_accepted(prefix):
     web_address.check_prefix("https://lab:8443/base", prefix)
 
 
@@ -88,6 +88,6 @@ def test_a_prefix_is_a_path(prefix):
         "/",
     ],
 )
-def test_a_prefix_that_could_lead_elsewhere_is_refused(prefix):
+def test_prefix_that_could_change_the_host_or_leave_the_path_is_refused(prefix):
     with pytest.raises(ValueError, match="it must"):
         web_address.check_prefix("https://lab", prefix)

@@ -1,1 +1,1 @@
-"""What a server may answer: real answers with something wrong in them end well or in an error of ours."""
+"""Malformed responses: a real response with something wrong in it is read, or ends in one of our errors."""

@@ -1,4 +1,4 @@
-"""What real servers of three generations answer, and one that answers so."""
+"""Responses of real servers of three generations, and a server that sends them."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ KINDS["0.18"] = {
 
 
 class OddCluster(Scripted):
-    """A server of a generation that answers one call, or each, with a body that a test gives."""
+    """A server of one generation that answers chosen requests with a body given by the test."""
 
     def __init__(self, generation: str) -> None:
         super().__init__(KINDS[generation])

@@ -1,4 +1,4 @@
-"""Real answers with something wrong in them."""
+"""Real responses with something wrong in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HUGE = "@1e999@"  # JSON has such numbers; Python writes them otherwise
 
 
 def steady(examples: int) -> Any:
-    """The same examples each time, without a limit for one of them: machines differ."""
+    """Use the same examples each time, without a deadline because machines differ in speed."""
     return settings(
         max_examples=examples,
         derandomize=True,
@@ -60,7 +60,7 @@ NESTED = [
 DEEP = [deep(60), deep(70, False), deep(150), [{"name": "x"}] * 50]
 ODD = [None, True, False, *NUMBERS, *TEXTS, *NAMES, *WORDS, *NESTED, *DEEP]
 odd = st.sampled_from(ODD) | st.text(max_size=8) | st.integers() | st.floats()
-"""Values of every wrong kind."""
+"""Values of every wrong type."""
 
 ENDLESS = [
     b"[" * 100_000,
@@ -84,7 +84,7 @@ SHORT = [
     b"\xef\xbb\xbf{}",
 ]
 BROKEN = [*SHORT, *ENDLESS]
-"""Bodies that are no answer at all."""
+"""Bodies that are not valid responses at all."""
 
 
 def text_of(value: Any) -> str:
@@ -93,7 +93,7 @@ def text_of(value: Any) -> str:
 
 @st.composite
 def mutated(draw: Any, real: Any) -> str:
-    """The text of a real answer in which up to three parts are missing, added or of another kind."""
+    """The text of a real answer in which up to three parts are missing, added or of another type."""
     value = copy.deepcopy(real)
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from(_places(value)))

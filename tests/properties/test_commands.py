@@ -1,4 +1,4 @@
-"""Commands against a server with odd answers: each ends with an exit code of ours and without a traceback."""
+"""Commands against a server with malformed responses end with a known exit code and without a traceback."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "storage.ls pai://lab/": STORED,
 }
 OURS = {*range(4), *range(120, 126), 143, 255}
-"""The exit codes of errors of ours, and those that the jobs in the answers may have."""
+"""The exit codes of our errors, and those that the jobs in the responses may have."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A cluster that was added while its answers were right, in a folder and with a home of its own."""
+    """A cluster that was added while its responses were valid, with a separate folder and home."""
     server, folder = OddCluster("1.8"), tmp_path_factory.mktemp("project")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder / "user"))
@@ -90,7 +90,7 @@ def run(line: str) -> tuple[Any, str, str]:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_no_command_ends_in_a_traceback(server, line):
+def test_command_with_malformed_responses_never_ends_in_a_traceback(server, line):
     @steady(15)
     @given(st.data())
     def check(data):
@@ -109,7 +109,7 @@ def test_no_command_ends_in_a_traceback(server, line):
     check()
 
 
-def test_these_commands_work_while_the_answers_are_right(server):
+def test_commands_work_with_valid_responses(server):
     for line in COMMANDS:
         server.instead = {f"GET {JOB}": Said(RUNNING)} if line.startswith("container") else {}
         code, _, err = run(line)

@@ -1,4 +1,4 @@
-"""Every endpoint that the client reads, over HTTP: a good result that can be shown, or an error of ours."""
+"""Every endpoint that the client reads, over HTTP: a result that can be shown, or one of our errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def signed_in(client: Client) -> Any:
     cluster = Cluster("lab", client.cluster.uri, "ann")
     found, _ = sign_in.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
-    assert parse(text, registry_path())[0][0] == found  # it can be kept and read again
+    assert parse(text, registry_path())[0][0] == found  # it can be saved and read back
     text.encode()
     return found
 
@@ -133,7 +133,7 @@ def own_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-        patch.setattr(logins, "PAUSES", (0.0, 0.01))  # how long a login takes is no part of these answers
+        patch.setattr(logins, "PAUSES", (0.0, 0.01))  # the delay of a login does not matter here
         yield
 
 
@@ -143,7 +143,7 @@ def client_of(server: OddCluster, generation: str) -> Client:
 
 
 def attempt(read: Any, client: Client) -> None:
-    """Read it and show it in every way there is; whatever is wrong must be an error of ours."""
+    """Read a response and show it in every format; every failure must be one of our errors."""
     try:
         found = read(client)
     except PaiError as err:
@@ -160,14 +160,14 @@ def attempt(read: Any, client: Client) -> None:
 
 
 @pytest.mark.parametrize("generation, route", CASES, ids=lambda one: one.replace("/rest-server/api", ""))
-def test_real_answers_are_read_without_a_complaint(servers, generation, route):
+def test_real_responses_are_read_without_an_error(servers, generation, route):
     servers[generation].instead = {}
     for read in READS[generation][route]:
         read(client_of(servers[generation], generation))
 
 
 @pytest.mark.parametrize("generation, route", CASES, ids=lambda one: one.replace("/rest-server/api", ""))
-def test_no_answer_ends_in_a_traceback(servers, generation, route):
+def test_malformed_response_never_ends_in_a_traceback(servers, generation, route):
     server, real = servers[generation], KINDS[generation][route]
 
     @steady(45)
@@ -180,7 +180,7 @@ def test_no_answer_ends_in_a_traceback(servers, generation, route):
 
 
 @pytest.mark.parametrize("real, read", GOING.values(), ids=GOING)
-def test_no_answer_about_a_job_that_goes_on_ends_in_a_traceback(servers, real, read):
+def test_malformed_response_about_an_unfinished_job_never_ends_in_a_traceback(servers, real, read):
     server = servers["1.8"]
     server.instead = {f"GET {JOB}": Said(real)}
     read(client_of(server, "1.8"))
@@ -195,20 +195,20 @@ def test_no_answer_about_a_job_that_goes_on_ends_in_a_traceback(servers, real, r
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500])
-def test_no_refusal_ends_in_a_traceback(servers, status):
+def test_malformed_error_response_never_ends_in_a_traceback(servers, status):
     server, route = servers["1.8"], f"GET {JOB}"
 
     @steady(25)
     @given(body(ERROR))
     def check(odd_body):
         server.instead = {route: Said(odd_body, status)}
-        with pytest.raises(PaiError) as told:
+        with pytest.raises(PaiError) as raised:
             lookup.find(client_of(server, "1.8"), "train")
-        str(told.value).encode()
+        str(raised.value).encode()
 
     check()
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=lambda one: repr(one[:12]))
-def test_a_token_is_read_as_far_as_it_can_be(text):
+def test_claims_of_a_malformed_token_are_a_mapping(text):
     assert isinstance(token_claims(f"x.{base64.urlsafe_b64encode(text).decode().rstrip('=')}.x"), dict)

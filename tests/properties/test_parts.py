@@ -1,4 +1,4 @@
-"""What jobs and servers write, read without a server: a value to be shown, nothing, or an error of ours."""
+"""Malformed data of jobs and servers, read without a server: a value, nothing, or one of our errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFERENCE = {
 
 @steady(100)
 @given(body(DETAIL))
-def test_json_becomes_a_value_that_can_be_written_or_a_value_error(text):
+def test_json_is_parsed_to_a_writable_value_or_raises_value_error(text):
     try:
         value = json_text.parse(text)
     except ValueError:
@@ -53,13 +53,13 @@ def test_json_becomes_a_value_that_can_be_written_or_a_value_error(text):
 
 
 @pytest.mark.parametrize("levels, is_list", [(65, True), (65, False), (500, True), (900, False)])
-def test_json_that_is_too_deep_is_refused(levels, is_list):
+def test_too_deeply_nested_json_is_refused(levels, is_list):
     with pytest.raises(ValueError, match="nested"):
         json_text.parse(text_of(deep(levels, is_list)))
     assert json_text.parse(text_of(deep(60, is_list))) == deep(60, is_list)
 
 
-def test_half_characters_are_replaced_and_whole_ones_are_not():
+def test_lone_surrogates_are_replaced_and_surrogate_pairs_are_kept():
     assert json_text.parse(r'{"\ud800": "a\udfff", "b": "\ud83d\ude00"}') == {
         "\ufffd": "a\ufffd",
         "b": "\U0001f600",
@@ -80,7 +80,7 @@ READERS: dict[str, tuple[Any, tuple[type, ...]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_reader_gives_its_type_whatever_it_is_given(name):
+def test_field_reader_always_returns_its_type(name):
     read, kinds = READERS[name]
 
     @steady(150)
@@ -91,7 +91,7 @@ def test_a_reader_gives_its_type_whatever_it_is_given(name):
     check()
 
 
-def test_readers_take_what_real_servers_send():
+def test_field_readers_accept_what_real_servers_send():
     assert [fields.whole(one) for one in ("3", 3, 3.0, -7351, "-1")] == [3, 3, 3, -7351, -1]
     assert [fields.whole(one) for one in (True, "x", 1.5, 10**400, None, "")] == [None] * 6
     assert fields.moment(1794764631094) == 1794764631094 and fields.moment("2024-01-01") is None
@@ -103,13 +103,13 @@ DUMP = RETRYING["jobStatus"]["appExitDiagnostics"]
 
 @steady(150)
 @given(st.integers(0, len(DUMP)), st.integers(0, len(DUMP)), st.sampled_from(TEXTS) | st.text(max_size=20))
-def test_no_diagnostics_end_in_a_traceback(first, second, odd_text):
+def test_malformed_diagnostics_never_end_in_a_traceback(first, second, odd_text):
     found = diagnostics.read({"appExitDiagnostics": DUMP[:first] + odd_text + DUMP[second:]})
     assert len(found.summary.splitlines()) < 2
 
 
 @pytest.mark.parametrize("real", [DOCUMENT, DOCUMENT_V1], ids=["v2", "v1"])
-def test_no_document_ends_in_a_traceback(real):
+def test_malformed_document_never_ends_in_a_traceback(real):
     @steady(80)
     @given(mutated(real), st.booleans())
     def check(text, is_checked):
@@ -134,7 +134,7 @@ def test_no_document_ends_in_a_traceback(real):
     check()
 
 
-def test_a_document_of_aliases_that_grow_is_refused():
+def test_document_with_expanding_aliases_or_deep_nesting_is_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     with pytest.raises(PaiError, match="aliases add more than"):
@@ -145,16 +145,16 @@ def test_a_document_of_aliases_that_grow_is_refused():
 
 @steady(80)
 @given(body(NOTEBOOK))
-def test_no_notebook_of_a_job_ends_in_a_traceback(content):
-    said = summary.read_summary(content)
-    if said is not None:
-        repr(said).encode()
-        summary.plain_traceback(said.traceback, False)
+def test_malformed_notebook_of_a_job_never_ends_in_a_traceback(content):
+    found = summary.read_summary(content)
+    if found is not None:
+        repr(found).encode()
+        summary.plain_traceback(found.traceback, False)
 
 
 @steady(150)
 @given(mutated(MANIFEST))
-def test_no_manifest_of_a_job_ends_in_a_traceback(text):
+def test_malformed_manifest_of_a_job_never_ends_in_a_traceback(text):
     try:
         manifest = json_text.parse(text)
     except ValueError:
@@ -165,13 +165,13 @@ def test_no_manifest_of_a_job_ends_in_a_traceback(text):
 
 @steady(150)
 @given(body(REFERENCE))
-def test_no_result_line_of_a_job_ends_in_a_traceback(line):
+def test_malformed_result_line_of_a_job_never_ends_in_a_traceback(line):
     found = results._parse_object(line)
     json.dumps(found, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("text", [*BROKEN, *(text_of({**REFERENCE, "job": one}).encode() for one in ODD)])
-def test_no_reference_of_a_job_ends_in_a_traceback(tmp_path, text):
+def test_malformed_reference_of_a_job_never_ends_in_a_traceback(tmp_path, text):
     folder = tmp_path / "w/jobs/train/source"
     folder.mkdir(parents=True)
     (folder / "none.json").write_bytes(text)
@@ -180,7 +180,7 @@ def test_no_reference_of_a_job_ends_in_a_traceback(tmp_path, text):
 
 @steady(100)
 @given(st.sampled_from(ODD) | st.text(max_size=20), st.text(max_size=50))
-def test_no_address_and_no_page_of_a_log_ends_in_a_traceback(address, page):
+def test_malformed_log_address_or_page_never_ends_in_a_traceback(address, page):
     for url in log_addresses.addresses(fields.text(address)).values():
         log_addresses.page(url, 3)
     log_addresses.text_of_page(f"<pre>{page}</pre>")

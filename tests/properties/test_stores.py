@@ -1,4 +1,4 @@
-"""WebHDFS and S3 with odd answers: files, or an error of ours."""
+"""WebHDFS, S3 and Azure Blob with malformed responses: files, or one of our errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ USES: dict[str, Any] = {
 
 
 class NameNode(Scripted):
-    """One that is its own data node, and answers one operation in another way."""
+    """A name node that is also its data node, and answers one operation with a given response."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -112,7 +112,7 @@ def use(name_node: NameNode, op: str) -> None:
 
 
 @pytest.mark.parametrize("op", USES)
-def test_no_answer_of_a_name_node_ends_in_a_traceback(name_node, op, monkeypatch):
+def test_malformed_response_of_a_name_node_never_ends_in_a_traceback(name_node, op, monkeypatch):
     monkeypatch.setattr(webhdfs_store, "RECOVERY", 0.0)
     name_node.odd_op, name_node.where, real = "", "", HDFS[op]
     USES[op](HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1)))
@@ -131,7 +131,7 @@ def test_no_answer_of_a_name_node_ends_in_a_traceback(name_node, op, monkeypatch
 @pytest.mark.parametrize(
     "target", ["", "http://[", "http://a:b/", "file:///x", "http://h:0/", "http://\xe9/", "x"]
 )
-def test_no_redirect_of_a_name_node_ends_in_a_traceback(name_node, op, target):
+def test_invalid_redirect_of_a_name_node_is_an_error(name_node, op, target):
     name_node.odd_op, name_node.where = op, "name node"
     for text in ("", "body"):
         name_node.odd = Said(text, 307, (("Location", target),) if target else ())
@@ -204,7 +204,7 @@ def bucket():
 
 
 def listed(store: Store) -> None:
-    """The names, as whoever does not wait for another try gets them."""
+    """List the names, with retries that stop instead of waiting."""
     with contextlib.suppress(PaiError):
         retrying(lambda: list(store.list("/")), wait=lambda seconds: True)
 
@@ -226,9 +226,9 @@ def check_listing(server: Scripted, store: Store, real: str, parts: tuple[str, .
     check()
 
 
-def test_no_listing_of_s3_ends_in_a_traceback(bucket):
+def test_malformed_s3_listing_never_ends_in_a_traceback(bucket):
     check_listing(*bucket, LISTING, PARTS)
 
 
-def test_no_listing_of_azure_blob_ends_in_a_traceback(container):
+def test_malformed_azure_blob_listing_never_ends_in_a_traceback(container):
     check_listing(*container, BLOBS, BLOB_PARTS)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 
-def test_importing_the_protocol_loads_no_third_party_but_yaml():
+def test_importing_the_protocol_loads_no_third_party_package_except_yaml():
     code = (
         "import sys; before = set(sys.modules); import openpai_tasks.protocol;"
         "new = {name.split('.')[0] for name in set(sys.modules) - before};"

@@ -38,7 +38,7 @@ SPEC = {"phrase": "PAIRuntimeUnknownFailed", "reason": "it failed", "solution": 
 
 
 @pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
-def test_a_dump_gives_the_exit_code_and_the_lines_of_stderr(dump):
+def test_exit_code_and_stderr_lines_are_read_from_a_dump(dump):
     found = diagnostics.read({"appExitDiagnostics": dump, "appExitSpec": SPEC})
     assert (found.user_exit_code, list(found.user_log)) == (3, STDERR)
     assert found.platform_log == ("[ERROR] the user command failed",)
@@ -47,7 +47,7 @@ def test_a_dump_gives_the_exit_code_and_the_lines_of_stderr(dump):
 
 
 @pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
-def test_a_dump_may_be_cut_off_anywhere(dump):
+def test_dump_that_is_cut_off_anywhere_is_still_read(dump):
     for end in range(len(dump)):
         found = diagnostics.read({"appExitDiagnostics": dump[:end], "appExitSpec": SPEC})
         assert "\n" not in found.summary and len(found.summary) <= diagnostics.LONGEST_SUMMARY
@@ -55,7 +55,7 @@ def test_a_dump_may_be_cut_off_anywhere(dump):
             assert found.user_exit_code == 3
 
 
-def test_the_report_that_the_server_has_parsed_counts_more_than_the_dump():
+def test_report_parsed_by_the_server_takes_precedence_over_the_dump():
     runtime = {
         "exitCode": 255,
         "originUserExitCode": 7,
@@ -67,7 +67,7 @@ def test_the_report_that_the_server_has_parsed_counts_more_than_the_dump():
     assert found.summary == "exit code 7: two"
 
 
-def test_plain_words_stay_as_they_are():
+def test_plain_text_diagnostics_are_kept_unchanged():
     found = diagnostics.read({"appExitDiagnostics": "main-0 exited with code 3", "appExitSpec": SPEC})
     assert found.text == found.summary == "main-0 exited with code 3"
     trace = "Exception from container-launch:\n  at org.apache.hadoop.util.Shell\n"
@@ -75,7 +75,7 @@ def test_plain_words_stay_as_they_are():
     assert (found.text, found.summary) == (trace.strip(), "Exception from container-launch:")
 
 
-def test_a_pod_without_a_report_says_why_it_ended():
+def test_pod_without_a_report_is_summarized_by_its_reason():
     evicted = "PodPattern matched:\nreason: Evicted\nmessage: 'The node was low on resource: memory.'\n"
     found = diagnostics.read({"appExitDiagnostics": evicted})
     assert found.summary == "Evicted: The node was low on resource: memory."
@@ -83,7 +83,7 @@ def test_a_pod_without_a_report_says_why_it_ended():
     assert diagnostics.read({"appExitDiagnostics": killed}).summary == "OOMKilled"
 
 
-def test_the_oldest_servers_say_it_in_the_words_of_the_runtime():
+def test_field_names_of_the_oldest_runtime_are_understood():
     runtime = {
         "exitcode": 255,
         "originalUserExitCode": "3",
@@ -98,12 +98,12 @@ def test_the_oldest_servers_say_it_in_the_words_of_the_runtime():
     assert (found.user_exit_code, found.summary, found.user_log) == (3, "user failed", ("x",))
 
 
-def test_without_words_the_trigger_is_the_summary():
+def test_trigger_message_is_the_summary_when_nothing_else_is_known():
     found = diagnostics.read({"appExitTriggerMessage": "FailedTaskCount 1 has reached MinFailedTaskCount 1"})
     assert found.summary == "FailedTaskCount 1 has reached MinFailedTaskCount 1"
 
 
-def test_a_long_log_is_cut_to_its_last_lines_and_loses_what_steers_terminals():
+def test_long_log_is_cut_to_its_last_lines_without_terminal_escapes():
     log = "".join(f"line {number}\n" for number in range(1000)) + "\x1b[31mred\x1b[0m\x07 " + "x" * 5000
     runtime = {"originUserExitCode": 1, "errorLogs": {"user": log}}
     found = diagnostics.read({"appExitMessages": {"runtime": runtime}})
@@ -113,7 +113,7 @@ def test_a_long_log_is_cut_to_its_last_lines_and_loses_what_steers_terminals():
 
 
 def _doubled(item):
-    """Anchors that each name the one before twice."""
+    """YAML anchors that each refer twice to the anchor before."""
     return "matched:\na0: &a0 [x, x]\n" + "".join(
         f"a{n}: &a{n} {item.format(f'*a{n - 1}')}\n" for n in range(1, 60)
     )
@@ -137,7 +137,7 @@ def _doubled(item):
     ],
     ids=lambda text: text[:20].strip(),
 )
-def test_a_hostile_dump_costs_little_and_breaks_nothing(text):
+def test_hostile_dump_is_read_quickly_and_without_an_error(text):
     begin = time.process_time()
     found = diagnostics.read({"appExitDiagnostics": text})
     assert time.process_time() - begin < 10  # unbounded, these take minutes or all memory
@@ -146,7 +146,7 @@ def test_a_hostile_dump_costs_little_and_breaks_nothing(text):
 
 
 @pytest.mark.parametrize("value", [None, 3, True, [], {}, [["x"]], {"runtime": [1]}, "text"])
-def test_values_of_any_type_are_taken(value):
+def test_fields_of_any_type_are_accepted(value):
     fields = ("appExitSpec", "appExitMessages", "appExitDiagnostics", "appExitTriggerMessage")
     for field in fields:
         assert isinstance(diagnostics.read({field: value}).summary, str)
@@ -181,6 +181,6 @@ def job(**status):
         ({"state": None}, "UNKNOWN", None),
     ],
 )
-def test_the_state_is_what_becomes_of_the_job(status, state, code):
+def test_job_state_and_exit_code_are_derived_from_the_status_fields(status, state, code):
     found = job(**status)
     assert (found.state, found.exit_code) == (state, code)

@@ -24,7 +24,7 @@ KNOWN += [*range(-1006, -999), -1100, *range(-1205, -1199), -1300, -8000]
 
 
 @pytest.mark.parametrize("code", KNOWN)
-def test_each_known_code_has_a_record_of_its_own(code):
+def test_each_known_exit_code_has_its_own_record(code):
     spec = exit_codes.exit_spec(code)
     assert spec["code"] == code
     assert spec["type"] in TYPES
@@ -35,7 +35,7 @@ def test_each_known_code_has_a_record_of_its_own(code):
     assert same_phrase == [code]
 
 
-def test_an_unknown_code_gets_the_record_of_its_sign():
+def test_unknown_exit_code_gets_the_generic_record_for_its_sign():
     assert exit_codes.exit_spec(77)["phrase"] == "PAIRuntimeExitAbnormally"
     assert exit_codes.exit_spec(-77)["phrase"] == "ContainerUndefinedNegativeExitCode"
     assert exit_codes.exit_spec(-77)["code"] == -77
@@ -45,7 +45,7 @@ def test_an_unknown_code_gets_the_record_of_its_sign():
     ("user", "cluster"),
     [(0, 0), (1, 255), (2, 255), (127, 220), (128, 255), (133, 255), (137, 137), (255, 255)],
 )
-def test_what_a_command_ends_with_becomes_a_code_of_the_cluster(user, cluster):
+def test_exit_code_of_a_command_maps_to_a_cluster_exit_code(user, cluster):
     assert exit_codes.from_user_code(user) == cluster
 
 
@@ -59,5 +59,5 @@ def test_what_a_command_ends_with_becomes_a_code_of_the_cluster(user, cluster):
         (220, "NEVER_RETRY"),
     ],
 )
-def test_the_reaction_decides_about_retries(code, reaction):
+def test_exit_code_determines_the_retry_reaction(code, reaction):
     assert exit_codes.reaction(code) == reaction

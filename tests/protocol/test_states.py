@@ -21,10 +21,10 @@ from openpai_tasks.protocol import states
         ("Whatever", 0, "UNKNOWN"),
     ],
 )
-def test_a_sub_state_has_one_state(sub_state, code, state):
+def test_sub_state_and_exit_code_determine_the_state(sub_state, code, state):
     assert states.state(sub_state, code) == state
 
 
-def test_names_are_rewritten_as_on_the_real_server():
+def test_role_names_and_job_ids_are_rewritten_like_on_the_real_server():
     assert states.role_key("PS_server-1") == "psserver1"
     assert states.debug_id("alice~job1") == "676d8cb383f3ce50f9d1603cd181eed5"

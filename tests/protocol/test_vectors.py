@@ -20,7 +20,7 @@ def vectors(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("vector", vectors("job-protocol-v2.jsonl"))
-def test_a_v2_document_is_judged_and_rendered_as_by_the_real_server(vector):
+def test_v2_document_is_validated_and_rendered_like_on_the_real_server(vector):
     if vector["valid"]:
         assert validate(vector["document"]).entrypoints() == vector["entrypoints"]
     else:
@@ -31,7 +31,7 @@ def test_a_v2_document_is_judged_and_rendered_as_by_the_real_server(vector):
 
 
 @pytest.mark.parametrize("vector", vectors("job-config-v1.jsonl"))
-def test_a_v1_document_is_judged_and_completed_as_by_the_real_server(vector):
+def test_v1_document_is_validated_and_completed_like_on_the_real_server(vector):
     if vector["valid"]:
         assert validate_v1(vector["document"]) == vector["normalized"]
     else:

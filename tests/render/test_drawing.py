@@ -45,7 +45,7 @@ def test_a_table_is_never_wider_than_the_terminal_and_shows_everything(terminal,
     assert "".join(text.split()).count("漢") == 20
 
 
-def test_a_table_that_fits_reads_as_in_a_pipe(terminal):
+def test_table_that_fits_has_the_same_text_as_in_a_pipe(terminal):
     terminal.setenv("COLUMNS", "200")
     assert without_colours(drawing.draw(table(JOB))) == str(table(JOB))
 
@@ -82,30 +82,30 @@ STYLES = {"SUCCEEDED": "32", "FAILED": "31", "RUNNING": "36", "WAITING": "33", "
 @pytest.mark.parametrize("state", STYLES)
 def test_a_state_has_its_colour_and_headers_are_bold(state):
     text = drawing.draw(table({"name": state, "state": state}, columns=("name", "state")))
-    assert text.count(f"\x1b[{STYLES[state]}m{state}") == 1  # a job's name has none
+    assert text.count(f"\x1b[{STYLES[state]}m{state}") == 1  # a job's name is not coloured
     assert "\x1b[1mSTATE" in text
 
 
 @pytest.mark.parametrize("variable, value", [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_no_sequence_is_written_where_none_is_wanted(terminal, variable, value):
+def test_no_escape_sequences_with_no_color_or_a_dumb_terminal(terminal, variable, value):
     terminal.setenv(variable, value)
     terminal.setenv("COLUMNS", "60")
     text = drawing.draw(table(JOB))
     assert "\x1b" not in text and max(map(len, text.split("\n"))) <= 60
 
 
-def test_a_long_table_is_written_at_once(monkeypatch):
+def test_long_table_is_written_as_plain_text(monkeypatch):
     monkeypatch.setattr(drawing, "LONG_TABLE", 2)
     assert drawing.draw(table(JOB, JOB)) == str(table(JOB, JOB))
 
 
-def test_facts_are_lines_that_only_the_terminal_wraps():
+def test_long_facts_are_not_wrapped():
     long = "http://host/" + "x" * 100
     text = drawing.draw(render.facts({"url": long, "name": "[b]n[/b]"}))
     assert text == f"\x1b[1mURL\x1b[0m   {long}\n\x1b[1mNAME\x1b[0m  [b]n[/b]"
 
 
-def test_a_page_keeps_the_order_and_the_gaps_of_its_text():
+def test_page_keeps_the_order_and_spacing_of_its_parts():
     parts = ["before :smile: [red]x[/]", table({"a": 1}, columns=("a",)), "after"]
     for spaced in (True, False):
         page = views.Page(parts, spaced)
@@ -116,14 +116,14 @@ HOSTILE = [*ATTACKS.values(), "[red]x[/]", "[/]", ":smile:", "[link=http://evil]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_of_others_is_shown_literally(terminal, text):
+def test_untrusted_text_is_shown_literally(terminal, text):
     terminal.setenv("COLUMNS", "500")
     view = table({"name": text, "state": text}, columns=("name", "state"))
     assert without_colours(drawing.draw(view)) == str(view)
 
 
 @given(texts)
-def test_nothing_that_is_drawn_steers_a_terminal(text):
+def test_drawn_text_cannot_control_a_terminal(text):
     raw = views.TextTable([text, text], [[text, text]], 1)
     for view in (raw, views.Facts([(text, text)]), views.Page([raw, text]), views.Bar(0.5, text)):
         assert not forbidden(without_colours(drawing.draw(view)))
@@ -139,25 +139,25 @@ def shown(view, columns):
 LINE = "12/2000 files, 10.0 MiB of 500.0 MiB, 120.0 MiB/s, 4.1s left"
 
 
-def test_a_bar_is_beside_its_line_or_above_it():
+def test_progress_bar_is_beside_its_text_or_above_it():
     assert shown(views.Bar(1.0, LINE), 120) == ["━" * 24 + "  " + LINE]
     assert shown(views.Bar(1.0, LINE), 80) == ["━" * 12 + "  " + LINE]
     bar, *rest = (line.rstrip() for line in shown(views.Bar(1.0, LINE), 40))
     assert bar == "━" * 24 and " ".join(rest) == LINE
 
 
-def test_a_bar_is_filled_as_far_as_it_is_done():
+def test_progress_bar_is_filled_in_proportion():
     console = drawing.console(file=None, width=80, height=24)
     with console.capture() as captured:
         console.print(drawing.live(views.Bar(0.5, "x"), 80))
     assert captured.get().startswith("\x1b[36m━━━━━━\x1b[0m")
 
 
-def test_a_text_alone_is_one_line_of_a_live_view():
+def test_plain_text_is_one_truncated_line_in_a_live_view():
     [line] = shown("漢字" * 30, 40)
     assert line.endswith("…") and columns_of(line) == 40
 
 
 @pytest.mark.parametrize("text, columns", [("abc", 3), ("漢字", 4), ("é", 1), ("e\u0301", 1), ("", 0)])
-def test_the_width_is_that_on_a_terminal(text, columns):
+def test_width_is_counted_in_terminal_columns(text, columns):
     assert views.width(text) == columns

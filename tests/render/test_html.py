@@ -14,7 +14,7 @@ def test_a_row_has_a_cell_for_each_column():
     assert ">2.0 KiB<" in html and ">-<" in html
 
 
-def test_everything_is_escaped():
+def test_names_and_values_are_escaped():
     html = render_html.table([{"a<b": "<script>x</script>", "state": '"><b>'}], ("a<b", "state"))
     assert "<script>" not in html and "<b>" not in html
     assert "&lt;script&gt;x&lt;/script&gt;" in html and "a&lt;b" in html
@@ -26,7 +26,7 @@ def test_a_state_has_its_colour():
 
 
 def brightness(colour):
-    """As the web's guidelines for contrast have it."""
+    """The relative luminance, as the Web Content Accessibility Guidelines define it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -41,7 +41,7 @@ def test_a_state_can_be_read_in_light_and_dark_themes(state, page):
     assert (light + 0.05) / (dark + 0.05) > 3.8  # no colour has 4 on all of them
 
 
-def test_what_steers_terminals_is_left_out():
+def test_terminal_escapes_are_removed():
     assert "\x1b" not in render_html.table([{"name": "a\x1b[31mb"}], ("name",))
 
 
@@ -52,9 +52,9 @@ def test_a_sweep_is_a_table_of_its_points():
     assert render_html.values(rows, text.flat_table)[0] == {"name": "x", "rate": 0.1}
 
 
-def test_what_text_says_best_stays_text():
+def test_documents_are_not_rendered_as_html():
     assert render_html.picture({"a": 1}, text.document) is None
 
 
-def test_one_value_alone_is_one_row():
+def test_single_value_is_one_row():
     assert render_html.values({"a": 1}, ("a",)) == [{"a": 1}]

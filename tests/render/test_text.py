@@ -22,7 +22,7 @@ class Row:
 ROWS = [Row("one", 1, ("a", "b")), Row("three", None)]
 
 
-def test_a_table_has_aligned_columns_and_a_dash_for_nothing():
+def test_table_has_aligned_columns_and_a_dash_for_missing_values():
     assert render.format_values(ROWS, ("name", "gpus", "tags")).splitlines() == [
         "NAME   GPUS  TAGS",
         "one    1     a, b",
@@ -30,7 +30,7 @@ def test_a_table_has_aligned_columns_and_a_dash_for_nothing():
     ]
 
 
-def test_json_carries_every_field_whatever_the_columns():
+def test_json_contains_every_field_whatever_the_columns():
     assert json.loads(render.format_values(ROWS, ("name",), "json"))[0] == {
         "name": "one",
         "gpus": 1,
@@ -39,17 +39,17 @@ def test_json_carries_every_field_whatever_the_columns():
     }
 
 
-def test_yaml_says_the_same_as_json():
+def test_yaml_has_the_same_content_as_json():
     assert yaml.safe_load(render.format_values(ROWS, (), "yaml")) == json.loads(
         render.format_values(ROWS, (), "json")
     )
 
 
-def test_nothing_in_a_cell_can_steer_the_terminal():
+def test_control_characters_in_a_cell_are_escaped():
     assert render.cell("name", "a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
 
 
-def test_an_unknown_format_names_the_known_ones():
+def test_error_for_an_unknown_format_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"'xml' .*table, json, yaml"):
         render.format_values([], (), "xml")
 
@@ -57,7 +57,7 @@ def test_an_unknown_format_names_the_known_ones():
 @pytest.mark.parametrize(
     "count, expected", [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB")]
 )
-def test_sizes_have_the_unit_a_person_would_choose(count, expected):
+def test_sizes_are_shown_in_a_readable_unit(count, expected):
     assert render.size(count) == expected
 
 
@@ -79,14 +79,14 @@ POINTS = [
 ]
 
 
-def test_mappings_in_rows_become_columns_and_none_hides_another():
+def test_mappings_in_rows_become_columns_with_unique_names():
     rows, columns = render.flat(POINTS)
     assert columns == ["name", "lr", "point.name", "loss", "result.lr", "ok"]
     assert rows[1] == {"name": "b", "lr": "2", "result.lr": 3, "ok": True}
     assert str(render.flat_table(POINTS)).splitlines()[1].split() == ["a", "1", "x", "0.5", "-", "-"]
 
 
-def test_csv_has_all_columns_and_quotes_what_needs_it():
+def test_csv_has_all_columns_and_quotes_values_where_needed():
     text = render.format_values(POINTS, render.flat_table, "csv")
     assert text == "name,lr,point.name,loss,result.lr,ok\na,1,x,0.5,,\nb,2,,,3,true"
     assert render.format_values([{"a": 'x,"y"', "b": [1], "c": 2}], ("a", "b"), "csv") == 'a,b\n"x,""y""",[1]'

@@ -1,4 +1,4 @@
-"""Small real HTTP servers that answer as OpenPAI 0.14, 0.18 and 1.8 do, as far as adding a cluster goes."""
+"""Small real HTTP servers that answer like OpenPAI 0.14, 0.18 and 1.8, as far as adding a cluster needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USER, PASSWORD = "alice", "s3cr$t&x pässword"
 
 
 def jwt(user: str, **claims: object) -> str:
-    """A token whose payload can be read and whose signature is none."""
+    """A token whose payload can be read and whose signature is not valid."""
     parts = ({"alg": "HS256", "typ": "JWT"}, {"username": user, **claims})
     return (
         ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
@@ -25,7 +25,7 @@ class QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """A client that breaks the TLS handshake off is part of the tests."""
+        """Ignore it: clients that abort the TLS handshake are part of the tests."""
 
 
 class PaiServer:
@@ -61,10 +61,12 @@ class PaiServer:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                status, said = server.route(self.command, urlsplit(self.path).path, auth, body)
-                data = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+                status, content = server.route(self.command, urlsplit(self.path).path, auth, body)
+                data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "text/html" if isinstance(said, str) else "application/json")
+                self.send_header(
+                    "Content-Type", "text/html" if isinstance(content, str) else "application/json"
+                )
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

@@ -1,4 +1,4 @@
-"""Debian's own sshd on loopback, as an ordinary image runs it, and containers that are not there."""
+"""Debian's sshd on loopback, as an ordinary image runs it, and ports that do not serve SSH."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PermitRootLogin prohibit-password
 MaxStartups 200
 SetEnv SHLVL=2
 """
-# The level keeps bash from reading the .bashrc of whoever runs the tests, and with it whatever that starts.
+# SHLVL keeps bash from reading the .bashrc of the user who runs the tests, and from starting what it starts.
 
 
 @dataclass
@@ -108,7 +108,7 @@ def running(folder: Path) -> Iterator[Sshd]:
 
 @functools.cache
 def shared() -> Sshd:
-    """The one of all tests that want no other; it ends with them."""
+    """The server that tests share unless they need another one; it ends with them."""
     folder = tempfile.TemporaryDirectory(prefix="sshd-")
     server = make(Path(folder.name))
     server.start("host", "MaxSessions 100")
@@ -121,7 +121,7 @@ _refusing: list[socket.socket] = []
 
 
 def refusing_port() -> int:
-    """A port where nothing listens, nor will as long as the tests run: it is taken, by nobody who listens."""
+    """A port where nothing listens as long as the tests run: it is bound, but nothing listens on it."""
     holder = socket.socket()
     holder.bind(("127.0.0.1", 0))
     _refusing.append(holder)
@@ -139,8 +139,8 @@ def until_answers(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def saying(words: bytes | None) -> Iterator[int]:
-    """A port where something else listens: it says the words, or nothing at all."""
+def port_sending(words: bytes | None) -> Iterator[int]:
+    """A port where something else listens: it sends the words, or nothing at all."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         kept: list[socket.socket] = []
 
@@ -159,8 +159,8 @@ def saying(words: bytes | None) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def full() -> Iterator[int]:
-    """A port where nobody is let in, nor turned away: as with a host that swallows everything."""
+def unresponsive_port() -> Iterator[int]:
+    """A port that neither accepts nor refuses connections, like a host that drops all packets."""
     with socket.socket() as listener, contextlib.ExitStack() as queue:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

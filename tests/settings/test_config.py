@@ -1,4 +1,4 @@
-"""Settings: typed, checked, each with its origin, in whatever spelling."""
+"""Settings are typed and validated, know their origin, and accept any spelling of their names."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from openpai_tasks.settings.layers import read_defaults
 
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
+def isolated(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 
 
-def test_every_setting_has_a_name_a_default_and_a_purpose():
+def test_every_setting_has_a_default_and_a_description():
     settings = Settings.load()
     for name, variable in VARIABLES.items():
         assert getattr(settings, variable.field) == variable.default
@@ -39,14 +39,14 @@ def test_the_documentation_lists_every_setting():
 
 
 @pytest.mark.parametrize("spelling", ["memoryMB", "memory-mb", "memory_mb", "MEMORY_MB", "memorymb"])
-def test_a_name_may_be_spelt_in_any_way(spelling, monkeypatch):
+def test_setting_name_may_be_spelled_in_any_style(spelling, monkeypatch):
     assert find(spelling).name == "memoryMB"
     assert Settings.load(Config(overrides={"openpai": {spelling: 1}})).memory_mb == 1
     monkeypatch.setenv(f"INVOKE_OPENPAI_{spelling.upper().replace('-', '_')}", "2")
     assert Settings.load().memory_mb == 2
 
 
-def test_groups_and_dots_are_the_same():
+def test_nested_and_dotted_setting_names_are_equivalent():
     assert Settings.load(Config(overrides={"openpai": {"local": {"enforce": True}}})).local_enforce
     assert Settings.load(Config(overrides={"openpai": {"local.enforce": "yes"}})).local_enforce
 
@@ -65,7 +65,7 @@ def test_groups_and_dots_are_the_same():
         ("image", "", ""),
     ],
 )
-def test_values_become_what_the_setting_is(name, written, read):
+def test_values_are_converted_to_the_type_of_the_setting(name, written, read):
     assert find(name).read(written, "here") == read
 
 
@@ -87,38 +87,38 @@ def test_values_become_what_the_setting_is(name, written, read):
         ("output", "xml"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_place_and_name(name, written):
+def test_invalid_value_is_refused_with_its_origin_and_name(name, written):
     with pytest.raises(ConfigError, match=rf"^here: {name} must be "):
         find(name).read(written, "here")
 
 
-def test_a_flag_is_stronger_than_everything_and_one_not_given_counts_for_nothing(monkeypatch):
+def test_flag_overrides_every_other_origin_unless_it_is_not_given(monkeypatch):
     monkeypatch.setenv("INVOKE_OPENPAI_GPU", "1")
     given = Settings.load(None, {"gpu": 2, "image": None, "sources": []})
     assert (given.gpu, given.origins["gpu"]) == (2, "flag")
     assert given.origins["image"] == given.origins["sources"] == "built-in"
 
 
-def test_a_value_of_nothing_leaves_the_weaker_place_standing(monkeypatch):
+def test_empty_value_does_not_override_a_weaker_origin(monkeypatch):
     monkeypatch.setenv("INVOKE_OPENPAI_IMAGE", "")
     change_defaults(Path("home/defaults.yaml"), {"image": "kept"})
     assert Settings.load(Config(overrides={"openpai": {"image": None}})).image == "kept"
 
 
-def test_the_folder_of_the_home_counts_once(monkeypatch, tmp_path):
+def test_home_folder_may_be_the_settings_folder_of_the_project(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / ".openpai"))
     change_defaults(tmp_path / ".openpai" / "defaults.yaml", {"image": "x"})
     assert Settings.load().image == "x"
 
 
-def test_changes_keep_what_else_is_in_the_file(tmp_path):
+def test_changing_defaults_keeps_the_other_entries_of_the_file(tmp_path):
     path = tmp_path / "defaults.yaml"
     path.write_text("image-list: [a]\nmemory_mb: 1\nlocal: {enforce: true, engine: x}\n")
     change_defaults(path, {"memoryMB": 2}, ["local.enforce"])
     assert read_defaults(path) == {"image-list": ["a"], "local.engine": "x", "memoryMB": 2}
 
 
-def test_a_version_that_yaml_takes_for_a_number_is_still_a_word(tmp_path):
+def test_version_that_yaml_reads_as_a_number_is_read_as_text(tmp_path):
     Path("home").mkdir()
     Path("home/defaults.yaml").write_text("local: {profile: 0.18}\n")
     assert Settings.load().local_profile == "0.18"
@@ -127,7 +127,7 @@ def test_a_version_that_yaml_takes_for_a_number_is_still_a_word(tmp_path):
         Settings.load()
 
 
-def test_what_the_user_says_is_known_whatever_the_files_of_a_project_say(tmp_path, monkeypatch):
+def test_own_value_of_a_setting_ignores_the_files_of_the_project(tmp_path, monkeypatch):
     (tmp_path / "invoke.yaml").write_text("openpai: {cluster-alias: one}\n")
     config = Config(project_location=str(tmp_path))
     config.load_project()

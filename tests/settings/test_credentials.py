@@ -1,4 +1,4 @@
-"""Where passwords and tokens are kept, and that they are seen nowhere else."""
+"""Where passwords and tokens are stored, and that they appear nowhere else."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a third-party `keyring` of that text in the place of any that is installed."""
+    """Install a `keyring` package with the given text in place of any that is installed."""
 
     def put(text):
         package = tmp_path / "site" / "keyring"
@@ -74,7 +74,7 @@ def install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", [REFUSING, CRASHING, FORGETFUL, UNLOADABLE])
-def test_a_keyring_that_does_not_work_is_replaced_by_a_private_file(install, own_home, text):
+def test_private_file_is_used_when_the_keyring_does_not_work(install, own_home, text):
     install(text)
     where = credentials.save(LAB, SECRET)
     assert where == str(own_home / "credentials.yaml")
@@ -84,7 +84,7 @@ def test_a_keyring_that_does_not_work_is_replaced_by_a_private_file(install, own
     assert not credentials.load(LAB)
 
 
-def test_a_working_keyring_keeps_the_secret_and_no_file_does(install, own_home, tmp_path):
+def test_working_keyring_stores_the_secret_and_no_file_does(install, own_home, tmp_path):
     install(WORKING)
     assert credentials.save(LAB, SECRET) == "the system keyring"
     assert credentials.load(LAB) == SECRET
@@ -94,7 +94,7 @@ def test_a_working_keyring_keeps_the_secret_and_no_file_does(install, own_home, 
     assert "pass: word" not in (tmp_path / "ring.json").read_text()
 
 
-def test_a_keyring_that_works_again_takes_the_secret_over_from_the_file(install, own_home):
+def test_secret_moves_from_the_file_to_a_keyring_that_works_again(install, own_home):
     install(REFUSING)
     credentials.save(LAB, SECRET)
     install(WORKING)
@@ -114,7 +114,7 @@ def test_the_real_keyring_without_a_back_end_falls_back_to_the_file(own_home, mo
 
 
 @pytest.mark.parametrize("ring", [REFUSING, WORKING], ids=["file", "keyring"])
-def test_a_secret_is_handed_out_for_what_it_was_given_for_alone(install, ring):
+def test_secret_is_loaded_only_for_its_exact_destination(install, ring):
     install(ring)
     credentials.save(LAB, SECRET)
     for other in (
@@ -130,7 +130,7 @@ def test_a_secret_is_handed_out_for_what_it_was_given_for_alone(install, ring):
 
 
 @pytest.mark.parametrize("ring", [REFUSING, WORKING], ids=["file", "keyring"])
-def test_a_new_ca_takes_the_place_of_the_old_one(install, own_home, tmp_path, ring):
+def test_secret_for_a_new_ca_replaces_the_old_one(install, own_home, tmp_path, ring):
     install(ring)
     credentials.save(dataclasses.replace(LAB, ca="sha256:0"), Credentials("first"))
     credentials.save(dataclasses.replace(LAB, ca="sha256:1"), Credentials("second"))
@@ -140,7 +140,7 @@ def test_a_new_ca_takes_the_place_of_the_old_one(install, own_home, tmp_path, ri
     assert "first" not in kept.read_text() and "second" not in kept.read_text()
 
 
-def test_names_in_a_keyring_are_never_the_same_for_two_destinations():
+def test_keyring_names_differ_for_different_destinations():
     first = Destination("a b", "https://lab", "c")
     second = Destination("a", "b https://lab", "c")
     third = Destination("a", "b", "https://lab c")
@@ -161,7 +161,7 @@ OLD_RING = {
 }
 
 
-def test_an_entry_of_the_old_form_is_for_the_users_own_clusters_and_is_moved(install, own_home):
+def test_old_format_entry_is_used_for_the_users_clusters_only_and_is_migrated(install, own_home):
     install(REFUSING)
     own_home.mkdir()
     (own_home / "credentials.yaml").write_text(OLD_FILE)
@@ -174,7 +174,7 @@ def test_an_entry_of_the_old_form_is_for_the_users_own_clusters_and_is_moved(ins
     assert not credentials.load(dataclasses.replace(own, ca="sha256:1"))
 
 
-def test_an_entry_of_the_old_form_is_moved_within_the_keyring(install, own_home, tmp_path):
+def test_old_format_entry_is_migrated_within_the_keyring(install, own_home, tmp_path):
     install(WORKING)
     (tmp_path / "ring.json").write_text(json.dumps(OLD_RING))
     own = dataclasses.replace(LAB, former="https://lab")
@@ -187,7 +187,7 @@ def test_an_entry_of_the_old_form_is_moved_within_the_keyring(install, own_home,
     assert not (own_home / "credentials.yaml").exists()
 
 
-def test_forgetting_removes_an_entry_of_the_old_form(install, own_home):
+def test_forget_removes_an_old_format_entry(install, own_home):
     install(REFUSING)
     own_home.mkdir()
     (own_home / "credentials.yaml").write_text(OLD_FILE)
@@ -195,7 +195,7 @@ def test_forgetting_removes_an_entry_of_the_old_form(install, own_home):
     assert "old password" not in (own_home / "credentials.yaml").read_text()
 
 
-def test_an_entry_of_a_keyring_under_a_name_that_is_not_its_own_is_not_used(install, tmp_path):
+def test_keyring_entry_stored_under_a_wrong_name_is_ignored(install, tmp_path):
     install(WORKING)
     stray = {"cluster_alias": "lab", "address": "https://elsewhere", "user": "alice", "password": "x"}
     name = "openpai-tasks" + LAB.keys[0].name
@@ -209,7 +209,7 @@ def test_repr_and_str_show_no_secret():
     assert repr(SECRET) == "Credentials(password, token, application=False)"
 
 
-def test_a_broken_credentials_file_is_one_line_without_its_content(install, own_home):
+def test_invalid_credentials_file_is_a_one_line_error_without_its_content(install, own_home):
     install(REFUSING)
     own_home.mkdir()
     (own_home / "credentials.yaml").write_text("- password: [hunter2\n")
@@ -224,7 +224,7 @@ def test_a_secret_is_read_from_the_first_line_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_a_missing_or_empty_secret_file_is_said(tmp_path, content):
+def test_missing_or_empty_secret_file_is_an_error(tmp_path, content):
     if content is not None:
         (tmp_path / "secret").write_text(content)
     with pytest.raises(ConfigError, match="secret"):
@@ -232,5 +232,5 @@ def test_a_missing_or_empty_secret_file_is_said(tmp_path, content):
 
 
 @pytest.mark.parametrize("token", ["", "abc", "a.b.c", "a.!!.c", "a.W10.c"])
-def test_a_token_that_is_no_jwt_says_nothing(token):
+def test_token_that_is_not_a_jwt_has_no_claims(token):
     assert credentials.token_claims(token) == {}

@@ -1,4 +1,4 @@
-"""Files that somebody else could have written are neither run nor believed."""
+"""Files that other users could have written are neither run nor trusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRANGER = 54321
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of the user's, in folders that nobody else can write."""
+    """A file that belongs to the user, in folders that nobody else can write."""
     monkeypatch.delenv("OPENPAI_TRUST", raising=False)
     monkeypatch.delenv("SUDO_UID", raising=False)
     path = tmp_path / "project" / "tasks.py"
@@ -29,7 +29,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Make a path somebody else's; who is not root becomes somebody else instead."""
+    """Give a path to another user; without root, pretend to be another user instead."""
 
     def give(path: Path) -> None:
         if os.geteuid() == 0:
@@ -40,28 +40,30 @@ def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     return give
 
 
-def test_a_file_of_the_users_is_fine(file):
+def test_file_of_the_user_is_trusted(file):
     assert ownership.problem(file) == ""
 
 
-def test_a_file_that_is_not_there_is_fine(file):
+def test_missing_file_is_trusted(file):
     assert ownership.problem(file.with_name("other.py")) == ""
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o662])
-def test_a_file_that_others_can_write_is_named_with_the_command_that_helps(file, mode):
+def test_file_that_others_can_write_is_reported_with_the_chmod_command(file, mode):
     file.chmod(mode)
     allow = f"export OPENPAI_TRUST={file.parent}"
-    told = f"other users can write {file} (`chmod go-w {file}` prevents that, `{allow}` if you trust them)"
-    assert ownership.problem(file) == told
+    expected = (
+        f"other users can write {file} (`chmod go-w {file}` prevents that, `{allow}` if you trust them)"
+    )
+    assert ownership.problem(file) == expected
 
 
-def test_a_folder_that_others_can_write_is_as_bad(file):
+def test_file_in_a_folder_that_others_can_write_is_reported(file):
     file.parent.chmod(0o777)
     assert f"`chmod go-w {file.parent}`" in ownership.problem(file)
 
 
-def test_a_folder_far_above_counts_too(file, tmp_path):
+def test_ancestor_folder_that_others_can_write_is_reported(file, tmp_path):
     deep = file.parent / "a" / "b" / "tasks.py"
     deep.parent.mkdir(parents=True)
     deep.write_text("")
@@ -69,28 +71,28 @@ def test_a_folder_far_above_counts_too(file, tmp_path):
     assert f"other users can write {file.parent} " in ownership.problem(deep)
 
 
-def test_a_folder_such_as_tmp_is_fine(file):
+def test_file_in_a_sticky_folder_is_trusted(file):
     file.parent.chmod(0o1777)
     assert ownership.problem(file) == ""
 
 
-def test_what_belongs_to_somebody_else_is_not_fine(file, give_away):
+def test_file_of_another_user_is_reported(file, give_away):
     give_away(file)
     assert f"`export OPENPAI_TRUST={file.parent}`" in ownership.problem(file)
 
 
-def test_a_folder_such_as_tmp_does_not_help_a_file_of_somebody_else(file, give_away):
+def test_file_of_another_user_in_a_sticky_folder_is_reported(file, give_away):
     file.parent.chmod(0o1777)
     give_away(file)
     assert "belongs to" in ownership.problem(file)
 
 
-def test_a_folder_of_somebody_else_is_as_bad(file, give_away):
+def test_file_in_a_folder_of_another_user_is_reported(file, give_away):
     give_away(file.parent)
     assert "belongs to" in ownership.problem(file)
 
 
-def test_a_group_counts_unless_it_is_the_users_own(file, monkeypatch):
+def test_group_writable_file_is_trusted_only_for_the_users_private_group(file, monkeypatch):
     file.chmod(0o664)
     owner = grp.struct_group(("somebody", "x", 1, []))
     user = ownership._name(os.geteuid())
@@ -100,7 +102,7 @@ def test_a_group_counts_unless_it_is_the_users_own(file, monkeypatch):
         assert (ownership.problem(file) == "") is is_fine, (name, members)
 
 
-def test_a_link_is_as_good_as_its_target_and_the_way_to_both(file, tmp_path):
+def test_symlink_is_reported_if_others_can_write_the_folder_of_link_or_target(file, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "tasks.py").write_text("")
@@ -114,7 +116,7 @@ def test_a_link_is_as_good_as_its_target_and_the_way_to_both(file, tmp_path):
     assert f"other users can write {file.parent} " in ownership.problem(file)
 
 
-def test_a_relative_link_in_a_linked_folder_is_followed(file, tmp_path):
+def test_relative_symlink_in_a_symlinked_folder_is_followed(file, tmp_path):
     (file.parent / "real.py").write_text("")
     (file.parent / "real.py").chmod(0o666)
     file.unlink()
@@ -125,13 +127,13 @@ def test_a_relative_link_in_a_linked_folder_is_followed(file, tmp_path):
     )
 
 
-def test_a_link_in_a_circle_ends(file):
+def test_symlink_to_itself_is_handled(file):
     file.unlink()
     file.symlink_to("tasks.py")
     assert ownership.problem(file) == ""  # and nobody can read it
 
 
-def test_whom_sudo_was_called_by_is_the_user_too(file, monkeypatch):
+def test_file_of_the_user_who_called_sudo_is_trusted(file, monkeypatch):
     if os.geteuid() != 0:
         monkeypatch.setattr(os, "geteuid", lambda: 0)
     else:
@@ -144,21 +146,21 @@ def test_whom_sudo_was_called_by_is_the_user_too(file, monkeypatch):
 @pytest.mark.parametrize(
     "folder, is_fine", [("project", True), ("", True), ("other", False), ("proj", False)]
 )
-def test_the_variable_vouches_for_a_folder_and_what_is_below(file, tmp_path, monkeypatch, folder, is_fine):
+def test_trust_variable_covers_a_folder_and_everything_below(file, tmp_path, monkeypatch, folder, is_fine):
     file.chmod(0o666)
     monkeypatch.setenv("OPENPAI_TRUST", f"/nowhere{os.pathsep}{tmp_path / folder}")
     assert (ownership.problem(file) == "") is is_fine
 
 
 @pytest.mark.parametrize("value", ["", ".", "project", os.pathsep, f".{os.pathsep}"])
-def test_the_variable_needs_full_paths(file, monkeypatch, value):
+def test_trust_variable_needs_absolute_paths(file, monkeypatch, value):
     file.chmod(0o666)
     monkeypatch.chdir(file.parent.parent)
     monkeypatch.setenv("OPENPAI_TRUST", value)
     assert ownership.problem(file)
 
 
-def test_a_link_does_not_lead_out_of_what_is_vouched_for(file, tmp_path, monkeypatch):
+def test_symlink_to_a_file_outside_the_trusted_folder_is_reported(file, tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("")
     (tmp_path / "evil.py").chmod(0o666)
     file.unlink()
@@ -167,7 +169,7 @@ def test_a_link_does_not_lead_out_of_what_is_vouched_for(file, tmp_path, monkeyp
     assert ownership.problem(file)
 
 
-def test_everything_in_a_package_is_found_and_a_linked_circle_ends(file):
+def test_everything_in_a_package_is_found_despite_a_symlink_loop(file):
     package = file.parent / "tasks"
     (package / "sub").mkdir(parents=True)
     (package / "sub" / "x.py").write_text("")

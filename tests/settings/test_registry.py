@@ -1,4 +1,4 @@
-"""clusters.yaml: old shapes load, secrets leave it, writers at once lose nothing."""
+"""clusters.yaml: old formats load, secrets move out of it, concurrent writers lose nothing."""
 
 import dataclasses
 import stat
@@ -72,7 +72,7 @@ def write(registry, text):
     registry.path.write_text(text)
 
 
-def test_files_of_every_old_client_load(registry):
+def test_files_of_every_old_client_are_read(registry):
     write(registry, OLD_0_14 + OLD_0_15 + OLD_0_18 + OLD_EDU)
     yarn, mid, aad, edu = registry.clusters()
     assert (yarn.uri, yarn.user, yarn.storages[0]["storage_alias"]) == ("http://10.0.0.1", "alice", "hdfs")
@@ -103,7 +103,7 @@ def test_the_first_write_moves_plain_secrets_out_and_keeps_the_rest(registry):
     assert list(by_alias) == ["yarn", "mid", "aad", "edu", "new"]
 
 
-def test_a_cluster_comes_back_as_it_was_put(registry):
+def test_saved_cluster_is_read_back_unchanged(registry):
     cluster = Cluster(
         alias="lab",
         uri="https://lab",
@@ -124,13 +124,13 @@ def test_a_cluster_comes_back_as_it_was_put(registry):
     assert stat.S_IMODE(registry.path.parent.stat().st_mode) == 0o700
 
 
-def test_an_unknown_alias_names_the_known_ones(registry):
+def test_error_for_an_unknown_alias_names_the_known_ones(registry):
     registry.put(Cluster("lab", "https://lab"))
     with pytest.raises(ConfigError, match=r"^no cluster named 'prod' \(known: lab, local\)$"):
         registry.get("prod")
 
 
-def test_local_always_exists_and_cannot_be_taken_or_deleted(registry):
+def test_local_always_exists_and_cannot_be_replaced_or_deleted(registry):
     assert registry.get("local").alias == "local"
     with pytest.raises(ConfigError, match="embedded"):
         registry.put(Cluster("local", "https://lab"))
@@ -155,7 +155,7 @@ def test_an_old_cluster_named_local_is_still_reachable(registry):
         ("- {cluster_alias: a, pai_uri: x}\n- {cluster_alias: a, pai_uri: y}", "two clusters named 'a'"),
     ],
 )
-def test_a_malformed_file_is_one_clear_line_and_is_not_overwritten(registry, text, reason):
+def test_malformed_file_is_a_one_line_error_and_is_not_overwritten(registry, text, reason):
     write(registry, text)
     with pytest.raises(ConfigError, match=reason) as raised:
         registry.put(Cluster("new", "https://new"))
@@ -195,9 +195,7 @@ def test_a_changed_address_does_not_inherit_the_old_secrets(registry):
         ("ca", "a\0b", "invalid ca 'a\\x00b'"),
     ],
 )
-def test_a_record_that_could_lead_requests_or_files_elsewhere_is_one_clear_line(
-    registry, field, value, words
-):
+def test_record_that_could_redirect_requests_or_files_is_a_one_line_error(registry, field, value, words):
     write(registry, yaml.safe_dump([{"cluster_alias": "lab", "pai_uri": "https://lab", field: value}]))
     with pytest.raises(ConfigError) as raised:
         registry.clusters()
@@ -206,7 +204,7 @@ def test_a_record_that_could_lead_requests_or_files_elsewhere_is_one_clear_line(
     assert field == "cluster_alias" or "'lab'" in text
 
 
-def test_the_destination_has_all_that_decides_where_requests_go(tmp_path):
+def test_destination_covers_the_address_the_user_and_the_ca(tmp_path):
     ca = tmp_path / "ca.pem"
     ca.write_text("one")
     lab = Cluster("lab", "https://Lab:443/", "alice", prefix="")
@@ -220,7 +218,7 @@ def test_the_destination_has_all_that_decides_where_requests_go(tmp_path):
     assert lab.destination.ca == "unreadable"
 
 
-def test_entries_of_older_versions_are_for_the_users_own_file_alone(registry, tmp_path):
+def test_old_credentials_are_used_for_the_users_own_clusters_file_only(registry, tmp_path):
     project = Registry(tmp_path / "project" / ".openpai" / "clusters.yaml")
     for book in (registry, project):
         write(book, "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice}\n")
@@ -229,15 +227,15 @@ def test_entries_of_older_versions_are_for_the_users_own_file_alone(registry, tm
     )
     assert not project.credentials("lab")
     assert registry.credentials("lab").password == "old"
-    assert project.credentials("lab").password == "old"  # the same destination, known as such by now
+    assert project.credentials("lab").password == "old"  # the entry now names this destination
 
 
-def test_a_relative_ca_is_beside_the_file(registry, own_home):
+def test_relative_ca_path_starts_at_the_folder_of_the_clusters_file(registry, own_home):
     write(registry, "- {cluster_alias: lab, pai_uri: 'https://lab', ca: our/ca.pem}\n")
     assert registry.get("lab").verify == str(own_home / "our" / "ca.pem")
 
 
-def test_what_is_kept_for_jobs_of_a_projects_cluster_is_apart_from_the_users_own(registry, tmp_path):
+def test_project_cluster_has_another_shelf_than_the_users_cluster(registry, tmp_path):
     project = Registry(tmp_path / "project" / ".openpai" / "clusters.yaml")
     for book in (registry, project):
         write(book, "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice}\n")
@@ -261,7 +259,7 @@ S3 = {"name": "s", "type": "s3", "address": "https://s3", "path": "bucket/x", "u
         {"options": {"ca": "/x"}},
     ],
 )
-def test_the_secret_of_a_storage_belongs_to_all_that_decides_where_it_goes(change):
+def test_storage_secret_is_bound_to_every_field_of_its_destination(change):
     lab = Cluster("lab", "https://lab", "alice")
     meant, other = storage_destination(lab, S3), storage_destination(lab, {**S3, **change})
     credentials.save(meant, credentials.Credentials("secret"))
@@ -269,7 +267,7 @@ def test_the_secret_of_a_storage_belongs_to_all_that_decides_where_it_goes(chang
     assert not credentials.load(other)
 
 
-def test_the_secret_of_a_storage_that_an_older_version_kept_still_works(own_home):
+def test_storage_secret_saved_by_an_older_version_still_works(own_home):
     old = "- {cluster_alias: lab/s, pai_uri: 's3:https://s3', user: KEY, password: secret}\n"
     own_home.mkdir()
     credentials.path().write_text(old)
@@ -290,7 +288,7 @@ for number in range(20):
 """
 
 
-def test_writers_in_several_processes_lose_nothing(registry):
+def test_concurrent_writers_in_several_processes_lose_nothing(registry):
     names = ("a", "b", "c")
     writers = [subprocess.Popen([sys.executable, "-c", ADD_MANY, name]) for name in names]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -303,6 +301,6 @@ def test_writers_in_several_processes_lose_nothing(registry):
         )
 
 
-def test_the_file_can_be_that_of_the_folder(tmp_path, monkeypatch):
+def test_clusters_file_can_be_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert registry_path(True) == tmp_path / ".openpai" / "clusters.yaml"

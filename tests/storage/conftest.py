@@ -15,26 +15,26 @@ def there(request, tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path):
-    """An empty folder of this machine."""
+    """An empty folder on this machine."""
     (tmp_path / "here").mkdir()
     with local(tmp_path / "here") as location:
         yield location
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_hdfs_is_left():
+def _stop_shared_hdfs():
     yield
     hdfs_server.stop_shared()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_samba_is_left():
+def _stop_shared_samba():
     yield
     samba_server.stop_shared()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_server_of_objects_is_left():
+def _stop_shared_object_servers():
     yield
     object_servers.stop_shared()
 
@@ -52,4 +52,4 @@ def hdfs():
     """A real HDFS, the same for all tests."""
     if reason := hdfs_jars.missing():
         pytest.skip(f"no HDFS: {reason}")
-    return hdfs_server.shared().mend()
+    return hdfs_server.shared().repair()

@@ -1,4 +1,4 @@
-"""A small real reverse proxy in front of HDFS, as OpenPAI has one, which can also do what networks do.
+"""A small real reverse proxy in front of HDFS, like OpenPAI's, which can also simulate network faults.
 
 ``/webhdfs/api/v1/...`` goes to the name node, whose redirects are rewritten to ``/a/<data node>/...``.
 """
@@ -45,9 +45,9 @@ class Gateway:
 
     name_node: str
     faults: list[Fault] = field(default_factory=list)
-    lies: bool = False  # says that it keeps the connection, and closes it
+    lies: bool = False  # announces that it keeps the connection, and closes it
     tls: ssl.SSLContext | None = None
-    rewrite: tuple[str, str] = ("", "")  # of what is asked for
+    rewrite: tuple[str, str] = ("", "")  # in the request target
     is_standby: bool = False
     asked: list[str] = field(default_factory=list)
 
@@ -126,7 +126,7 @@ class Gateway:
                     reset(client)
                     break
                 server.sendall(piece)
-        reset(server)  # whoever asked has gone
+        reset(server)  # the client has gone
 
     def _download(self, client: socket.socket, server: socket.socket, fault: Fault | None) -> None:
         head, rest = _head(server)

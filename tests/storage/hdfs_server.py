@@ -36,14 +36,14 @@ START = 90.0
 
 
 class Hdfs:
-    """Two Java processes and a folder; ``stop`` leaves nothing of them."""
+    """Two Java processes and a folder; ``stop`` ends and removes them."""
 
     def __init__(self, heap: str = "384m", jvm: tuple[str, ...] = ("-XX:TieredStopAtLevel=1",)) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hdfs-"))
         self._java = [*JAVA, *jvm, f"-Xmx{heap}"]
         ports = free_ports(5)
         self.name_node, self.data_node = f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[3]}"
-        self.rpc = f"127.0.0.1:{ports[0]}"  # Hadoop's own protocol, as is the next
+        self.rpc = f"127.0.0.1:{ports[0]}"  # Hadoop's native protocol, as on the next line
         self.data_address = ("127.0.0.1", ports[2])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(ports)
@@ -69,15 +69,15 @@ class Hdfs:
             assert time.monotonic() < end, "HDFS's data node does not come up again"
             time.sleep(0.05)
 
-    def mend(self) -> Hdfs:
-        """As it was at first, even if a test that failed has left it without its data node."""
+    def repair(self) -> Hdfs:
+        """Start the data node again if a failed test has left HDFS without it."""
         if "datanode.DataNode" not in self._processes:
             self.start_data_node()
             self.until_data_node_answers()
         return self
 
     def kill_data_node(self) -> None:
-        """As a machine that loses its power does: no goodbye."""
+        """Kill it without warning, as a power failure would."""
         process = self._processes.pop("datanode.DataNode")
         process.kill()
         process.wait()
@@ -95,7 +95,7 @@ class Hdfs:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, main: str, *args: str, conf: str = "conf") -> str:
-        """One of Hadoop's own programs, to its end."""
+        """Run one of Hadoop's programs to its end."""
         command = [*self._command(main, conf), *args]
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=_environment()
@@ -135,7 +135,7 @@ class Hdfs:
             time.sleep(0.05)
 
     def is_ready(self) -> bool:
-        """Whether a data node has told the name node what room it has."""
+        """Whether a data node has reported its capacity to the name node."""
         return _has_data_node(self.name_node)
 
     def _configure(self, ports: list[int]) -> None:
@@ -157,7 +157,7 @@ class Hdfs:
 
 
 class HdfsPair(Hdfs):
-    """Two name nodes of which one is active: whichever it is told of."""
+    """Two name nodes, of which ``activate`` makes one active."""
 
     def start(self) -> HdfsPair:
         try:
@@ -231,7 +231,7 @@ def _answers(place: tuple[str, int]) -> bool:
 
 
 def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
-    """Those that do not depend on how many name nodes there are."""
+    """The settings that do not depend on the number of name nodes."""
     return {
         "dfs.replication": 1,
         "dfs.datanode.address": f"127.0.0.1:{data}",
@@ -252,7 +252,7 @@ _shared: list[Hdfs] = []
 
 
 def shared() -> Hdfs:
-    """The one that all tests of a session use, started for the first of them."""
+    """The server that all tests of a session share, started on first use."""
     if not _shared:
         _shared.append(Hdfs().start())
     return _shared[0]
@@ -275,5 +275,5 @@ def _xml(settings: Mapping[str, Any]) -> str:
 
 
 def _end_with_us() -> None:
-    """A Java process is told to end when the tests are killed."""
+    """Have the Java process terminated when the tests are killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)

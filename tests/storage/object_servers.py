@@ -1,4 +1,4 @@
-"""Real servers of objects on loopback: Azurite, s3rver and rclone; python -m tests.storage.object_servers
+"""Real object storage servers on loopback: Azurite, s3rver and rclone; python -m tests.storage.object_servers
 
 The first two are npm packages, fetched once into the user's cache; rclone is a package of PyPI. s3rver is S3
 as one knows it, with folders' own objects and any key; rclone looks at the MD5 of what it is sent.
@@ -23,7 +23,7 @@ from tests.ports import free_port
 PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1"}
 START = 30.0
 ACCOUNT, ACCOUNT_KEY = "laboratory", "bm90LXRvLWJlLXNlZW4tYW55d2hlcmU="
-S3_KEY, S3_SECRET = "S3RVER", "S3RVER"  # s3rver knows no other
+S3_KEY, S3_SECRET = "S3RVER", "S3RVER"  # s3rver accepts no other
 RCLONE_KEY, RCLONE_SECRET = "OPENPAITASKS", "not-to-be-seen-anywhere"
 BUCKET = "data-of-tests"
 
@@ -46,7 +46,7 @@ def missing(name: str) -> str:
 
 
 def fetch(target: Path) -> None:
-    """Both packages into the folder; they are there as a whole or not at all."""
+    """Fetch both packages into the folder, completely or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".npm-") as made:
         wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
@@ -62,7 +62,7 @@ def rclone() -> str:
 
 
 class Server:
-    """One process and a folder; ``stop`` leaves nothing of them."""
+    """One process and a folder; ``stop`` ends and removes them."""
 
     def __init__(self, name: str) -> None:
         self.name, self.folder = name, Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -148,7 +148,7 @@ _shared: dict[str, Server] = {}
 
 
 def shared(name: str) -> Server:
-    """The one that all tests of a session use, started for the first of them."""
+    """The server that all tests of a session share, started on first use."""
     if name not in _shared:
         _shared[name] = Server(name).start()
     return _shared[name]
@@ -160,7 +160,7 @@ def stop_shared() -> None:
 
 
 def _end_with_us() -> None:
-    """The server is told to end when the tests are killed."""
+    """Have the server terminated when the tests are killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 

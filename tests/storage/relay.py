@@ -1,4 +1,4 @@
-"""A relay of bytes in front of any server, which counts what passes and does what bad networks do."""
+"""A byte relay in front of any server, which counts the traffic and simulates network faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TO_SERVER, TO_CLIENT = "to server", "to client"
 REQUEST = re.compile(rb"(?:^|\r\n\r\n|(?<=\n))(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 BUFFER = 1 << 16
-STALL = 60.0  # seconds, unless the relay is closed before
+STALL = 60.0  # seconds, unless the relay is closed earlier
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Fault:
 
 @dataclass
 class Relay:
-    """Use as a context; ``faults`` has those that are still to come."""
+    """Use as a context manager; ``faults`` has those that are still to come."""
 
     server: str  # host:port
     faults: list[Fault] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Relay:
 
 
 def received(stream: socket.socket, first: bytes = b"") -> Iterator[bytes]:
-    """What was read already, and then all that comes."""
+    """Yield what was read already, and then everything that arrives."""
     piece = first or stream.recv(BUFFER)
     while piece:
         yield piece
@@ -136,7 +136,7 @@ def received(stream: socket.socket, first: bytes = b"") -> Iterator[bytes]:
 
 
 def reset(stream: socket.socket) -> None:
-    """An end without goodbye."""
+    """Close the connection abruptly, with a reset."""
     with contextlib.suppress(OSError):
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     with contextlib.suppress(OSError):

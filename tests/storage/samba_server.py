@@ -56,7 +56,7 @@ ncalrpc dir = {folder}/run/ncalrpc
 
 
 def missing() -> str:
-    """Why there can be no Samba here; empty when there can."""
+    """Why Samba cannot be started here; empty when it can."""
     lacking = [tool for tool in ("smbd", "pdbedit") if not _tool(tool)]
     if lacking:
         return f"{', '.join(lacking)} not installed (Debian's package `samba`)"
@@ -68,7 +68,7 @@ def missing() -> str:
 
 
 class Samba:
-    """smbd and a folder; ``stop`` leaves nothing of them. ``data`` is what the share of this name holds."""
+    """smbd and a folder; ``stop`` ends and removes them. ``data`` is the folder of the share ``data``."""
 
     def __init__(self, options: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="samba-"))
@@ -93,10 +93,10 @@ class Samba:
         return self
 
     def kill(self) -> None:
-        """As a machine that loses its power does: the server, and the process of each connection."""
+        """Kill the server and the process of each connection, as a power failure would."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # a group of its own: we started it so
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own group: it was started so
         self._process.wait()
         self._process = None
 
@@ -140,7 +140,7 @@ _shared: list[Samba] = []
 
 
 def shared() -> Samba:
-    """The one that all tests of a session use, started for the first of them."""
+    """The server that all tests of a session share, started on first use."""
     if not _shared:
         _shared.append(Samba().start())
     return _shared[0]
@@ -156,5 +156,5 @@ def _tool(name: str) -> str:
 
 
 def _end_with_us() -> None:
-    """The server is told to end when the tests are killed."""
+    """Have the server terminated when the tests are killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)

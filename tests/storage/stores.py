@@ -1,4 +1,4 @@
-"""Every kind of store that the contract holds for: a name, and what makes an empty one.
+"""Every kind of store that the contract tests cover: a name, and a function that makes an empty store.
 
 A row is a function that is given a folder for what it needs and yields the Location of an empty folder;
 what it starts, it ends. It calls ``pytest.skip`` with the reason where its parts are missing.
@@ -28,20 +28,20 @@ from tests.storage import third_party as example
 
 @contextlib.contextmanager
 def local(folder: Path) -> Iterator[Location]:
-    """Any folder of this machine."""
+    """Any folder on this machine."""
     yield Location(LocalStore(), str(folder.resolve()), str(folder.resolve()))
 
 
 @contextlib.contextmanager
 def embedded(folder: Path) -> Iterator[Location]:
-    """The embedded cluster's storage: a folder of the user's own in a folder of this machine."""
+    """The embedded cluster's storage: a folder for the user in a folder on this machine."""
     place = StorageSpec("local", "home", "local", {"path": str(folder)}, user="ann", share=False, is_own=True)
     yield Location(open_storage(place), "/", "pai://local/home/")
 
 
 @contextlib.contextmanager
 def mounted(folder: Path) -> Iterator[Location]:
-    """A share that the mount map knows."""
+    """A share that is in the mount map."""
     mounts = (("10.0.0.1:/exports", str(folder)),)
     (folder / "data").mkdir()
     place = StorageSpec("lab", "data", "nfs", {"server": "10.0.0.1", "path": "/exports/data"}, mounts=mounts)
@@ -76,7 +76,7 @@ def samba(folder: Path) -> Iterator[Location]:
 
 
 def s3_data(server: object_servers.Server, folder: str) -> dict[str, Any]:
-    """What a storage of one's own on that server is told of."""
+    """The data of a user's own storage on that server."""
     rclone = server.name == "rclone"
     key = object_servers.RCLONE_KEY if rclone else object_servers.S3_KEY
     secret = object_servers.RCLONE_SECRET if rclone else object_servers.S3_SECRET
@@ -97,7 +97,7 @@ def s3(folder: Path) -> Iterator[Location]:
 
 
 def azure_data(server: object_servers.Server, folder: str) -> dict[str, Any]:
-    """What OpenPAI tells of a storage of type azureBlob."""
+    """The data that OpenPAI reports for a storage of type azureBlob."""
     account = {"accountName": object_servers.ACCOUNT, "accountKey": object_servers.ACCOUNT_KEY}
     where = {"dataStore": f"http://{server.host}/{object_servers.ACCOUNT}", "path": folder}
     return {**account, **where, "containerName": object_servers.BUCKET}

@@ -1,4 +1,4 @@
-"""What a cluster says of its storages gives it nothing of this machine: no folder, no link, no key."""
+"""Storages that a cluster declares give it no access to this machine: no folder, no symlink, no key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openpai_tasks.storage.store import StorageSpec
 from tests.scripted import Said, Scripted
 
 
-def test_a_folder_of_this_machine_is_no_storage_of_a_cluster_elsewhere(tmp_path):
+def test_remote_cluster_cannot_declare_a_local_folder_as_its_storage(tmp_path):
     place = StorageSpec("lab", "home", "local", {"path": str(tmp_path)}, "ann")
     with pytest.raises(ConfigError, match="'lab' claims that its storage 'home' is a folder of this machine"):
         open_storage(place)
@@ -41,27 +41,27 @@ def nfs(tmp_path, path, **options):
         "/exports/te\nam",
     ],
 )
-def test_a_path_of_a_server_never_leads_out_of_its_mount(tmp_path, path):
+def test_path_of_a_server_cannot_escape_its_mount(tmp_path, path):
     for folder in ("mount/team", "mine"):
         (tmp_path / folder).mkdir(parents=True)
     with pytest.raises(PathError, match=r"'data' of 'lab' names .* below its mount: refused"):
         open_storage(nfs(tmp_path, path))
 
 
-def test_empty_names_and_dots_in_a_path_of_a_server_are_left_out(tmp_path):
+def test_empty_names_and_dots_in_a_path_of_a_server_are_dropped(tmp_path):
     (tmp_path / "mount/team").mkdir(parents=True)
     assert open_storage(nfs(tmp_path, "/exports/.//team/")).root == str(tmp_path / "mount/team")
 
 
 @pytest.mark.parametrize("address", ["//nas/docs/../mine", "\\\\nas\\docs\\..\\mine"])
-def test_a_share_of_samba_stays_in_its_mount_too(tmp_path, address):
+def test_samba_share_cannot_escape_its_mount(tmp_path, address):
     (tmp_path / "mount").mkdir()
     data = {"address": address, "username": "u", "password": "p"}
     with pytest.raises(PathError, match="refused"):
         open_storage(StorageSpec("lab", "docs", "samba", data, mounts=(("//nas/docs", f"{tmp_path}/mount"),)))
 
 
-def test_a_link_in_a_mount_does_not_lead_out_of_it(tmp_path):
+def test_symlink_in_a_mount_cannot_escape_it(tmp_path):
     (tmp_path / "mount").mkdir()
     (tmp_path / "mine").mkdir()
     os.symlink(tmp_path / "mine", tmp_path / "mount/team")
@@ -72,14 +72,14 @@ def test_a_link_in_a_mount_does_not_lead_out_of_it(tmp_path):
         open_storage(nfs(tmp_path, "/exports", share=False))
 
 
-def test_a_link_within_a_mount_is_followed_and_the_mount_may_be_one(tmp_path):
+def test_symlink_within_a_mount_is_followed_and_the_mount_may_be_a_symlink(tmp_path):
     (tmp_path / "disk/2024").mkdir(parents=True)
     os.symlink("2024", tmp_path / "disk/team")
     os.symlink("disk", tmp_path / "mount")
     assert open_storage(nfs(tmp_path, "/exports/team")).root == str(tmp_path / "disk/2024")
 
 
-def test_a_key_of_the_user_never_signs_what_goes_to_a_bucket_that_a_cluster_names(monkeypatch):
+def test_users_aws_key_is_never_used_for_a_bucket_that_a_cluster_declares(monkeypatch):
     pytest.importorskip("s3fs")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "the-users-own")
@@ -99,7 +99,7 @@ def test_a_key_of_the_user_never_signs_what_goes_to_a_bucket_that_a_cluster_name
         server.close()
 
 
-def test_a_login_of_the_user_never_opens_a_container_that_a_cluster_names(monkeypatch):
+def test_users_azure_login_is_never_used_for_a_container_that_a_cluster_declares(monkeypatch):
     pytest.importorskip("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlLXVzZXJzLW93bg==")
     data = {"accountName": "acct", "containerName": "data", "dataStore": "blobs.example"}

@@ -1,4 +1,4 @@
-"""What every store does, and the rules of copying, which hold between any two of them (docs/storage.md)."""
+"""What every store does, and the rules of copying between any two stores (docs/storage.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TARGET = {"old": b"old", "dir/": None, "full/d/x": b"older x", "full/d/z": b"z",
 
 @dataclass(frozen=True)
 class Case:
-    """One rule: what is copied to where, and what is at the target then; an error leaves it as it was."""
+    """One rule: what is copied where, and what is at the target afterwards; an error leaves it unchanged."""
 
     number: int
     sources: tuple[str, ...]
@@ -130,7 +130,7 @@ def shared_ways(request, shared, tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_copy_follows_the_rules(shared_ways, case):
+def test_copy_follows_the_documented_rules(shared_ways, case):
     source, targets = shared_ways
     target = at(targets, str(CASES.index(case)))
     plant(target, TARGET)
@@ -148,7 +148,7 @@ def test_copy_follows_the_rules(shared_ways, case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.as_cp], ids=str)
-def test_the_rules_are_those_of_cp(here, case):
+def test_copy_rules_match_cp(here, case):
     plant(at(here, "source"), SOURCE)
     plant(at(here, "target"), TARGET)
     quoted = [text if re.search(r"[*?\[]", text) else f"'{text}'" for text in case.sources]
@@ -164,7 +164,7 @@ def test_every_rule_is_in_the_docs():
     assert {case.number for case in CASES} <= numbers
 
 
-def test_names_that_are_patterns_or_odd_arrive_as_they_are(ways):
+def test_names_with_wildcards_or_special_characters_are_kept(ways):
     source, target = ways
     plant(source, {f"odd/{name}": name.encode() for name in ODD} | {f"odd/{ODD[0]}-dir/{ODD[1]}": b"1"})
     assert copy(copies([at(source, "odd")], target)).failed == ()
@@ -174,7 +174,7 @@ def test_names_that_are_patterns_or_odd_arrive_as_they_are(ways):
         assert b"".join(target.store.read(join(target.path, f"to {name}"))) == name.encode()
 
 
-def test_a_file_where_a_folder_should_be_fails_alone(ways):
+def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):
     source, target = ways
     copied = copy(copies([at(source, "d")], at(target, "clash")))
     assert [failure.path for failure in copied.failed] == [at(source, "d/s").path]
@@ -182,7 +182,7 @@ def test_a_file_where_a_folder_should_be_fails_alone(ways):
     assert seen(at(target, "clash")) == {"d/s": b"a file", "d/x": b"x", "d/e/": None}
 
 
-def test_a_second_copy_skips_what_is_there_and_brings_what_is_missing(ways):
+def test_second_copy_skips_existing_files_and_copies_missing_ones(ways):
     source, target = ways
     assert copy(copies([at(source, "d")], at(target, "new"))).files == 2
     target.store.remove(at(target, "new/x").path)
@@ -190,7 +190,7 @@ def test_a_second_copy_skips_what_is_there_and_brings_what_is_missing(ways):
     assert (again.files, again.skipped, again.failed) == (1, 1, ())
 
 
-def test_checksum_sees_what_size_and_time_hide(ways):
+def test_checksum_detects_a_change_that_size_and_time_hide(ways):
     source, target = ways
     copy(copies([at(source, "g")], at(target, "g")))
     entry = target.store.stat(at(target, "g").path)
@@ -201,7 +201,7 @@ def test_checksum_sees_what_size_and_time_hide(ways):
     assert copy(copies([at(source, "g")], at(target, "g")), Rules(checksum=True)).skipped == 1
 
 
-def test_sync_makes_a_folder_like_another(ways):
+def test_sync_makes_the_target_equal_to_the_source(ways):
     source, target = ways
     before = seen(target)
     would = copy(synced(source, target), Rules(delete=True, preview=True))
@@ -220,7 +220,7 @@ def test_nothing_is_copied_onto_or_into_itself(there):
     assert seen(there) == {"f": b"1", "d/x": b"x"}
 
 
-def test_links_are_copied_as_what_they_lead_to(here, there):
+def test_symlinks_are_copied_as_their_targets(here, there):
     plant(here, {"outside": b"o", "d/real": b"r", "d/s/y": b"y"})
     folder = at(here, "d").path
     for name, leads in {
@@ -241,7 +241,7 @@ def test_links_are_copied_as_what_they_lead_to(here, there):
 # What a store does by itself
 
 
-def test_a_store_says_what_is_there(there):
+def test_stat_and_list_report_files_and_folders(there):
     plant(there, {"f": b"123", "d/x": b"x"})
     file, folder = there.store.stat(at(there, "f").path), there.store.stat(at(there, "d").path)
     assert (file.name, file.size, file.is_folder) == ("f", 3, False)
@@ -261,14 +261,14 @@ def test_a_store_reads_any_part_of_a_file(there, offset, length):
     assert b"".join(there.store.read(at(there, "f").path, offset, length)) == b"0123456789"[offset:end]
 
 
-def test_a_store_reads_nothing_of_an_empty_file(there):
+def test_reading_an_empty_file_gives_no_data(there):
     plant(there, {"f": b""})
     path = at(there, "f").path
     for offset, length in ((0, None), (0, 0), (0, 1), (0, 100), (3, 1)):
         assert b"".join(there.store.read(path, offset, length)) == b""
 
 
-def test_a_name_that_is_no_text_fails_alone_or_arrives(here, there):
+def test_name_that_is_not_valid_utf_8_fails_alone_or_arrives(here, there):
     bad = os.fsdecode(b"bad\xff")
     tree = {f"d/{bad}.txt": b"1", f"d/{bad}/below": b"2", "d/good": b"3", "d/in/it": b"4"}
     plant(here, tree)
@@ -284,7 +284,7 @@ def test_a_name_that_is_no_text_fails_alone_or_arrives(here, there):
     assert seen(at(there, "d")) == {"good": b"3", "in/it": b"4"}
 
 
-def test_a_store_tells_what_is_missing(there):
+def test_missing_paths_raise_not_found(there):
     missing = at(there, "none").path
     for act in (there.store.list, there.store.read):
         with pytest.raises(NotFound):
@@ -293,7 +293,7 @@ def test_a_store_tells_what_is_missing(there):
         there.store.remove(missing)
 
 
-def test_a_full_folder_is_removed_only_with_all_in_it(there):
+def test_folder_that_is_not_empty_is_removed_only_recursively(there):
     plant(there, {"d/x": b"x", "e/": None})
     with pytest.raises(PathError):
         there.store.remove(at(there, "d").path)
@@ -308,7 +308,7 @@ def test_a_rename_replaces_a_file(there):
     assert seen(there) == {"g": b"new"}
 
 
-def test_a_folder_is_made_with_those_above_it_and_may_be_there(there):
+def test_folder_is_created_with_its_parents_and_may_exist(there):
     for _ in range(2):
         there.store.make_folder(at(there, "a/b/c").path)
     plant(there, {"f": b"1"})
@@ -317,22 +317,22 @@ def test_a_folder_is_made_with_those_above_it_and_may_be_there(there):
     assert seen(there) == {"a/b/c/": None, "f": b"1"}
 
 
-def test_a_digest_is_the_same_computed_here(there):
+def test_digest_equals_the_locally_computed_one(there):
     content = os.urandom(3_000_001)
     plant(there, {"f": content, "empty": b""})
     for name, data in (("f", content), ("empty", b"")):
-        told = there.store.digest(at(there, name).path)
-        assert told == fingerprint(there.store.hasher(told.kind), [data[:7], data[7:]])
+        digest_there = there.store.digest(at(there, name).path)
+        assert digest_there == fingerprint(there.store.hasher(digest_there.kind), [data[:7], data[7:]])
 
 
-def test_times_are_kept(there):
+def test_modification_times_are_kept(there):
     plant(there, {"f": b"1"})
     there.store.set_mtime(at(there, "f").path, 1_234_567_890_123)
     entry = there.store.stat(at(there, "f").path)
     assert entry.mtime_ms == (1_234_567_890_000 if entry.is_whole_second else 1_234_567_890_123)
 
 
-def test_a_copy_leaves_no_other_names(there, here):
+def test_copy_leaves_no_part_files(there, here):
     plant(here, {f"d/{number}": b"x" * number for number in range(50)})
     assert copy(copies([at(here, "d")], at(there, "d"))).files == 50
     assert not [entry for entry in there.store.list(at(there, "d").path) if entry.name.startswith(PART)]

@@ -1,4 +1,4 @@
-"""What machines and networks do to a copy: in the end the right file is there or none, and why is told."""
+"""Machine and network faults during a copy: it ends with the right file, or with none and a reason."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def store(hdfs, request):
 
 
 @pytest.fixture
-def bad_line(hdfs, monkeypatch):
-    """Data nodes are reached through a relay that misbehaves."""
+def bad_connection(hdfs, monkeypatch):
+    """Data nodes are reached through a faulty relay."""
     with contextlib.ExitStack() as stack:
 
         def make(act, way, at, times=1) -> Relay:
@@ -72,8 +72,8 @@ def noise(path, size: int = SIZE) -> bytes:
     return content
 
 
-def arrived(store, path: str, content: bytes) -> None:
-    """The file is there, and nothing else is."""
+def assert_arrived(store, path: str, content: bytes) -> None:
+    """Check that the file is there, and nothing else."""
     assert b"".join(store.read(path)) == content
     assert [entry.name for entry in store.list("/")] == [path.strip("/")]
 
@@ -82,11 +82,13 @@ LINES = [("cut", 0), ("cut", 20), ("cut", 70_000), ("cut", 2 * MEGABYTE), ("flip
 
 
 @pytest.mark.parametrize("act, place", LINES)
-def test_a_bad_line_to_a_data_node_costs_a_download_a_try(store, bad_line, tmp_path, act, place):
+def test_download_is_retried_after_a_fault_on_the_data_node_connection(
+    store, bad_connection, tmp_path, act, place
+):
     size = 5000 if act == "drip" else SIZE
     content = noise(tmp_path / "f", size)
     store.write("/f", [content], size)
-    relay = bad_line(act, TO_CLIENT, place)
+    relay = bad_connection(act, TO_CLIENT, place)
     (tmp_path / "to").mkdir()
     assert copy(copies([at(store, "/f")], at(LocalStore(), tmp_path / "to"))).failed == ()
     assert (tmp_path / "to/f").read_bytes() == content and os.listdir(tmp_path / "to") == ["f"]
@@ -94,19 +96,23 @@ def test_a_bad_line_to_a_data_node_costs_a_download_a_try(store, bad_line, tmp_p
 
 
 @pytest.mark.parametrize("act, place", LINES)
-def test_a_bad_line_to_a_data_node_costs_an_upload_a_try(store, bad_line, tmp_path, act, place):
+def test_upload_is_retried_after_a_fault_on_the_data_node_connection(
+    store, bad_connection, tmp_path, act, place
+):
     content = noise(tmp_path / "f", 5000 if act == "drip" else SIZE)
-    relay = bad_line(act, TO_SERVER, place)
+    relay = bad_connection(act, TO_SERVER, place)
     assert copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/"))).failed == ()
     assert not relay.faults
-    arrived(store, "/f", content)
+    assert_arrived(store, "/f", content)
 
 
 @pytest.mark.parametrize("is_upload", [False, True])
-def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line, tmp_path, is_upload):
+def test_data_node_that_stops_responding_is_given_up_in_time(
+    hdfs, store, bad_connection, tmp_path, is_upload
+):
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
-    bad_line("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
+    bad_connection("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
     hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
     start = time.monotonic()
     errands = (
@@ -120,7 +126,7 @@ def test_a_data_node_that_falls_silent_is_given_up_in_time(hdfs, store, bad_line
     hasty.close()
 
 
-def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp_path):
+def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path):
     content = noise(tmp_path / "f", 48 * MEGABYTE)
     half, is_back, results = threading.Event(), threading.Event(), []
 
@@ -146,7 +152,7 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
-    hdfs.start_data_node()  # by the main thread, with which it ends
+    hdfs.start_data_node()  # in the main thread, because the process ends with its thread
     hdfs.until_data_node_answers()
     is_back.set()
     thread.join()
@@ -155,16 +161,16 @@ def test_a_data_node_killed_in_the_middle_of_a_copy_costs_a_try(hdfs, store, tmp
     assert [entry.name for entry in store.list("/")] == ["f"]
 
 
-def test_a_dead_name_node_in_the_list_is_passed_over(hdfs, store, tmp_path):
+def test_dead_name_node_in_the_list_is_skipped(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
     hosts = [f"127.0.0.1:{refusing_port()}", hdfs.name_node]
     there = HdfsStore(hosts, "root", root=store.root, patience=QUICK)
     assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
-    arrived(there, "/f", content)
+    assert_arrived(there, "/f", content)
     there.close()
 
 
-def test_a_name_node_that_dies_between_two_requests_costs_nothing(hdfs, store, tmp_path):
+def test_name_node_that_dies_between_two_requests_is_replaced_by_the_next(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
     with Gateway(hdfs.name_node) as first:
         hosts = [first.host, hdfs.name_node]
@@ -177,7 +183,7 @@ def test_a_name_node_that_dies_between_two_requests_costs_nothing(hdfs, store, t
 
 
 def pai(*args: str) -> tuple[int, dict, str]:
-    """The command line; its exit code, what it says of the copy, and what it tells people."""
+    """Run the command line; return its exit code, its JSON result and its stderr."""
     program = "import sys; from openpai_tasks.__main__ import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "storage.copy", *args, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -195,33 +201,33 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(tmp_path / "disk")], check=True)
 
 
-def test_a_full_disk_ends_with_its_reason_and_leaves_nothing(hdfs, store, tmp_path, small_disk):
+def test_full_disk_is_reported_and_leaves_no_incomplete_file(hdfs, store, tmp_path, small_disk):
     store.write("/f", [os.urandom(6 * MEGABYTE)], 6 * MEGABYTE)
     store.write("/small", [b"fits"], 4)
-    code, said, _ = pai(f"webhdfs://root@{hdfs.name_node}{store.root}/*", f"{small_disk}/")
-    assert code != 0 and said["files"] == 1
-    assert [failure["reason"].split(": ")[-1] for failure in said["failed"]] == ["no space left on device"]
+    code, result, _ = pai(f"webhdfs://root@{hdfs.name_node}{store.root}/*", f"{small_disk}/")
+    assert code != 0 and result["files"] == 1
+    assert [failure["reason"].split(": ")[-1] for failure in result["failed"]] == ["no space left on device"]
     assert os.listdir(small_disk) == ["small"]
 
 
-def test_a_quota_ends_with_its_reason_and_leaves_nothing(hdfs, store, tmp_path):
+def test_exceeded_quota_is_reported_and_leaves_no_file(hdfs, store, tmp_path):
     store._names._put(store.root, "SETQUOTA", storagespacequota=MEGABYTE)
     noise(tmp_path / "f")
-    code, said, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{hdfs.name_node}{store.root}/")
-    assert code != 0 and "quota" in said["failed"][0]["reason"].lower()
-    assert "\n" not in said["failed"][0]["reason"]
+    code, result, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{hdfs.name_node}{store.root}/")
+    assert code != 0 and "quota" in result["failed"][0]["reason"].lower()
+    assert "\n" not in result["failed"][0]["reason"]
     assert list(store.list("/")) == []
 
 
-def test_a_cut_that_can_be_mended_ends_well(hdfs, store, tmp_path):
+def test_command_succeeds_after_an_upload_was_cut_once(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
     with Gateway(hdfs.name_node, faults=[Fault("CREATE", "cut", MEGABYTE, is_upload=True)]) as gateway:
-        code, said, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{gateway.host}{store.root}/")
-    assert (code, said["files"], said["failed"]) == (0, 1, [])
-    arrived(store, "/f", content)
+        code, result, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{gateway.host}{store.root}/")
+    assert (code, result["files"], result["failed"]) == (0, 1, [])
+    assert_arrived(store, "/f", content)
 
 
-def test_a_quota_that_is_met_in_the_middle_is_told_too(hdfs, store, tmp_path):
+def test_quota_that_is_exceeded_during_the_upload_is_reported(hdfs, store, tmp_path):
     """The first block fits, the second does not."""
     layout = store._layout_now()
     store._layout = dataclasses.replace(layout, shape=dataclasses.replace(layout.shape, block=MEGABYTE))

@@ -1,4 +1,4 @@
-"""The table of kinds, and kinds of other packages."""
+"""The table of storage kinds, and kinds from other packages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.storage import third_party
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.name)
-def test_every_function_of_a_row_exists(kind):
+def test_every_function_of_a_storage_kind_exists(kind):
     named = [kind.store, kind.server, kind.url, kind.data, kind.job_folder]
     assert all(callable(kind._load(reference)) for reference in named if reference)
     assert bool(kind.schemes) == bool(kind.url)
 
 
-def test_names_and_schemes_are_used_once():
+def test_names_and_url_schemes_are_unique():
     names = [kind.name for kind in kinds.KINDS]
     schemes = [scheme for kind in kinds.KINDS for scheme in kind.schemes]
     assert len({*names}) == len(names) and len({*schemes}) == len(schemes)
@@ -43,7 +43,7 @@ def test_the_help_of_storage_add_names_every_type():
     assert storage_places.add.help["type"] == f"{', '.join(first)} or {last}"
 
 
-def test_a_type_is_found_whatever_its_capitals():
+def test_type_is_found_regardless_of_case():
     assert kinds.find_type("azureFile") is kinds.find_type("azurefile")
     assert kinds.find_scheme("HDFS") is kinds.find_type("hdfs")
 
@@ -64,7 +64,7 @@ def packages(tmp_path, monkeypatch):
         ("import a_package_that_is_missing", "a_package_that_is_missing"),
     ],
 )
-def test_a_package_that_cannot_be_loaded_is_named_and_does_no_harm(packages, code, why):
+def test_package_that_cannot_be_loaded_is_named_and_does_not_affect_others(packages, code, why):
     third_party.describe(packages, "pai-broken", "broken = broken:KIND")
     (packages / "broken.py").write_text(code)
     sys.modules.pop("broken", None)
@@ -75,7 +75,7 @@ def test_a_package_that_cannot_be_loaded_is_named_and_does_no_harm(packages, cod
     assert kinds.find_type("hdfs") and kinds.find_type("sqlite") is None
 
 
-def test_a_row_whose_function_is_missing_names_the_package(packages):
+def test_error_for_a_missing_function_names_the_package(packages):
     third_party.describe(packages, "pai-half", "half = half:KIND")
     (packages / "half.py").write_text(
         "from openpai_tasks.storage.kinds import StorageKind\n"
@@ -89,7 +89,7 @@ def test_a_row_whose_function_is_missing_names_the_package(packages):
         locate("half://x", None)
 
 
-def test_a_kind_of_ours_is_found_without_looking_at_other_packages(packages):
+def test_built_in_kind_is_found_without_loading_other_packages(packages):
     third_party.describe(packages, "pai-other", "hdfs = hdfs_again:KIND")
     (packages / "hdfs_again.py").write_text("raise SystemExit('looked at')")
     for name in (*kinds.ADDABLE, "other"):

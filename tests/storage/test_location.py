@@ -1,4 +1,4 @@
-"""What a person types for a place."""
+"""The locations that a user types."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def book(tmp_path):
         ("pai://lab/home/${PAI_USER_NAME}/x", "/ann/x", False, False),
     ],
 )
-def test_a_url_is_a_path_on_a_storage(book, text, path, is_folder, is_content):
+def test_url_is_resolved_to_a_path_on_a_storage(book, text, path, is_folder, is_content):
     place = locate(text, book)
     assert (place.path, place.is_folder, place.is_content) == (path, is_folder, is_content)
     assert place.url == f"pai://lab/home{path}"
 
 
-def test_a_cluster_alone_lists_its_storages(book):
+def test_url_of_a_cluster_without_a_storage_lists_its_storages(book):
     for text in ("pai://lab", "pai://lab/"):
         place = locate(text, book)
         assert [entry.name for entry in place.store.list(place.path)] == ["home", "data"]
@@ -78,7 +78,7 @@ def test_a_cluster_alone_lists_its_storages(book):
         ("ftp://host/x", ConfigError),
     ],
 )
-def test_what_names_no_place_is_refused(book, text, error):
+def test_invalid_location_is_refused(book, text, error):
     with pytest.raises(error):
         locate(text, book)
 
@@ -88,7 +88,7 @@ def test_an_empty_user_name_is_refused(tmp_path):
         locate("pai://lab/home/${PAI_USER_NAME}/x", OneCluster(tmp_path, user=""))
 
 
-def test_paths_of_this_machine(book, tmp_path, monkeypatch):
+def test_local_paths_are_resolved(book, tmp_path, monkeypatch):
     folder = tmp_path.resolve()
     (folder / "real" / "inner").mkdir(parents=True)
     os.symlink("real/inner", folder / "link")
@@ -107,18 +107,18 @@ def test_paths_of_this_machine(book, tmp_path, monkeypatch):
     assert locate("/", book).is_root and locate("//", book).is_root and locate("~", book).name == "~"
 
 
-def test_a_storage_of_an_unknown_type_is_told(book):
+def test_storage_of_an_unknown_type_is_an_error(book):
     with pytest.raises(ConfigError, match="type 'dshuttle', which this program cannot reach"):
         open_storage(StorageSpec("lab", "fast", "dshuttle", {}))
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b"])
-def test_join_refuses_what_leads_elsewhere(book, name):
+def test_join_refuses_names_that_escape_the_folder(book, name):
     with pytest.raises(PathError):
         locate("pai://lab/home/d", book).join(name)
 
 
-def test_no_link_leads_out_of_a_storage(book, tmp_path):
+def test_symlink_cannot_escape_a_storage(book, tmp_path):
     (tmp_path / "s").mkdir()
     (tmp_path / "secret").write_text("s")
     os.symlink("../secret", tmp_path / "s" / "link")
@@ -139,7 +139,7 @@ def test_no_link_leads_out_of_a_storage(book, tmp_path):
         with pytest.raises(PathError, match="leads out of the storage"):
             act()
     store.remove("/link")
-    store.remove("/up", recursive=True)  # the link, not what it leads to
+    store.remove("/up", recursive=True)  # the symlink, not its target
     assert (tmp_path / "secret").read_text() == "s" and not (tmp_path / "new").exists()
 
 
@@ -163,7 +163,7 @@ def nfs(mounts, path="/exports/team", share=True):
     )
 
 
-def test_a_share_is_found_by_the_mount_map(tmp_path):
+def test_share_is_opened_where_the_mount_map_says(tmp_path):
     for name in ("own", "exports/team", "team"):
         (tmp_path / name).mkdir(parents=True)
     rows = [f"nas:/exports={tmp_path}/exports", f"nas:/exp={tmp_path}/own"]
@@ -173,7 +173,7 @@ def test_a_share_is_found_by_the_mount_map(tmp_path):
     assert open_storage(nfs([*rows], share=False)).root == str(tmp_path / "exports" / "team" / "ann")
 
 
-def test_a_share_that_is_not_mounted_says_what_to_do(tmp_path):
+def test_error_for_a_share_that_is_not_mounted_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match=r"config.set storage.mounts=lab/data=FOLDER"):
         open_storage(nfs([]))
     with pytest.raises(ConfigError, match=r"is not mounted: .*is not a folder"):
@@ -182,7 +182,7 @@ def test_a_share_that_is_not_mounted_says_what_to_do(tmp_path):
         mount_map(("lab/data",))
 
 
-def test_patterns_find_what_a_shell_would(here):
+def test_patterns_match_like_in_a_shell(here):
     plant(
         here,
         {
@@ -203,7 +203,7 @@ def test_patterns_find_what_a_shell_would(here):
     assert found("[b]/1.*") == ["b/1.csv", "b/1.txt"]
     assert found("*/1.txt") == ["b/1.txt"]
     assert found("?") == ["a", "b"]
-    assert found("x*") == ["x*"]  # a name that exists is no pattern
+    assert found("x*") == ["x*"]  # a name that exists is not a pattern
     assert found(".*/*") == [".h/1.csv"]
     for text in ("*.none", "xy/*", "none/*"):
         with pytest.raises(NotFound):
@@ -212,7 +212,7 @@ def test_patterns_find_what_a_shell_would(here):
         patterns.target(at(here, "?"))
 
 
-def test_a_pattern_keeps_what_is_written_at_its_end(here):
+def test_pattern_keeps_its_trailing_slash_or_dot(here):
     plant(here, {"exist1/x": b"", "exist.txt": b"", "lone": b""})
     for text, is_folder, is_content in (("e*/", True, False), ("e*/.", False, True)):
         (found,) = patterns.sources(at(here, text))
@@ -220,10 +220,10 @@ def test_a_pattern_keeps_what_is_written_at_its_end(here):
     target = patterns.target(at(here, "exist*/"))
     assert target.name == "exist1" and target.is_folder
     target = patterns.target(at(here, "lon*/"))
-    assert target.name == "lone" and target.is_folder  # which copying refuses
+    assert target.name == "lone" and target.is_folder  # copying refuses it later
 
 
-def test_a_folder_that_exists_is_no_pattern(here):
+def test_existing_folder_with_wildcards_is_not_a_pattern(here):
     plant(here, {"a[1]/x.csv": b"", "a1/x.csv": b"", "a1/y": b""})
     (found,) = patterns.sources(at(here, "a[1]/*.csv"))
     assert found.path.endswith("/a[1]/x.csv")
@@ -232,7 +232,7 @@ def test_a_folder_that_exists_is_no_pattern(here):
 
 
 @pytest.mark.parametrize("text", ["missing/../b", "file/../b", "missing/..", "*/../b"])
-def test_nothing_leads_up_from_what_is_no_folder(book, tmp_path, monkeypatch, text):
+def test_parent_of_a_path_that_is_not_a_folder_is_refused(book, tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(PathError, match="which is not a folder"):
@@ -240,7 +240,7 @@ def test_nothing_leads_up_from_what_is_no_folder(book, tmp_path, monkeypatch, te
     assert locate("/../b", book).path == "/b"
 
 
-def test_the_errors_of_the_system_are_ours(tmp_path):
+def test_system_errors_are_converted_to_our_errors(tmp_path):
     store = LocalStore(str(tmp_path))
     for act in (lambda: store.write("/none/x", [b""]), lambda: store.rename("/a", "/b")):
         with pytest.raises(PaiError):
@@ -248,7 +248,7 @@ def test_the_errors_of_the_system_are_ours(tmp_path):
     assert isinstance(Location(store, "/", "pai://lab/home/").name, str)
 
 
-def test_a_link_that_leads_out_is_shown_and_replaced_itself(tmp_path):
+def test_symlink_out_of_the_storage_is_listed_and_replaced_itself(tmp_path):
     (tmp_path / "secret").write_bytes(b"12345")
     os.utime(tmp_path / "secret", (1, 1))
     (tmp_path / "folder").mkdir()
@@ -272,7 +272,7 @@ def test_a_link_that_leads_out_is_shown_and_replaced_itself(tmp_path):
 
 
 @pytest.mark.parametrize("act", ["read", "write", "append", "rename", "set_mtime", "set_mode"])
-def test_a_folder_swapped_for_a_link_after_the_look_leads_nowhere(tmp_path, monkeypatch, act):
+def test_folder_swapped_for_a_symlink_after_the_check_is_not_followed(tmp_path, monkeypatch, act):
     (tmp_path / "out").mkdir()
     (tmp_path / "s" / "d").mkdir(parents=True)
     for folder in ("out", "s/d"):
@@ -282,7 +282,7 @@ def test_a_folder_swapped_for_a_link_after_the_look_leads_nowhere(tmp_path, monk
     store, look = LocalStore(str(tmp_path / "s")), clearing.open_folder
 
     def swapped(path, root):
-        """As a job that is quick: between the look and the use."""
+        """Swap the folder between the check and the use, as a fast job could."""
         if not (tmp_path / "s" / "d").is_symlink():
             os.rename(tmp_path / "s" / "d", tmp_path / "s" / "old")
             os.symlink("../out", tmp_path / "s" / "d")

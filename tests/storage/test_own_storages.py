@@ -1,4 +1,4 @@
-"""Storages of one's own on real servers: added from the shell, then used by commands, forks and libraries."""
+"""User-defined storages on real servers: added from the shell, then used by commands, forks and libraries."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def _azure():
         pytest.skip(f"no Azure Blob: {reason}")
     account = object_servers.ACCOUNT
     where = f"http://{object_servers.shared('azurite').host}/{account}"
-    said = ("--type", "azureblob", "--address", where, "--path", object_servers.BUCKET, "--user", account)
-    return object_servers.ACCOUNT_KEY, said
+    flags = ("--type", "azureblob", "--address", where, "--path", object_servers.BUCKET, "--user", account)
+    return object_servers.ACCOUNT_KEY, flags
 
 
 @pytest.mark.parametrize("kind", [_samba, _s3, _azure], ids=["samba", "s3", "azureblob"])
 def test_a_storage_with_a_key_is_added_and_used(cluster, kind):
-    """On each of the servers; s3rver would take any key, so it is rclone."""
-    secret, said = kind()
+    """For S3 the server is rclone, because s3rver accepts any key."""
+    secret, flags = kind()
     (cluster.home / "local" / "choices.yaml").unlink(missing_ok=True)
     (cluster.project / "a.txt").write_text("a\n")
     wrong = "d3Jvbmc=" if kind is _azure else "wrong"
-    refused = cluster.inv("storage.add", "mine", *said, OPENPAI_STORAGE_PASSWORD=wrong)
+    refused = cluster.inv("storage.add", "mine", *flags, OPENPAI_STORAGE_PASSWORD=wrong)
     assert refused.code in (121, 122) and len(refused.err.splitlines()) == 1, refused
     assert not (cluster.home / "local" / "choices.yaml").exists()
-    added = cluster.ok("storage.add", "mine", *said, OPENPAI_STORAGE_PASSWORD=secret)
+    added = cluster.ok("storage.add", "mine", *flags, OPENPAI_STORAGE_PASSWORD=secret)
     try:
         cluster.ok("storage.cp", "a.txt", "pai://local/mine/own-a.txt")
         assert cluster.ok("storage.cat", "pai://local/mine/own-a.txt").out == "a\n"
@@ -63,7 +63,7 @@ def own(cluster, hdfs, monkeypatch):
     """The shared cluster with a folder of a real HDFS added as `mine`; one of two name nodes is dead."""
     cluster.run("sh", "-c", f"rm -f '{cluster.home}/local/choices.yaml'")
     cluster.ok("storage.mkdir", f"webhdfs://root@{hdfs.name_node}/own")
-    said = (
+    flags = (
         "--type",
         "hdfs",
         "--address",
@@ -73,7 +73,7 @@ def own(cluster, hdfs, monkeypatch):
         "--user",
         "root",
     )
-    cluster.ok("storage.add", "mine", *said)
+    cluster.ok("storage.add", "mine", *flags)
     monkeypatch.setenv("OPENPAI_HOME", str(cluster.home))
     monkeypatch.chdir(cluster.project)
     fsspec.get_filesystem_class("pai").clear_instance_cache()
@@ -82,7 +82,7 @@ def own(cluster, hdfs, monkeypatch):
     cluster.ok("storage.forget", "mine")
 
 
-def test_an_hdfs_with_several_name_nodes_is_added_and_selected(own, hdfs):
+def test_hdfs_with_several_name_nodes_is_added_and_selected(own, hdfs):
     (own.project / "a.txt").write_text("a\n")
     own.ok("storage.cp", "a.txt", "pai://local/mine/")
     assert own.ok("storage.cat", f"webhdfs://root@{hdfs.name_node}/own/a.txt").out == "a\n"
@@ -94,14 +94,14 @@ def test_an_hdfs_with_several_name_nodes_is_added_and_selected(own, hdfs):
     assert rows["mine"]["selected"] and rows["mine"]["server"].endswith(hdfs.name_node)
 
 
-def test_a_folder_that_is_not_there_is_not_added(own, hdfs):
+def test_storage_with_a_missing_folder_is_not_added(own, hdfs):
     ran = own.inv("storage.add", "other", "--type", "hdfs", "--address", hdfs.name_node, "--path", "/none")
     assert ran.code == 123 and ran.err == "error: storage 'other' has no folder /none\n"
     assert [row["name"] for row in own.ok("storage.list", "-o", "json").json()] == ["home", "mine"]
 
 
 def read_all(file, content, results):
-    """Read the file part by part, in an order of this process's own."""
+    """Read the file part by part, in an order that depends on the process."""
     starts = list(range(0, len(content), PART))
     order = starts[os.getpid() % 7 :] + starts[: os.getpid() % 7]
     good = True
@@ -111,7 +111,7 @@ def read_all(file, content, results):
     results.put(good)
 
 
-def test_a_file_that_is_open_is_read_by_children_at_the_same_time(own):
+def test_open_file_is_read_by_forked_children_at_the_same_time(own):
     content = os.urandom(64 * PART)
     fs = fsspec.filesystem("pai")
     fs.pipe("local/mine/f", content)

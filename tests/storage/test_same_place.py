@@ -1,4 +1,4 @@
-"""One place under two names: nothing is copied into itself, and no copy deletes its own source."""
+"""One location under two names: nothing is copied into itself, and no copy deletes its own source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mounts(here):
 
 @pytest.fixture
 def named(hdfs, request):
-    """``named(path, way)``: the same folder of HDFS by its number, by its name, or by a gateway."""
+    """``named(path, way)``: the same folder of HDFS by IP address, by host name, or through a gateway."""
     port, root = hdfs.name_node.partition(":")[2], f"/{request.node.name}"
     with Gateway(hdfs.name_node) as gateway:
         ways = {
@@ -65,7 +65,7 @@ def named(hdfs, request):
 
 
 @pytest.mark.parametrize("way", ["name", "nodes", "gateway", "whole"])
-def test_a_folder_of_hdfs_is_itself_by_another_name(named, way):
+def test_hdfs_folder_is_recognized_under_another_address(named, way):
     with pytest.raises(PathError, match=INTO_ITSELF):
         copies([named("/own")], named("/own/x", way))
     with pytest.raises(PathError, match=INTO_ITSELF):
@@ -84,7 +84,7 @@ def test_a_folder_of_hdfs_is_itself_by_another_name(named, way):
 
 
 @pytest.mark.parametrize("way", ["name", "gateway"])
-def test_a_copy_on_hdfs_does_not_enter_what_it_has_made(named, way):
+def test_copy_on_hdfs_does_not_enter_folders_that_it_created(named, way):
     source = named("/own")
     into = named("/own/sub/deep", way)
     copied = copy([Errand(source, source.store.stat(source.path), into)])
@@ -93,7 +93,7 @@ def test_a_copy_on_hdfs_does_not_enter_what_it_has_made(named, way):
 
 
 @pytest.mark.parametrize("target", ["there/x", "there", "there/in/x"])
-def test_a_folder_that_is_mounted_twice_is_itself(here, mounts, target):
+def test_folder_that_is_mounted_twice_is_recognized(here, mounts, target):
     plant(here, {"own/in/f": b"f", "there/": None})
     mounts("own", "there")
     with pytest.raises(PathError, match=INTO_ITSELF):
@@ -103,7 +103,7 @@ def test_a_folder_that_is_mounted_twice_is_itself(here, mounts, target):
     assert seen(at(here, "own")) == {"in/f": b"f"}
 
 
-def test_a_folder_in_itself_that_is_mounted_elsewhere_is_in_itself(here, mounts):
+def test_subfolder_that_is_mounted_elsewhere_is_recognized(here, mounts):
     plant(here, {"own/in/deep/f": b"f", "there/": None, "apart/g": b"g"})
     mounts("own/in", "there")
     with pytest.raises(PathError, match=INTO_ITSELF):
@@ -114,7 +114,7 @@ def test_a_folder_in_itself_that_is_mounted_elsewhere_is_in_itself(here, mounts)
     assert seen(at(here, "own")) == {"in/g": b"g"}
 
 
-def test_a_copy_does_not_enter_what_it_has_made(here, mounts):
+def test_copy_does_not_enter_folders_that_it_created(here, mounts):
     plant(here, {"own/in/f": b"f", "there/": None})
     mounts("own/in", "there")
     source = at(here, "own")
@@ -123,7 +123,7 @@ def test_a_copy_does_not_enter_what_it_has_made(here, mounts):
     assert seen(at(here, "there")) == {"f": b"f", "x/in/f": b"f"}
 
 
-def test_a_number_of_another_file_system_is_no_sign(here):
+def test_inode_number_of_another_file_system_is_no_match(here):
     plant(here, {"own/in/f": b"f"})
     made = walk.Made(LocalStore(), LocalStore())
     entry = LocalStore().stat(f"{here.path}/own/in")
@@ -133,7 +133,7 @@ def test_a_number_of_another_file_system_is_no_sign(here):
     assert not made.has(entry) and not made.has(dataclasses.replace(entry, id=""))
 
 
-def test_servers_are_the_same_by_their_numbers():
+def test_servers_are_recognized_by_their_ip_addresses():
     here, there = by_numbers("smb://127.0.0.1:445/a/b", above=False), "smb://localhost:445/a/b/c"
     assert here == {"127.0.0.1:445/a/b"}
     assert here & by_numbers(there, above=True) and not here & by_numbers(there, above=False)

@@ -21,7 +21,7 @@ def plant(root: Location, tree: Tree) -> None:
 
 
 def seen(root: Location) -> dict[str, bytes | None]:
-    """What is there; an empty folder shows, a full one by what is in it."""
+    """The files and the empty folders; other folders appear through their content."""
     found = list(walk(root))
     full = {item.name.rpartition("/")[0] for item in found}
     tree: dict[str, bytes | None] = {}
@@ -34,7 +34,7 @@ def seen(root: Location) -> dict[str, bytes | None]:
 
 
 def at(root: Location, text: str) -> Location:
-    """What a person gets who writes ``text`` in that folder."""
+    """The location that a user gets who types ``text`` in that folder."""
     names = [name for name in text.split("/") if name not in ("", ".")]
     place = root.join(*names) if names else root
     return Location(

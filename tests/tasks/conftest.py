@@ -1,4 +1,4 @@
-"""Command lines run in this process, in a project folder of the test's own."""
+"""Command lines run in this process, in a separate project folder for each test."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Project:
         path.write_text(text)
 
     def tasks(self, text: str) -> None:
-        """A tasks.py with an empty namespace ``ns`` of ours, and this in it."""
+        """Write a tasks.py with our empty namespace ``ns`` and the given text."""
         self.write("tasks.py", HELLO + text)
 
     def inv(self, *words: str) -> Ran:
@@ -66,7 +66,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
-    """An empty project folder with a home beside it; nothing of the developer's own settings is seen."""
+    """An empty project folder with a home beside it, without the developer's own settings."""
     for name in os.environ:
         if name.startswith(("INVOKE_", "OPENPAI_")):
             monkeypatch.delenv(name)

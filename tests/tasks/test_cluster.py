@@ -51,7 +51,7 @@ def test_a_password_in_the_environment_is_used_and_shown_nowhere(shell, server):
     assert stat.S_IMODE((shell.home / "credentials.yaml").stat().st_mode) == 0o600
 
 
-def test_a_password_comes_from_a_file_or_from_standard_input(shell, add, tmp_path):
+def test_password_is_read_from_a_file_or_standard_input(shell, add, tmp_path):
     (tmp_path / "secret").write_text(PASSWORD + "\n")
     assert add("--password-file", str(tmp_path / "secret")).code == 0
     assert add("--password-file", "-", input=PASSWORD + "\n").code == 0
@@ -62,7 +62,7 @@ def test_a_password_on_the_command_line_works_with_a_warning(add):
     assert ran.code == 0 and "warning: other users can see" in ran.err
 
 
-def test_all_clusters_are_updated_together_but_a_login_needs_one(shell, add):
+def test_update_without_an_alias_covers_all_clusters_but_a_login_needs_an_alias(shell, add):
     assert add("--password", PASSWORD).code == 0
     rows = shell.ok("cluster.update", "-o", "json").json()
     assert [row["alias"] for row in rows] == ["lab"]
@@ -70,7 +70,7 @@ def test_all_clusters_are_updated_together_but_a_login_needs_one(shell, add):
     assert ran.code == 120 and "`inv cluster.update ALIAS`" in ran.err
 
 
-def test_a_password_is_asked_for_on_the_terminal_unseen(shell, server):
+def test_password_prompt_on_a_terminal_does_not_echo_the_password(shell, server):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         ["inv", "cluster.add", "lab", server.uri, "--user", USER],
@@ -104,15 +104,15 @@ def read_until(terminal, text, seconds=60):
     return shown
 
 
-def test_without_a_terminal_the_ways_to_give_a_password_are_said(add):
+def test_error_without_a_terminal_names_the_ways_to_give_a_password(add):
     assert_one_line(add(), 120, "--password-file", "OPENPAI_PASSWORD")
 
 
-def test_a_wrong_password_is_one_line(add):
+def test_wrong_password_is_a_one_line_error(add):
     assert_one_line(add(OPENPAI_PASSWORD="wrong-password"), 122, "password of user 'alice' is wrong")
 
 
-def test_an_oidc_cluster_without_a_token_is_one_line(shell):
+def test_oidc_cluster_without_a_token_is_a_one_line_error(shell):
     server = PaiServer(oidc=True)
     try:
         ran = shell.inv("cluster.add", "aad", server.uri, OPENPAI_PASSWORD=PASSWORD)
@@ -121,14 +121,14 @@ def test_an_oidc_cluster_without_a_token_is_one_line(shell):
         server.close()
 
 
-def test_a_malformed_file_is_one_line_in_every_command(shell):
+def test_malformed_clusters_file_is_a_one_line_error_in_every_command(shell):
     shell.home.mkdir()
     (shell.home / "clusters.yaml").write_text("- cluster_alias: [lab\n")
     for command in (("cluster.list",), ("cluster.resources",), ("cluster.select", "lab")):
         assert_one_line(shell.inv(*command), 120, "clusters.yaml is not valid YAML (line")
 
 
-def test_two_commands_at_once_lose_nothing(shell, server):
+def test_concurrent_commands_lose_no_cluster(shell, server):
     shell.environment["OPENPAI_PASSWORD"] = PASSWORD
     names = ("one", "two", "three")
     started = [shell.start("inv", "cluster.add", name, server.uri, "--user", USER) for name in names]
@@ -142,14 +142,14 @@ def test_two_commands_at_once_lose_nothing(shell, server):
 
 
 def editor(shell, name, text):
-    """An editor that replaces what it is given by the text."""
+    """An editor command that overwrites its file with the text."""
     path = shell.project / name
     path.write_text(f"#!/bin/sh\ncat > \"$2\" <<'END'\n{text}\nEND\n")
     path.chmod(0o700)
     return f"'{path}' --wait"
 
 
-def test_an_edit_that_does_not_parse_is_kept_aside_and_the_file_stays(shell, add):
+def test_invalid_edit_is_saved_aside_and_the_clusters_file_is_unchanged(shell, add):
     add(OPENPAI_PASSWORD=PASSWORD)
     before = (shell.home / "clusters.yaml").read_text()
     ran = shell.inv("cluster.edit", EDITOR=editor(shell, "my editor", "- cluster_alias: [oops"))
@@ -161,7 +161,7 @@ def test_an_edit_that_does_not_parse_is_kept_aside_and_the_file_stays(shell, add
         assert file.read() == "- cluster_alias: [oops\n"
 
 
-def test_a_good_edit_is_kept_and_leaves_no_draft(shell):
+def test_valid_edit_is_saved_and_leaves_no_draft(shell):
     text = "- {cluster_alias: mine, pai_uri: 'http://x', user: ann, password: hunter22}"
     ran = shell.ok("cluster.edit", "--editor", editor(shell, "ed", text), VISUAL="false", EDITOR="false")
     assert "changed" in ran.err
@@ -171,7 +171,7 @@ def test_a_good_edit_is_kept_and_leaves_no_draft(shell):
     assert "nothing changed" in shell.ok("cluster.edit", EDITOR="true").err
 
 
-def test_select_checks_the_alias_and_says_when_something_counts_more(shell, add):
+def test_select_checks_the_alias_and_reports_an_override(shell, add):
     add(OPENPAI_PASSWORD=PASSWORD)
     assert_one_line(shell.inv("cluster.select", "nope"), 120, "no cluster named 'nope' (known: lab, local)")
     shell.ok("cluster.select", "lab")
@@ -182,7 +182,7 @@ def test_select_checks_the_alias_and_says_when_something_counts_more(shell, add)
     assert "defaults.yaml overrides it here and selects lab" in ran.err
 
 
-def test_credentials_are_printed_on_purpose(shell, server, add):
+def test_credentials_command_prints_the_credentials(shell, server, add):
     add(OPENPAI_PASSWORD=PASSWORD)
     shown = shell.ok("cluster.credentials", "lab", "-o", "json").json()
     assert (shown["uri"], shown["user"], shown["token"]) == (server.uri, USER, server.token)
@@ -202,8 +202,8 @@ def test_the_embedded_cluster_can_be_added_like_any_other(shell):
     address = own["uri"].removeprefix("http://")
     ran = shell.ok("cluster.add", "me", address, "--user", own["user"], OPENPAI_PASSWORD=own["password"])
     assert own["password"] not in ran.out + ran.err
-    told = shell.ok("cluster.info", "me", "-o", "json").json()
-    assert (told["generation"], told["virtual_clusters"], told["storages"]) == ("1.8", ["default"], ["home"])
+    info = shell.ok("cluster.info", "me", "-o", "json").json()
+    assert (info["generation"], info["virtual_clusters"], info["storages"]) == ("1.8", ["default"], ["home"])
     rows = shell.ok("cluster.resources", "-o", "json").json()
     assert [(row["cluster"], row["problem"]) for row in rows] == [("local", ""), ("me", "")]
     assert rows[0]["vcores_total"] >= 1

@@ -1,4 +1,4 @@
-"""config.show, config.set, config.unset; and settings files that Invoke itself would stumble over."""
+"""config.show, config.set, config.unset, and settings files that plain Invoke cannot handle."""
 
 import json
 import stat
@@ -20,7 +20,7 @@ def shown(inv, name):
     return row["value"], row["origin"]
 
 
-def test_each_place_is_stronger_than_the_one_before(project, inv, monkeypatch, tmp_path):
+def test_each_origin_overrides_the_previous_one(project, inv, monkeypatch, tmp_path):
     assert shown(inv, "gpu") == (0, "built-in")
     project.write("tasks.py", PROJECT.replace("()", "(gpu=1)"))
     assert shown(inv, "gpu") == (1, "tasks.py")
@@ -34,7 +34,7 @@ def test_each_place_is_stronger_than_the_one_before(project, inv, monkeypatch, t
     assert shown(inv, "gpu") == (5, "INVOKE_OPENPAI_GPU")
 
 
-def test_a_file_given_with_f_is_stronger_than_the_environment(project, inv, monkeypatch):
+def test_file_given_with_f_overrides_the_environment(project, inv, monkeypatch):
     monkeypatch.setenv("INVOKE_OPENPAI_IMAGE", "variable")
     project.write("other.yaml", "openpai: {image: file}\n")
     rows = json.loads(inv("-f", "other.yaml", "config.show", "-o", "json").out)
@@ -82,14 +82,14 @@ def test_set_and_unset_write_a_private_file(project, inv):
         (["config.show", "-o", "xml"], "error: no output format named 'xml' (known: table, json, yaml, csv)"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(project, inv, words, told):
+def test_invalid_input_is_a_one_line_error_and_nothing_is_written(project, inv, words, told):
     ran = inv(*words)
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
     assert ran.err.startswith(told)
     assert not (project.folder / ".openpai" / "defaults.yaml").exists()
 
 
-def test_unset_removes_what_an_older_client_left(project, inv):
+def test_unset_removes_a_setting_of_an_older_client(project, inv):
     project.write(".openpai/defaults.yaml", "image-list: [a]\nimage: b\n")
     ran = inv("config.show")
     assert (ran.code, ran.err) == (0, "")
@@ -126,7 +126,7 @@ def test_unset_removes_what_an_older_client_left(project, inv):
         ),
     ],
 )
-def test_a_wrong_settings_file_is_one_line(project, inv, files, told):
+def test_invalid_settings_file_is_a_one_line_error(project, inv, files, told):
     for name, text in files.items():
         project.write(name, text)
     ran = inv("config.show")
@@ -134,7 +134,7 @@ def test_a_wrong_settings_file_is_one_line(project, inv, files, told):
     assert ran.err.startswith(told.format(folder=project.folder))
 
 
-def test_keys_that_clash_as_variables_do_no_harm_until_the_variable_is_set(project, inv, monkeypatch):
+def test_keys_that_clash_as_variables_fail_only_when_the_variable_is_set(project, inv, monkeypatch):
     ours = "openpai: {virtual_cluster: a, virtual-cluster: b}"
     project.write("invoke.yaml", f"foo_bar: 1\nfoo: {{bar: 2}}\n{ours}\n")
     assert inv("config.show").code == 0
@@ -164,7 +164,7 @@ def test_keys_that_clash_as_variables_do_no_harm_until_the_variable_is_set(proje
         ("INVOKE_RUNTIME_CONFIG", "tasks.txt", "error: cannot read tasks.txt: its name must end in .yaml"),
     ],
 )
-def test_a_wrong_variable_is_one_line(project, inv, monkeypatch, name, value, told):
+def test_invalid_environment_variable_is_a_one_line_error(project, inv, monkeypatch, name, value, told):
     project.write("invoke.yaml", "things: [1]\nnumber: 1\n")
     monkeypatch.setenv(name, value)
     ran = inv("config.show")
@@ -172,7 +172,7 @@ def test_a_wrong_variable_is_one_line(project, inv, monkeypatch, name, value, to
     assert ran.err.startswith(told)
 
 
-def test_invokes_own_variables_still_work(project, monkeypatch):
+def test_environment_variables_of_invoke_still_work(project, monkeypatch):
     project.tasks("@task\ndef echo(c):\n    print(c.config.run.echo, c.config.number)\nns.add_task(echo)\n")
     project.write("invoke.yaml", "number: 1\n")
     monkeypatch.setenv("INVOKE_RUN_ECHO", "1")
@@ -180,14 +180,14 @@ def test_invokes_own_variables_still_work(project, monkeypatch):
     assert project.inv("echo").out == "True 7\n"
 
 
-def test_a_setting_that_is_not_known_is_mentioned_once(project, inv):
+def test_unknown_setting_causes_one_warning(project, inv):
     project.write("invoke.yaml", "openpai: {imgae: x}\n")
     ran = inv("config.show", "config.show")
-    told = f"warning: {project.folder}/invoke.yaml: no setting named 'imgae', did you mean image?\n"
-    assert (ran.code, ran.err) == (0, told)
+    warning = f"warning: {project.folder}/invoke.yaml: no setting named 'imgae', did you mean image?\n"
+    assert (ran.code, ran.err) == (0, warning)
 
 
-def test_writers_at_once_lose_nothing(shell):
+def test_concurrent_config_set_commands_lose_nothing(shell):
     names = ("image", "workspace", "python", "virtual-cluster", "editor")
     started = [shell.start("inv", "config.set", "-g", f"{name}=x{name}") for name in names]
     assert [process.wait(60) for process in started] == [0] * len(names)

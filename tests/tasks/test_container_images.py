@@ -1,4 +1,4 @@
-"""The tasks of images hand on exactly the commands that they should, and only those."""
+"""The image tasks run exactly the expected engine commands, and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def engines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def no_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What really runs may read, and finds nothing."""
+    """Give commands that really run an empty standard input."""
     with open(os.devnull) as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         yield
@@ -48,7 +48,7 @@ def answering(**result: Any) -> MockContext:
 
 
 def dry(project: Project, *words: str) -> str:
-    """What Invoke shows in place of running it, without its colours."""
+    """The commands that Invoke prints instead of running them, without colours."""
     shown = project.inv("--dry", *words)
     assert shown.code == 0, shown
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.out)
@@ -71,11 +71,11 @@ def test_dry_shows_the_commands_and_runs_none(project: Project, engines: Any) ->
 
 
 @pytest.mark.parametrize("words", [["build", "--tag", "a"], ["push", "a"], ["images"], ["check", "a"]])
-def test_without_an_engine_there_is_one_clear_line(project: Project, engines: Any, words: list[str]) -> None:
+def test_missing_engine_is_a_one_line_error(project: Project, engines: Any, words: list[str]) -> None:
     engines()
-    told = project.inv(f"container.{words[0]}", *words[1:])
-    assert (told.code, told.out) == (120, "")
-    assert told.err == "error: docker or podman not found on this machine: install one\n"
+    result = project.inv(f"container.{words[0]}", *words[1:])
+    assert (result.code, result.out) == (120, "")
+    assert result.err == "error: docker or podman not found on this machine: install one\n"
 
 
 def test_the_setting_chooses_the_engine(
@@ -88,7 +88,7 @@ def test_the_setting_chooses_the_engine(
     assert "must be one of auto, docker, podman" in project.inv("container.push", "a").err
 
 
-def test_odd_words_arrive_as_they_are(project: Project, engines: Any) -> None:
+def test_special_characters_reach_the_engine_unchanged(project: Project, engines: Any) -> None:
     engines("docker")
     project.write("a b'c/Dockerfile", "FROM python\n")
     c = answering()
@@ -96,7 +96,7 @@ def test_odd_words_arrive_as_they_are(project: Project, engines: Any) -> None:
     assert ran(c)[-3:] == ["--build-arg", "X=$HOME; rm", "a b'c"]
 
 
-def test_a_push_that_fails_hints_at_the_login_of_the_engine(project: Project, engines: Any) -> None:
+def test_failed_push_suggests_the_login_command_of_the_engine(project: Project, engines: Any) -> None:
     engines("docker")
     with pytest.raises(
         Exit, match=r"lab\.org/a was not pushed \(docker exited with 1\); .*`docker login lab\.org`"
@@ -104,7 +104,7 @@ def test_a_push_that_fails_hints_at_the_login_of_the_engine(project: Project, en
         container_images.push(answering(exited=1), "lab.org/a")
 
 
-def test_a_check_ends_badly_only_if_something_required_is_missing(
+def test_check_fails_only_if_something_required_is_missing(
     project: Project, engines: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engines("docker")
@@ -117,29 +117,29 @@ def test_a_check_ends_badly_only_if_something_required_is_missing(
     assert "bash,true,1.2,true," in capsys.readouterr().out
 
 
-def test_a_dockerfile_is_written_once(project: Project, engines: Any) -> None:
+def test_existing_dockerfile_is_overwritten_only_with_yes(project: Project, engines: Any) -> None:
     engines()
-    told = project.inv("container.dockerfile", "--ssh", "--file", "new")
-    assert (told.code, told.out) == (0, "")
+    result = project.inv("container.dockerfile", "--ssh", "--file", "new")
+    assert (result.code, result.out) == (0, "")
     assert "FROM python:3\n" in (project.folder / "new").read_text()
-    told = project.inv("container.dockerfile", "--base", "lab/b", "--pip", "torch>=2", "--file", "new")
-    assert (told.code, told.err) == (
+    result = project.inv("container.dockerfile", "--base", "lab/b", "--pip", "torch>=2", "--file", "new")
+    assert (result.code, result.err) == (
         123,
         "error: new exists; overwrite it with --yes or name another file with --file\n",
     )
     assert project.inv("container.dockerfile", "--pip", "torch>=2", "--file", "new", "--yes").code == 0
     assert "'torch>=2'" in (project.folder / "new").read_text()
-    told = project.inv("container.dockerfile", "--apt", "x;y", "--file", "other")
-    assert told.code == 120 and not (project.folder / "other").exists()
+    result = project.inv("container.dockerfile", "--apt", "x;y", "--file", "other")
+    assert result.code == 120 and not (project.folder / "other").exists()
 
 
 @pytest.mark.usefixtures("no_input")
 @pytest.mark.parametrize("words", [["images"], ["build", "--tag", "a"], ["push", "a"], ["check", "a"]])
-def test_an_engine_that_does_not_answer_is_one_line(project: Project, engines: Any, words: list[str]) -> None:
+def test_failing_engine_is_a_one_line_error(project: Project, engines: Any, words: list[str]) -> None:
     engines("docker")  # it ends with 99
-    told = project.inv(f"container.{words[0]}", *words[1:])
-    assert (told.code, told.out) == (120, "")
-    limit, error = told.err.splitlines()
+    result = project.inv(f"container.{words[0]}", *words[1:])
+    assert (result.code, result.out) == (120, "")
+    limit, error = result.err.splitlines()
     assert f" may take {'1m 00s' if words[0] == 'images' else '2h 00m'} " in limit
     assert error.startswith("error: ") and "99" in error
     assert words[0] == "push" or "check that it runs with `docker info`" in error
@@ -147,26 +147,26 @@ def test_an_engine_that_does_not_answer_is_one_line(project: Project, engines: A
 
 @pytest.mark.usefixtures("no_input")
 @pytest.mark.parametrize("words", [["push", "lab/a"], ["images"]], ids=["push", "images"])
-def test_an_engine_that_hangs_is_ended_when_its_time_is_over(
+def test_hanging_engine_is_stopped_after_the_time_limit(
     project: Project, engines: Any, tmp_path: Path, words: list[str]
 ) -> None:
     engines("docker")
     (tmp_path / "bin" / "docker").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
-    told = project.inv("-T", "1", f"container.{words[0]}", *words[1:])
-    assert told.code == 124, told
-    assert told.err.splitlines() == [
+    result = project.inv("-T", "1", f"container.{words[0]}", *words[1:])
+    assert result.code == 124, result
+    assert result.err.splitlines() == [
         f"`docker {words[0]}` may take 1.0s (`inv -T SECONDS ...` changes the limit)",
         f"error: `docker {words[0]}` did not finish within 1.0s and was stopped",
     ]
 
 
-def test_what_is_wrong_with_the_words_is_told_before_what_is_missing(project: Project, engines: Any) -> None:
+def test_invalid_arguments_are_reported_before_missing_files(project: Project, engines: Any) -> None:
     engines("docker")
     (project.folder / "Dockerfile").unlink()
     assert dry(project, "container.build", "--tag", "a/b") == (
         "docker build --tag a/b --file ./Dockerfile .\n"
     )
-    told = project.inv("container.build", "--tag", "A B")
-    assert (told.code, told.out) == (120, "")
-    assert told.err.startswith("error: --tag needs a name such as ")
+    result = project.inv("container.build", "--tag", "A B")
+    assert (result.code, result.out) == (120, "")
+    assert result.err.startswith("error: --tag needs a name such as ")
     assert "`inv container.dockerfile`" in project.inv("container.build", "--tag", "a/b").err

@@ -1,4 +1,4 @@
-"""Files of a project that somebody else could have written are not run, and their settings do not count."""
+"""Project files that other users could have written are not run, and their settings are ignored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ns = namespace(theirs)
 
 @pytest.fixture(params=["file", "folder", "owner"])
 def spoil(request, monkeypatch):
-    """A way in which somebody else can come to write a file."""
+    """Make a file writable by another user, in one of three ways."""
 
     def spoil(path: Path) -> None:
         if request.param == "file":
@@ -43,7 +43,7 @@ def spoil(request, monkeypatch):
     return spoil
 
 
-def assert_built_in_tasks_serve(project, file):
+def assert_only_built_in_tasks_are_loaded(project, file):
     ran = project.pai("--list")
     assert ran.code == 0 and "job.sub" in ran.out and "theirs" not in ran.out
     assert ran.err.startswith(f"warning: {file} is not loaded: ") and ran.err.count("\n") == 1
@@ -51,48 +51,48 @@ def assert_built_in_tasks_serve(project, file):
     assert not (project.folder / "marker").exists()
 
 
-def test_a_tasks_file_is_not_run(project, spoil):
+def test_unsafe_tasks_file_is_not_run(project, spoil):
     project.write("tasks.py", TASKS)
     assert project.pai("theirs").out == "ran\n"
     (project.folder / "marker").unlink()
     spoil(project.folder / "tasks.py")
-    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
 
 
-def test_a_module_beside_it_counts_as_well(project, spoil):
+def test_unsafe_module_beside_the_tasks_file_prevents_loading(project, spoil):
     project.write("tasks.py", TASKS)
     project.write("helper.py", "")
     spoil(project.folder / "helper.py")
-    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
 
 
 @pytest.mark.parametrize(
     "name", ["__init__.py", "more.py", "sub/deep.py", "__pycache__/more.cpython-311.pyc"]
 )
-def test_a_package_counts_with_all_its_files(project, spoil, name):
+def test_unsafe_file_in_a_tasks_package_prevents_loading(project, spoil, name):
     project.write("tasks/__init__.py", TASKS)
     project.write(f"tasks/{name}", TASKS)
     spoil(project.folder / "tasks" / name)
-    assert_built_in_tasks_serve(project, project.folder / "tasks" / "__init__.py")
+    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks" / "__init__.py")
 
 
-def test_a_linked_tasks_file_is_as_good_as_its_target(project, spoil, tmp_path):
+def test_symlink_to_an_unsafe_tasks_file_is_not_run(project, spoil, tmp_path):
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "tasks.py").write_text(TASKS)
     (project.folder / "tasks.py").symlink_to(tmp_path / "shared" / "tasks.py")
     spoil(tmp_path / "shared" / "tasks.py")
-    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
 
 
-def test_a_tasks_file_above_is_not_run_either(project, spoil, monkeypatch):
+def test_unsafe_tasks_file_in_a_parent_folder_is_not_run(project, spoil, monkeypatch):
     project.write("tasks.py", TASKS)
     project.write("mine/x", "")
     spoil(project.folder / "tasks.py")
     monkeypatch.chdir(project.folder / "mine")
-    assert_built_in_tasks_serve(project, project.folder / "tasks.py")
+    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
 
 
-def test_a_tasks_file_that_was_asked_for_is_an_error(project, spoil):
+def test_requesting_an_unsafe_tasks_file_is_an_error(project, spoil):
     project.write("tasks.py", TASKS)
     spoil(project.folder / "tasks.py")
     ran = project.pai("--collection", "tasks", "--list")
@@ -100,7 +100,7 @@ def test_a_tasks_file_that_was_asked_for_is_an_error(project, spoil):
     assert ran.err.startswith(f"error: {project.folder}/tasks.py is not loaded: ")
 
 
-def test_the_variable_vouches_for_it(project, spoil, monkeypatch):
+def test_trust_variable_allows_an_unsafe_tasks_file(project, spoil, monkeypatch):
     project.write("tasks.py", TASKS)
     project.write("invoke.yaml", "openpai: {image: theirs}\n")
     spoil(project.folder / "tasks.py")
@@ -109,16 +109,16 @@ def test_the_variable_vouches_for_it(project, spoil, monkeypatch):
     assert (ran.code, ran.out, ran.err) == (0, "ran\n", "")
 
 
-def test_the_line_is_not_among_completions(project, spoil):
+def test_warning_is_not_printed_during_completion(project, spoil):
     project.write("tasks.py", TASKS)
     spoil(project.folder / "tasks.py")
     assert project.pai("--complete", "--", "pai", "config").err == ""
 
 
-def test_a_tasks_file_that_cannot_be_read_is_passed_over(project, monkeypatch):
+def test_unreadable_tasks_file_is_skipped(project, monkeypatch):
     project.write("tasks.py", TASKS)
     (project.folder / "tasks.py").chmod(0)
-    if os.geteuid() == 0:  # who can read everything
+    if os.geteuid() == 0:  # root can read everything
         monkeypatch.setattr(Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
     assert project.pai("--list").code == 0
 
@@ -128,7 +128,7 @@ def test_a_tasks_file_that_cannot_be_read_is_passed_over(project, monkeypatch):
 
 @pytest.mark.parametrize("file", ["invoke.yaml", ".openpai/defaults.yaml"])
 @pytest.mark.parametrize("program", ["pai", "inv"])
-def test_settings_are_ignored(project, spoil, file, program):
+def test_unsafe_settings_file_is_ignored(project, spoil, file, program):
     project.write("mine/tasks.py", "from openpai_tasks.tasks import namespace\nns = namespace()\n")
     (project.folder / "mine" / "tasks.py").rename(project.folder / "tasks.py")
     text = "image: theirs\nsources: [/etc/passwd]\npython: evil\n"
@@ -142,7 +142,7 @@ def test_settings_are_ignored(project, spoil, file, program):
     assert ran.err.count("\n") == 1 and f"{project.folder / file} is ignored: " in ran.err
 
 
-def test_the_trust_of_a_file_ends_when_others_can_write_it(project, spoil):
+def test_trusted_settings_file_is_ignored_once_others_can_write_it(project, spoil):
     path = project.folder / ".openpai" / "defaults.yaml"
     assert project.pai("config.set", "python=mine").code == 0
     assert "mine" in project.pai("config.show").out
@@ -150,7 +150,7 @@ def test_the_trust_of_a_file_ends_when_others_can_write_it(project, spoil):
     assert "mine" not in project.pai("config.show").out
 
 
-def test_clusters_are_refused(project, spoil):
+def test_unsafe_clusters_file_is_refused(project, spoil):
     assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
     assert project.pai("cluster.add", "lab", "http://lab.example", "--no-check").code == 0
     assert project.pai("cluster.list").code == 0
@@ -162,7 +162,7 @@ def test_clusters_are_refused(project, spoil):
     assert project.pai("config.show").code == 0
 
 
-def test_an_invoke_py_is_not_run(project, spoil):
+def test_unsafe_invoke_py_is_not_run(project, spoil):
     project.write("invoke.py", "open('marker', 'w').close()\nopenpai = {'image': 'theirs'}\n")
     assert "theirs" in project.pai("config.show").out
     (project.folder / "marker").unlink()
@@ -172,7 +172,7 @@ def test_an_invoke_py_is_not_run(project, spoil):
     assert not (project.folder / "marker").exists()
 
 
-def test_templates_are_ignored(project, spoil, caplog):
+def test_unsafe_templates_are_ignored(project, spoil, caplog):
     project.write("job_templates/evil.yaml", "")
     spoil(project.folder / "job_templates" / "evil.yaml")
     ran = project.pai("job.templates")
@@ -191,8 +191,8 @@ def test_templates_are_ignored(project, spoil, caplog):
         "tasks: {executor_class: evil.Executor}",
     ],
 )
-def test_without_a_tasks_file_the_settings_of_invoke_run_nothing(project, text, monkeypatch):
-    """Of our tasks those for images call programs by way of Invoke."""
+def test_invoke_settings_run_nothing_without_a_tasks_file(project, text, monkeypatch):
+    """Of our tasks, the image tasks start programs through Invoke."""
     project.write("evil", "#!/bin/sh\n: > marker\n")
     project.write("docker", "#!/bin/sh\n: > marker\n")
     for name in ("evil", "docker"):

@@ -1,4 +1,4 @@
-"""A project's files that try to have credentials sent to their author, who listens."""
+"""Project files that try to get the user's credentials sent to an attacker's server."""
 
 import pytest
 
@@ -19,7 +19,7 @@ COMMANDS = (
 
 @pytest.fixture
 def listen():
-    """Start servers of the attacker, who lets everybody in that knows the password."""
+    """Start servers of the attacker, which accept the user's password."""
     started = []
 
     def start(**options):
@@ -34,14 +34,14 @@ def listen():
 
 @pytest.fixture
 def home(project, monkeypatch):
-    """The user's own folder."""
+    """The user's home folder."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     return project.folder.parent / "home"
 
 
 @pytest.fixture(params=["project", "user"])
 def attack(project, home, request, monkeypatch):
-    """Write the files of a project that is trusted, by whose word or the user's clusters are in it."""
+    """Write the files of a trusted project; the project or the user enables clusters in it."""
 
     def write(record, selects=True):
         settings = ["clusters-in-local: true"] if request.param == "project" else []
@@ -56,7 +56,7 @@ def attack(project, home, request, monkeypatch):
 
 
 def log_in(project, uri):
-    """The user's own cluster `lab`, with a password and a token that are kept."""
+    """Add the user's cluster `lab`, with a stored password and token."""
     project.write("../password", PASSWORD)
     project.write("../token", TOKEN)
     secrets = ("--password-file", "../password", "--token-file", "../token")
@@ -75,7 +75,7 @@ def got_a_secret(server):
     return any(secret in text for text in server.heard for secret in (PASSWORD, TOKEN))
 
 
-def test_a_prefix_does_not_lead_a_kept_login_to_another_host(project, listen, attack):
+def test_prefix_cannot_send_a_stored_login_to_another_host(project, listen, attack):
     thief, uri = listen(prefix=""), f"http://127.0.0.1:{free_port()}"
     log_in(project, uri)
     record = f"cluster_alias: lab, pai_uri: '{uri}', user: {USER}, generation: '1.8'"
@@ -84,7 +84,7 @@ def test_a_prefix_does_not_lead_a_kept_login_to_another_host(project, listen, at
     assert thief.heard == []
 
 
-def test_a_prefix_does_not_lead_a_kept_login_to_another_path(project, listen, attack):
+def test_prefix_cannot_send_a_stored_login_to_another_path(project, listen, attack):
     thief = listen(prefix="/~mallory/rest-server")
     log_in(project, thief.uri)
     record = f"cluster_alias: lab, pai_uri: '{thief.uri}', user: {USER}, generation: '1.8'"
@@ -93,7 +93,7 @@ def test_a_prefix_does_not_lead_a_kept_login_to_another_path(project, listen, at
 
 
 @pytest.mark.parametrize("path", ["../ca.pem", "{folder}/ca.pem"])
-def test_a_ca_of_the_project_does_not_get_a_kept_login(project, listen, attack, path):
+def test_server_with_a_ca_of_the_project_does_not_get_a_stored_login(project, listen, attack, path):
     thief = listen(tls=make_certificate(project.folder / "ca.pem"))
     log_in(project, thief.uri)  # which is checked with the system's CAs
     ca = path.format(folder=project.folder)
@@ -105,7 +105,7 @@ def test_a_ca_of_the_project_does_not_get_a_kept_login(project, listen, attack, 
 @pytest.mark.parametrize(
     "meant", [("OPENPAI_URI", "https://lab"), ("INVOKE_OPENPAI_CLUSTER_ALIAS", "lab"), ()]
 )
-def test_the_environment_is_not_for_an_address_of_the_project(
+def test_credentials_in_the_environment_are_not_sent_to_a_project_address(
     project, listen, attack, monkeypatch, secret, meant
 ):
     thief = listen()
@@ -115,17 +115,19 @@ def test_the_environment_is_not_for_an_address_of_the_project(
     assert_nothing_is_sent(project, thief)
 
 
-def test_a_ca_of_the_project_does_not_get_the_token_of_the_environment(project, listen, attack, monkeypatch):
+def test_server_with_a_ca_of_the_project_does_not_get_the_token_in_the_environment(
+    project, listen, attack, monkeypatch
+):
     thief = listen(tls=make_certificate(project.folder / "ca.pem"))
     attack(f"- {{cluster_alias: lab, pai_uri: '{thief.uri}', user: {USER}, ca: ../ca.pem}}\n")
     monkeypatch.setenv("OPENPAI_URI", thief.uri)
     monkeypatch.setenv("OPENPAI_TOKEN", TOKEN)
     assert_nothing_is_sent(project, thief)
-    project.pai("cluster.add", "lab", thief.uri, "--user", USER)  # the CA of the record does not count
+    project.pai("cluster.add", "lab", thief.uri, "--user", USER)  # the CA of the record is ignored
     assert not got_a_secret(thief)
 
 
-def test_the_environment_is_not_for_a_cluster_that_only_the_project_selects(
+def test_credentials_in_the_environment_are_not_sent_to_a_project_selected_cluster(
     project, home, listen, monkeypatch
 ):
     other = listen()
@@ -147,9 +149,7 @@ def assert_nothing_is_sent_to_all(project, server):
     assert not got_a_secret(server)
 
 
-def test_the_address_in_the_environment_may_be_that_of_a_projects_cluster(
-    project, listen, attack, monkeypatch
-):
+def test_uri_in_the_environment_may_be_that_of_a_project_cluster(project, listen, attack, monkeypatch):
     server = listen()
     server.token = TOKEN
     attack(f"- {{cluster_alias: lab, pai_uri: '{server.uri}', user: {USER}}}\n")
@@ -159,7 +159,7 @@ def test_the_address_in_the_environment_may_be_that_of_a_projects_cluster(
     assert project.pai("job.list").code == 0
 
 
-def test_a_project_does_not_replace_or_remove_the_login_of_the_user(project, home, listen, attack):
+def test_project_cannot_replace_or_remove_the_users_login(project, home, listen, attack):
     thief = listen(tls=make_certificate(project.folder / "ca.pem"))
     log_in(project, thief.uri)
     before = (home / "credentials.yaml").read_text()
@@ -170,7 +170,7 @@ def test_a_project_does_not_replace_or_remove_the_login_of_the_user(project, hom
     assert (home / "credentials.yaml").read_text() == before
 
 
-def test_an_alias_of_a_project_does_not_lead_out_of_the_home(project, listen, attack, monkeypatch):
+def test_alias_of_a_project_cannot_escape_the_home_folder(project, listen, attack, monkeypatch):
     thief = listen()
     attack(f"- {{cluster_alias: ../../escaped, pai_uri: '{thief.uri}', user: {USER}}}\n", selects=False)
     monkeypatch.setenv("INVOKE_OPENPAI_CLUSTERS_IN_LOCAL", "true")
@@ -178,7 +178,7 @@ def test_an_alias_of_a_project_does_not_lead_out_of_the_home(project, listen, at
     assert ran.code == 120 and "invalid alias" in ran.err and ran.err.count("\n") == 1
 
 
-def test_a_password_in_a_projects_file_serves_that_record_alone(project, home, listen, attack, monkeypatch):
+def test_password_in_a_project_record_is_used_for_that_record(project, home, listen, attack, monkeypatch):
     server = listen()
     attack(f"- {{cluster_alias: lab, pai_uri: '{server.uri}', user: {USER}, password: {PASSWORD}}}\n")
     monkeypatch.setenv("INVOKE_OPENPAI_CLUSTERS_IN_LOCAL", "true")

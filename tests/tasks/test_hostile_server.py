@@ -1,4 +1,4 @@
-"""A server whose every word is an attack on the terminal, asked by real commands in every format."""
+"""A server whose texts all attack the terminal, queried by real commands in every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.scripted import Said, Scripted
 
 API = "/rest-server/api"
 JOB = "alice~x"
-TEXT = ALL.replace("\udcff\ud800", "")  # what a server can say in UTF-8
+TEXT = ALL.replace("\udcff\ud800", "")  # what a server can send as UTF-8
 ROLE = f"role{TEXT}"
 FORMATS = ("table", "json", "yaml", "csv")
 DOCUMENT = {
@@ -116,7 +116,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_nothing_that_a_server_says_steers_the_terminal(evil, command, form):
+def test_text_from_the_server_cannot_control_the_terminal(evil, command, form):
     ran = evil.pai(*command, "--output", form)
     assert ran.out or ran.err
     assert not forbidden(ran.out + ran.err)
@@ -127,31 +127,31 @@ FAILING = ("job.status z", "job.connect x", "job.logs z", "job.open x --no-brows
 
 
 @pytest.mark.parametrize("command", FAILING)
-def test_nothing_that_an_error_quotes_steers_the_terminal(evil, command):
+def test_text_quoted_in_an_error_cannot_control_the_terminal(evil, command):
     ran = evil.pai(*command.split())
     assert ran.code or ran.out
     assert not forbidden(ran.out + ran.err) and "Traceback" not in ran.err
 
 
-def test_no_line_of_an_error_is_the_servers_own(evil):
+def test_server_cannot_add_lines_to_an_error(evil):
     ran = evil.pai("job.status", "z")
     assert ran.err.count("\n") == 1 and ran.err.startswith("error: ")
 
 
-def test_debugging_shows_no_more_of_it(evil):
+def test_debug_output_cannot_control_the_terminal(evil):
     ran = evil.pai("--debug", "job.status", "z")
     assert "error: " in ran.err and not forbidden(ran.err)
 
 
-def test_json_and_yaml_are_exactly_what_the_server_said(evil):
+def test_json_and_yaml_contain_the_exact_text_from_the_server(evil):
     name = f"job{TEXT}"
     assert evil.pai("job.list", "--user", "all", "-o", "json").json()[0]["name"] == name
-    told = yaml.safe_load(evil.pai("job.list", "--user", "all", "-o", "yaml").out)
-    assert told[0]["name"] == name and told[0]["tags"] == [TEXT]
+    listed = yaml.safe_load(evil.pai("job.list", "--user", "all", "-o", "yaml").out)
+    assert listed[0]["name"] == name and listed[0]["tags"] == [TEXT]
     assert yaml.safe_load(evil.pai("job.config", "x").out) == DOCUMENT
 
 
-def test_names_for_the_completion_of_a_line_are_plain(evil, tmp_path):
+def test_cached_completion_names_are_plain_text(evil, tmp_path):
     evil.pai("job.list", "--user", "all")
     evil.pai("storage.list")
     kept = [file.read_text() for file in (tmp_path / "home/cache/names").rglob("*") if file.is_file()]
@@ -179,7 +179,7 @@ def role_path():
     return quote(ROLE, safe="")
 
 
-def test_logs_are_raw_but_for_their_labels(evil, logging):
+def test_logs_are_raw_except_for_their_labels(evil, logging):
     raw = evil.pai("job.logs", "x")
     assert raw.code == 0, raw
     line = raw.out.split("\n")[0]
@@ -188,7 +188,7 @@ def test_logs_are_raw_but_for_their_labels(evil, logging):
     assert text == "größe\x1b[31mred\x1b[0m\x9b2J\u202e"
 
 
-def test_logs_can_be_plain(evil, logging):
+def test_plain_logs_contain_no_control_characters(evil, logging):
     ran = evil.pai("job.logs", "x", "--plain")
     assert not forbidden(ran.out)
     lines = [line.rpartition("] ")[2] for line in ran.out.split("\n")[:3]]
@@ -211,24 +211,24 @@ def folder(project):
 @pytest.mark.parametrize(
     "command", ["storage.ls .", "storage.find .", "storage.tree .", "storage.du .", "storage.copy . ../there"]
 )
-def test_no_name_of_a_file_steers_the_terminal(folder, command, form):
+def test_file_names_cannot_control_the_terminal(folder, command, form):
     ran = folder.pai(*command.split(), "--output", form)
     assert ran.code == 0 and not forbidden(ran.out + ran.err)
 
 
-def test_names_of_files_are_exact_in_json(folder):
+def test_file_names_are_exact_in_json(folder):
     listed = folder.pai("storage.ls", ".", "-o", "json").json()
     assert sorted(row["name"] for row in listed) == sorted(os.listdir(folder.folder))
 
 
-def test_a_preview_and_an_error_name_files_plainly(folder):
+def test_previews_and_errors_show_file_names_as_plain_text(folder):
     for command in ("storage.copy . ../there --preview", f"storage.rm missing{ATTACKS['clear']}"):
         ran = folder.pai(*command.split(" "))
         assert not forbidden(ran.out + ran.err)
 
 
-def test_a_question_names_files_plainly(tmp_path):
-    """On a real terminal, as questions are asked nowhere else."""
+def test_confirmation_prompt_shows_file_names_as_plain_text(tmp_path):
+    """Uses a real terminal, because prompts appear nowhere else."""
     folder = tmp_path / f"full{ATTACKS['clear']}{ATTACKS['bidi']}"
     folder.mkdir()
     (folder / "x").touch()

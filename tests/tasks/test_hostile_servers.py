@@ -1,4 +1,4 @@
-"""A command against a server that means no good ends with one line."""
+"""A command against a hostile server ends with a one-line error."""
 
 import json
 
@@ -18,7 +18,7 @@ HOSTILE = {
 
 
 def hostile(begin, again):
-    """A server that is OpenPAI until it is asked for jobs."""
+    """A server that behaves like OpenPAI until it is asked for jobs."""
     answer = for_ever(begin, again)
 
     def act(request):
@@ -44,7 +44,7 @@ def add(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("begin, again, code, words", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_server_ends_a_command_with_one_line(project, add, begin, again, code, words):
+def test_command_against_a_hostile_server_ends_with_a_one_line_error(project, add, begin, again, code, words):
     with hostile(begin, again) as server:
         add(project.pai, server)
         ran = project.pai("job.list", *LAB)
@@ -53,7 +53,7 @@ def test_a_hostile_server_ends_a_command_with_one_line(project, add, begin, agai
     assert words in ran.err
 
 
-def test_a_pause_is_told_on_stderr(project, add):
+def test_pause_is_announced_on_stderr(project, add):
     answers = [b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n"]
     answers.append(OK + b"Content-Length: 2\r\n\r\n[]")
 
@@ -68,7 +68,7 @@ def test_a_pause_is_told_on_stderr(project, add):
     assert "takes no more requests for now; waiting 3 s" in ran.err
 
 
-def test_a_real_process_ends_too(shell, add):
+def test_real_process_against_a_dripping_server_ends_with_an_error(shell, add):
     with hostile(*HOSTILE["drip"][:2]) as server:
         add(shell.pai, server)
         ran = shell.pai("job.list", *LAB, INVOKE_OPENPAI_HTTP_TIMEOUT="0.5")

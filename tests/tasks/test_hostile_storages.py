@@ -1,4 +1,4 @@
-"""A cluster that names files of the user as its storage: no command touches them."""
+"""A cluster that declares files of the user as its storage: no command touches them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.scripted import Said
 
 @pytest.fixture
 def lab(project, monkeypatch):
-    """Has the cluster tell of its storage, and gives the user's folder that is to stay as it is."""
+    """Make the cluster report a storage; return the user's folder that must stay unchanged."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     server = OddCluster("1.8")
     new = NewCluster("lab", server.uri, "ann", Credentials(password="secret"))
@@ -24,12 +24,12 @@ def lab(project, monkeypatch):
     (mine / "diary").write_text("private")
     project.write("new/file", "of the project")
 
-    def tell(kind, **data):
-        told = {"name": "team", "share": True, "type": kind, "data": data, "readOnly": False}
-        server.instead = {f"GET {V2}/storages/team": Said(told)}
+    def report(kind, **data):
+        storage = {"name": "team", "share": True, "type": kind, "data": data, "readOnly": False}
+        server.instead = {f"GET {V2}/storages/team": Said(storage)}
         return mine
 
-    yield tell
+    yield report
     server.close()
 
 
@@ -52,14 +52,14 @@ def assert_untouched(project, mine, line, says):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_remote_cluster_cannot_name_a_folder_of_this_machine(project, lab, line):
+def test_remote_cluster_cannot_declare_a_local_folder_as_storage(project, lab, line):
     mine = lab("local", path=str(project.folder.parent / "mine"))
     assert_untouched(project, mine, line, "a folder of this machine: refused")
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 @pytest.mark.parametrize("path", ["/exports/../mine", "/exports/link"])
-def test_a_remote_cluster_cannot_lead_out_of_a_mount(project, lab, line, path):
+def test_path_of_a_remote_cluster_cannot_escape_a_mount(project, lab, line, path):
     mount = project.folder.parent / "mount"
     mount.mkdir()
     (mount / "link").symlink_to(project.folder.parent / "mine")
@@ -67,12 +67,12 @@ def test_a_remote_cluster_cannot_lead_out_of_a_mount(project, lab, line, path):
     assert_untouched(project, lab("nfs", server="nas", path=path), line, "refused")
 
 
-def test_the_output_of_a_job_is_not_looked_for_in_such_a_folder(project, lab):
+def test_job_output_is_not_read_from_a_local_folder_of_a_remote_cluster(project, lab):
     mine = lab("local", path=str(project.folder.parent / "mine"))
     assert_untouched(project, mine, "job.outputs ann~train -a lab --to stolen", "refused")
 
 
-def test_such_a_storage_is_listed_and_one_of_the_user_works(project, lab):
+def test_refused_storage_is_listed_and_a_storage_added_by_the_user_works(project, lab):
     mine = lab("local", path=str(project.folder.parent / "mine"))
     assert "team" in project.pai("storage.list", "-a", "lab").out
     added = project.pai("storage.add", "own", "--type", "local", "--path", str(mine), "-a", "lab")

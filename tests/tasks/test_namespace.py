@@ -1,4 +1,4 @@
-"""A project's tasks.py: our tasks, its own, ours replaced, its defaults."""
+"""A project's tasks.py: our tasks, its own tasks, overrides and defaults."""
 
 import pytest
 from invoke import Context
@@ -20,19 +20,19 @@ def test_the_namespace_has_every_collection_of_the_table():
     assert set(namespace().collections) == set(COLLECTIONS)
 
 
-def test_every_task_and_every_flag_says_what_it_is_for(contexts):
+def test_every_task_and_flag_has_a_description(contexts):
     for name in namespace().task_names:
         assert contexts.collection[name].__doc__, name
         for flag, about in contexts[name].help_tuples():
             assert about, f"{name} {flag}"
 
 
-def test_no_flag_of_ours_hides_one_of_invokes(contexts):
+def test_no_task_flag_hides_a_core_flag_of_invoke(contexts):
     for name in namespace().task_names:
         assert not CORE & set(contexts[name].args), name
 
 
-def test_second_names_are_the_same_in_every_task(contexts):
+def test_flag_nicknames_are_the_same_in_every_task(contexts):
     for name in namespace().task_names:
         for argument in contexts[name].args.values():
             assert argument.nicknames == NICKNAMES.get(argument.names[0], ()), (name, argument)
@@ -52,7 +52,7 @@ def test_a_flag_keeps_its_short_name_when_another_flag_is_added():
         assert names == ("output", "o")
 
 
-def test_an_expected_error_ends_as_one_line_with_its_code(project):
+def test_expected_error_is_one_line_with_its_exit_code(project):
     project.tasks(
         "from openpai_tasks.errors import NotFound\n"
         "@task\ndef look(c):\n    raise NotFound('no job named x')\nns.add_task(look)\n"
@@ -61,19 +61,19 @@ def test_an_expected_error_ends_as_one_line_with_its_code(project):
     assert (ran.code, ran.out, ran.err) == (NotFound.exit_code, "", "error: no job named x\n")
 
 
-def test_any_other_error_keeps_its_traceback(project):
+def test_unexpected_error_keeps_its_traceback(project):
     project.tasks("@task\ndef look(c):\n    raise KeyError('bug')\nns.add_task(look)\n")
     with pytest.raises(KeyError):
         project.inv("look")
 
 
-def test_two_namespaces_do_not_share_what_is_replaced():
+def test_two_namespaces_do_not_share_overrides():
     first, second = namespace(), namespace()
     first.override("config.show", lambda c: print("mine"))
     assert first["config.show"] is not second["config.show"]
 
 
-def test_replacing_keeps_aliases_and_the_default_and_hands_on_ours(capsys):
+def test_override_keeps_aliases_and_the_default_and_returns_the_original(capsys):
     ns = namespace()
 
     @task
@@ -86,12 +86,12 @@ def test_replacing_keeps_aliases_and_the_default_and_hands_on_ours(capsys):
     assert capsys.readouterr().out == "mine\n"
 
 
-def test_replacing_a_task_that_is_not_there_names_those_that_are():
+def test_overriding_an_unknown_task_names_the_known_tasks():
     with pytest.raises(ConfigError, match=r"no task named 'config.shwo' to override \(known: .*config.show"):
         namespace().override("config.shwo", lambda c: None)
 
 
-def test_the_public_names_of_the_package_are_there():
+def test_public_names_of_the_package_exist():
     import openpai_tasks
 
     assert openpai_tasks.namespace is namespace
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_with_130(shell):
         assert (process.returncode, err) == (130, "")
 
 
-def test_a_reader_that_leaves_is_no_error(shell):
+def test_closed_output_pipe_prints_no_error(shell):
     (shell.project / "tasks.py").write_text(
         "from openpai_tasks.tasks import namespace, task\n"
         "@task\ndef many(c):\n    [print('line', i) for i in range(100000)]\nns = namespace(many)\n"
@@ -132,13 +132,13 @@ def test_modules_of_the_project_are_compiled_once(shell):
         "from openpai_tasks.tasks import namespace\nimport helper\n\nns = namespace()\n"
     )
     (shell.project / "helper.py").write_text("")
-    process = shell.start("inv", "--list")  # which loads us, as no forked command does
+    process = shell.start("inv", "--list")  # a new process: forked commands do not load the package
     process.communicate(timeout=100)
     assert process.returncode == 0
     assert list((shell.project / "__pycache__").glob("helper*.pyc"))
 
 
-def test_every_flag_of_jobs_is_known_to_whoever_builds_a_request():
+def test_job_flags_match_the_flags_that_build_a_request():
     from openpai_tasks.sdk.jobs import flags
     from openpai_tasks.tasks.views import job_flags
 

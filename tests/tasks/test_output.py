@@ -1,4 +1,4 @@
-"""Whatever goes in, what is shown, said or complained of cannot steer a terminal."""
+"""Output, messages and errors cannot control a terminal, whatever text they contain."""
 
 import csv
 import io
@@ -49,7 +49,7 @@ def shown(act, *args):
 
 
 @given(texts)
-def test_no_format_shows_what_steers_a_terminal(text):
+def test_no_format_contains_terminal_control_characters(text):
     for form in render.FORMATS:
         assert not forbidden(render.format_values(rows(text), ("name", "tags", "ports"), form))
     for picture in (render.flat_table, render.document):
@@ -59,18 +59,18 @@ def test_no_format_shows_what_steers_a_terminal(text):
 
 
 @given(texts.filter(is_from_json))
-def test_json_and_yaml_say_exactly_what_it_was(text):
+def test_json_and_yaml_contain_the_exact_text(text):
     assert json.loads(render.format_values([text, {text: text}], (), "json")) == [text, {text: text}]
     assert yaml.safe_load(render.format_values([text, {text: text}], (), "yaml")) == [text, {text: text}]
 
 
 @given(texts)
-def test_a_table_has_a_line_for_each_row_whatever_is_in_it(text):
+def test_table_has_one_line_per_row_whatever_the_text(text):
     assert len(render.format_values(rows(text), ("name", "tags")).split("\n")) == 3
 
 
 @given(texts)
-def test_csv_has_a_record_for_each_row_and_plain_text_as_it_is(text):
+def test_csv_has_one_record_per_row_and_keeps_plain_text(text):
     found = list(
         csv.reader(io.StringIO(render.format_values(rows(text), ("name", "tags"), "csv"), newline=""))
     )
@@ -86,12 +86,12 @@ def test_wide_characters_keep_the_columns_aligned():
 
 @pytest.mark.parametrize("value", [1e300, float("nan"), "soon", [1], -(10**30)])
 @pytest.mark.parametrize("name", ["submitted", "duration", "size"])
-def test_a_time_or_an_amount_that_cannot_be_is_shown_as_it_came(name, value):
+def test_invalid_time_or_amount_is_still_shown(name, value):
     assert render.cell(name, value)
 
 
 @given(texts)
-def test_nothing_that_is_said_or_asked_steers_a_terminal(text):
+def test_messages_and_prompts_cannot_control_a_terminal(text):
     for act in (_output.say, _output.put, _output.prompt):
         assert not forbidden("".join(shown(act, text)))
     assert not forbidden(without_colours("".join(shown(_output.say_coloured, text))))
@@ -103,7 +103,7 @@ REDRAW = re.compile(r"\r?\x1b\[(?:2K|1A)|\r\n|\r(?=\n|$)")
 
 
 @given(texts)
-def test_a_live_view_moves_only_to_redraw_its_own_lines(text):
+def test_live_view_moves_the_cursor_only_to_redraw_its_lines(text):
     stream = Terminal()
     table = views.TextTable([text], [[text]], 0)
     with LiveView(stream) as live, redirect_stderr(stream):
@@ -117,7 +117,7 @@ def test_a_live_view_moves_only_to_redraw_its_own_lines(text):
 
 
 @given(texts)
-def test_a_view_that_is_printed_cannot_steer_a_terminal(text):
+def test_printed_view_cannot_control_a_terminal(text):
     for stream in (io.StringIO(), Terminal()):
         with redirect_stdout(stream):
             print_view(render.table(rows(text), ("name", "tags", "ports")))
@@ -125,7 +125,7 @@ def test_a_view_that_is_printed_cannot_steer_a_terminal(text):
 
 
 @given(texts)
-def test_no_error_steers_a_terminal_or_looks_like_two(text):
+def test_error_cannot_control_a_terminal_or_add_lines(text):
     def fail(c):
         raise ProtocolError(text, ("first", text, text))
 
@@ -135,7 +135,7 @@ def test_no_error_steers_a_terminal_or_looks_like_two(text):
     assert not forbidden(str(UsageError(text))) and "\n" not in str(UsageError(text))
 
 
-def test_a_traceback_cannot_steer_a_terminal():
+def test_traceback_cannot_control_a_terminal():
     try:
         raise ValueError(ALL)
     except ValueError:
@@ -143,14 +143,14 @@ def test_a_traceback_cannot_steer_a_terminal():
     assert err.startswith("Traceback") and not forbidden(err)
 
 
-def test_a_question_for_a_secret_is_filtered(monkeypatch):
+def test_prompt_for_a_secret_is_filtered(monkeypatch):
     asked = []
     monkeypatch.setattr("getpass.getpass", asked.append)
     prompts.secret(f"password of {ALL}: ")
     assert asked and not forbidden(asked[0])
 
 
-def test_a_text_for_a_program_is_exact_and_filtered_for_a_person(capsysbinary):
+def test_exact_output_is_unchanged_in_a_pipe_and_filtered_on_a_terminal(capsysbinary):
     _output.exact("emoji \U0001f468\u200d\U0001f469 \udcff\n")
     assert capsysbinary.readouterr().out == "emoji \U0001f468\u200d\U0001f469 ".encode() + b"\xff\n"
     terminal = Terminal()
@@ -159,7 +159,7 @@ def test_a_text_for_a_program_is_exact_and_filtered_for_a_person(capsysbinary):
     assert terminal.getvalue() == "emoji \U0001f468\\u200d\U0001f469\n"
 
 
-def test_what_an_encoding_lacks_is_written_with_backslashes():
+def test_characters_missing_in_the_encoding_are_written_as_backslash_escapes():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     with redirect_stdout(stream):
         _output.put("größe")
@@ -167,6 +167,6 @@ def test_what_an_encoding_lacks_is_written_with_backslashes():
     assert stream.buffer.getvalue() == b"gr\\xf6\\xdfe\n"
 
 
-def test_an_end_without_words_has_no_message():
+def test_exit_without_text_has_no_message():
     assert _output.ending(3).message is None and _output.ending(3).code == 3
     assert str(ConfigError("a")) == "a"

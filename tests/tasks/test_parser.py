@@ -1,4 +1,4 @@
-"""Lines are read as people mean them; Invoke's own traps are gone, under `inv` as under `pai`."""
+"""Command lines are parsed as users expect, without Invoke's pitfalls, in both `inv` and `pai`."""
 
 import json
 
@@ -86,7 +86,7 @@ def line(request, project):
         (["say", "--", "a b", "--off"], "say ['a b', '--off'] None None x True None False None"),
     ],
 )
-def test_a_line_is_read_as_it_is_meant(line, words, said):
+def test_command_line_is_parsed_as_expected(line, words, said):
     ran = line(*words)
     assert (ran.code, ran.out.rstrip("\n"), ran.err) == (0, said, "")
 
@@ -116,7 +116,7 @@ def test_a_line_is_read_as_it_is_meant(line, words, said):
         (["--list", "-F", "xml"], "error: --list-format must be one of flat, nested, json, got 'xml'"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_one_line_and_120(line, words, told):
+def test_invalid_command_line_is_a_one_line_error_with_exit_code_120(line, words, told):
     ran = line(*words)
     told = told.replace("{program}", line.__name__)
     assert (ran.code, ran.out, ran.err) == (120, "", told + "\n")
@@ -130,7 +130,7 @@ def test_the_name_of_a_collection_lists_its_tasks(line, words):
 
 
 @pytest.mark.parametrize("words", [["say", "--help"], ["--help", "say"], ["say", "a", "-h"]])
-def test_help_shows_the_words_the_flags_and_what_they_are_for(line, words):
+def test_help_shows_arguments_flags_and_descriptions(line, words):
     ran = line(*words)
     assert ran.code == 0
     assert "say WORDS ... [--options]" in ran.out
@@ -140,7 +140,7 @@ def test_help_shows_the_words_the_flags_and_what_they_are_for(line, words):
     )
 
 
-def test_the_json_list_names_tasks_as_they_are_called(line):
+def test_json_list_names_tasks_as_they_are_called(line):
     listed = json.loads(line("--list", "-F", "json").out)
     inner = next(item for item in listed["collections"] if item["name"] == "inner")
     assert [task["name"] for task in inner["tasks"]] == ["choose", "run"]
@@ -164,7 +164,7 @@ def test_only_the_tasks_on_the_line_have_their_arguments_built(project, monkeypa
     assert built == ["pick"]
 
 
-def test_the_words_after_the_dashes_keep_their_quoting_for_plain_invoke_tasks(project):
+def test_words_after_a_double_dash_keep_their_quoting_for_plain_invoke_tasks(project):
     project.write(
         "tasks.py",
         "from invoke import task\nfrom openpai_tasks.tasks import namespace\n"

@@ -19,26 +19,26 @@ ns.add_collection(Collection("job", sub))
 """
 
 
-def test_without_arguments_it_lists_the_tasks(project):
+def test_pai_without_arguments_lists_the_tasks(project):
     ran = project.pai()
     assert ran.code == 0
     assert "config.show (config)" in ran.out and "job.sub" in ran.out
 
 
-def test_it_needs_no_tasks_file_but_reads_the_settings_file_above(project, monkeypatch):
+def test_pai_needs_no_tasks_file_but_reads_the_settings_of_a_parent_folder(project, monkeypatch):
     project.write("invoke.yaml", "openpai:\n  image: from-above\n")
     project.write("deep/er/x", "")
     monkeypatch.chdir(project.folder / "deep" / "er")
     assert "from-above" in project.pai("config.show").out
 
 
-def test_a_plain_tasks_file_and_ours_are_both_there(project):
+def test_tasks_of_a_plain_tasks_file_and_built_in_tasks_are_both_available(project):
     project.write("tasks.py", "from invoke import task\n\n@task\ndef hello(c):\n    print('hello')\n")
     assert project.pai("hello").out == "hello\n"
     assert project.pai("config.show").code == 0
 
 
-def test_a_tasks_file_with_our_namespace_is_taken_as_it_is(project):
+def test_tasks_file_with_our_namespace_is_used_unchanged(project):
     project.write(
         "tasks.py",
         "from openpai_tasks.tasks import namespace\n\nns = namespace(image='mine')\n"
@@ -48,12 +48,12 @@ def test_a_tasks_file_with_our_namespace_is_taken_as_it_is(project):
     assert project.pai("config.set").out == "replaced\n"
 
 
-def test_a_tasks_file_of_another_program_is_left_alone(project):
+def test_tasks_file_of_another_program_is_ignored(project):
     project.write("tasks.py", "import celery_that_is_not_installed\n")
     assert project.pai("config.show").code == 0
 
 
-def test_a_collection_that_is_asked_for_must_be_there(project):
+def test_missing_collection_that_was_requested_is_an_error(project):
     ran = project.pai("-c", "nope", "config.show")
     assert ran.code == 120
     assert ran.err.startswith("error: no tasks file 'nope' in ")
@@ -70,13 +70,13 @@ def test_a_collection_that_is_asked_for_must_be_there(project):
         (["env", "job.sub", "sub"], "'env job.sub sub'"),
     ],
 )
-def test_sub_takes_everything_from_the_first_word_on_as_the_command(project, words, command):
+def test_sub_takes_everything_from_the_first_word_as_the_command(project, words, command):
     project.tasks(RUN)
     ran = project.pai("sub", "-a", "lab", "-i", "img", "-j", "name", *words)
     assert (ran.code, ran.out) == (0, f"{command} name img lab\n")
 
 
-def test_the_first_word_alone_is_a_classic_command(project):
+def test_only_the_first_word_can_be_a_classic_command(project):
     project.tasks(
         RUN + "@task(positional=['name'])\ndef stop(c, name=None):\n    print(name)\nns.add_task(stop)\n"
     )
@@ -88,7 +88,7 @@ def test_classic_commands_have_help(project):
     assert "Usage: pai job.sub [COMMAND] [--options]" in project.pai("--help", "sub").out
 
 
-def test_a_classic_command_whose_task_a_project_lacks_says_so(project):
+def test_classic_command_whose_task_is_missing_is_an_error(project):
     project.tasks(RUN)
     ran = project.pai("copy", "a", "b")
     assert ran.code == 120
@@ -99,18 +99,18 @@ def test_every_classic_command_has_its_task():
     assert {row.target for row in CLASSIC.values()} <= set(namespace().task_names)
 
 
-def test_a_core_flag_with_a_wrong_number_is_one_line(project):
+def test_core_flag_with_an_invalid_number_is_a_one_line_error(project):
     ran = project.pai("-T", "two", "config.show")
     assert (ran.code, ran.err) == (120, "error: -T needs a whole number, got 'two'\n")
 
 
-def test_an_unknown_shell_is_told_the_known_ones(project):
+def test_error_for_an_unknown_shell_names_the_known_shells(project):
     ran = project.pai("--print-completion-script", "tcsh")
     assert (ran.code, ran.err) == (120, "error: no completion for 'tcsh' (known: bash, fish, zsh)\n")
 
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
-def test_completion_scripts_hold_names_and_flags(project, shell_name):
+def test_completion_scripts_contain_names_and_flags(project, shell_name):
     script = project.pai("--print-completion-script", shell_name).out
     assert "config.unset" in script and "list-clusters" in script and "is-global" in script
     assert all(name in script for name in CLASSIC)
@@ -137,13 +137,13 @@ def test_bash_completes_from_the_script_alone(project, words, expected):
     assert done.stdout.strip() == expected
 
 
-def test_the_installed_program_runs_and_a_reader_that_leaves_its_list_is_no_error(shell):
+def test_installed_program_runs_and_a_closed_pipe_is_not_an_error(shell):
     assert shell.pai("--version").out.startswith("pai ")
     ran = shell.run("bash", "-c", "pai --list | true; exit ${PIPESTATUS[0]}")
     assert ran.code in (0, 141) and ran.err == ""
 
 
-def test_a_broken_settings_file_of_the_user_is_one_line(project):
+def test_invalid_settings_file_of_the_user_is_an_error(project):
     home = os.environ["HOME"]
     os.makedirs(home)
     with open(os.path.join(home, ".invoke.yaml"), "w") as file:

@@ -71,7 +71,7 @@ def test_a_pipe_gets_every_character_of_a_row_on_one_line():
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_live_view_redraws_its_lines_and_talk_stays_above_it(columns):
+def test_live_view_redraws_its_lines_and_messages_stay_above_it(columns):
     code, shown = python(live(), columns=columns)
     assert code == 0 and [line for line in screen(shown, 200) if line] == [*NOTES, *KEPT]
     code, shown = python(live(transient=True), columns=columns)
@@ -89,22 +89,22 @@ def test_ctrl_c_leaves_the_last_view_and_the_cursor_below_it():
     assert code in (-2, 130) and "\x1b[?25l" not in shown
     lines = [line for line in screen(shown, 200) if line]
     assert lines[: len(NOTES) + len(KEPT)] == [*NOTES, *KEPT]
-    assert lines[len(NOTES) + len(KEPT)].startswith("Traceback")  # on a line of its own
+    assert lines[len(NOTES) + len(KEPT)].startswith("Traceback")  # on a separate line
 
 
 def test_a_dumb_terminal_and_a_pipe_get_a_line_for_each_change():
-    said = [
+    expected = [
         line
         for number in range(30)
         for line in (f"step {number}", *NOTES[number == 20 :][: number in (10, 20)])
     ]
-    assert python(live(), TERM="dumb")[1].split() == " ".join(said).split()
+    assert python(live(), TERM="dumb")[1].split() == " ".join(expected).split()
     ran = subprocess.run([sys.executable, "-c", live()], capture_output=True, text=True, check=True)
-    assert ran.stderr.splitlines() == said and ran.stdout == ""
+    assert ran.stderr.splitlines() == expected and ran.stdout == ""
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_a_copy_leaves_its_summary_only(tmp_path, columns):
+def test_copy_leaves_only_its_summary_on_the_screen(tmp_path, columns):
     source = tmp_path / "from"
     source.mkdir()
     for number in range(300):

@@ -1,4 +1,4 @@
-"""What a copy looks like while it runs."""
+"""Progress output of a running copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def meter(stream, monkeypatch, pause=0.0):
     return transfers.Meter(stream)
 
 
-def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch):
+def test_terminal_shows_a_progress_bar_that_disappears(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
@@ -54,7 +54,7 @@ def test_names_are_printed_above_the_bar(monkeypatch, columns):
     assert shown == [f"copied {number} [red]{'x' * 60}" for number in range(50)]
 
 
-def test_a_dumb_terminal_gets_lines(monkeypatch):
+def test_dumb_terminal_gets_progress_lines_instead_of_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     watch = meter(stream := Terminal(), monkeypatch)
     watch.found(10)
@@ -63,7 +63,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     assert stream.getvalue().startswith("0/1 files, 10 B of 10 B") and "\x1b" not in stream.getvalue()
 
 
-def test_elsewhere_lines_come_now_and_then(monkeypatch):
+def test_other_streams_get_progress_lines_at_intervals(monkeypatch):
     stream = io.StringIO()
     watch = meter(stream, monkeypatch, pause=60.0)
     watch.found(10)
@@ -76,7 +76,7 @@ def test_elsewhere_lines_come_now_and_then(monkeypatch):
     assert stream.getvalue().startswith("1/1 files, 10 B of 10 B, ") and "━" not in stream.getvalue()
 
 
-def test_empty_files_have_a_bar_too(monkeypatch):
+def test_empty_files_count_in_the_progress(monkeypatch):
     watch = meter(Terminal(), monkeypatch)
     watch.found(0)
     watch.found(0)
@@ -84,7 +84,7 @@ def test_empty_files_have_a_bar_too(monkeypatch):
     assert watch.share() == 0.5 and watch.line(1.0) == "1/2 files, 0 B of 0 B"
 
 
-def test_what_is_removed_is_no_file_that_has_arrived(monkeypatch):
+def test_removed_files_are_counted_separately(monkeypatch):
     watch = meter(Terminal(), monkeypatch)
     watch.found(8)
     watch.moved(8)

@@ -1,4 +1,4 @@
-"""A project folder that came from somebody else shapes jobs, and reaches further only if it is trusted."""
+"""Settings of a project folder from somebody else affect only jobs, unless the user trusts the folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def home(tmp_path):
 
 
 def value(project, name):
-    """The value that is in force."""
+    """The effective value of a setting."""
     rows = json.loads(project.pai("config.show", "-o", "json").out)
     return next(row["value"] for row in rows if row["name"] == name)
 
@@ -59,17 +59,17 @@ def assert_refused(ran, *words):
         assert word in ran.err, ran.err
 
 
-# What counts, and what does not
+# Which settings apply
 
 
-def test_the_table_says_of_every_setting_how_far_it_reaches():
+def test_settings_that_need_trust_are_exactly_the_expected_ones():
     assert {name for name, variable in VARIABLES.items() if variable.reach == "far"} == set(FAR)
     assert {name for name, variable in VARIABLES.items() if variable.reach == "outside"} == {"sources"}
 
 
 @pytest.mark.parametrize("name", FAR)
 @pytest.mark.parametrize("file", ["invoke.yaml", "invoke.json", OWN])
-def test_a_setting_that_reaches_further_than_a_job_is_refused(project, name, file):
+def test_setting_that_affects_more_than_a_job_is_refused(project, name, file):
     section = {name: FAR[name]}
     text = json.dumps(section if file == OWN else {"openpai": section})
     project.write(file, text)
@@ -82,13 +82,13 @@ def test_a_setting_that_reaches_further_than_a_job_is_refused(project, name, fil
 @pytest.mark.parametrize(
     "spelling", ["local: {profile: 0.14}", "LOCAL_Profile: '0.14'", "lo-cal.pro_file: 0.14"]
 )
-def test_another_spelling_is_no_way_around(project, home, spelling):
+def test_another_spelling_does_not_bypass_the_check(project, home, spelling):
     project.write(OWN, spelling)
     assert_refused(project.pai("cluster.start"), "local.profile=0.14")
     assert not (home / "local").exists()
 
 
-def test_a_setting_that_shapes_a_job_always_counts(project):
+def test_setting_that_affects_only_a_job_always_applies(project):
     project.write("train.py", "")
     project.write("invoke.yaml", "openpai: {image: theirs, gpu: 3, sources: [train.py, .], output: csv}\n")
     project.write(OWN, "memoryMB: 512\n")
@@ -116,7 +116,7 @@ def test_the_users_own_files_variables_and_tasks_need_no_trust(project, home, mo
     assert "not trusted" not in ran.err
 
 
-def test_nothing_is_refused_in_the_folder_of_the_users_own_settings(project, tmp_path, monkeypatch):
+def test_nothing_is_refused_in_the_users_home_settings_folder(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(project.folder / ".openpai"))
     project.write(OWN, "python: own\n")
     assert value(project, "python") == "own"
@@ -128,7 +128,7 @@ def test_nothing_is_refused_in_the_folder_of_the_users_own_settings(project, tmp
 @pytest.mark.parametrize(
     "source", ["/etc/passwd", "../x", "a/../../x", "~/.ssh", "out", "inner/out/deep", ".git/config", OWN, "/"]
 )
-def test_a_source_outside_of_the_folder_is_refused(project, tmp_path, source):
+def test_source_outside_the_folder_is_refused(project, tmp_path, source):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "deep").write_text("secret")
     (project.folder / "inner").mkdir()
@@ -139,7 +139,7 @@ def test_a_source_outside_of_the_folder_is_refused(project, tmp_path, source):
     assert value(project, "sources") == []
 
 
-def test_a_source_inside_counts_however_it_is_written(project):
+def test_source_inside_the_folder_is_accepted_in_any_notation(project):
     project.write("a/b.py", "")
     (project.folder / "link").symlink_to("a")
     inside = ["a", "./a/../a/b.py", "link/b.py", str(project.folder / "a"), "not-there-yet"]
@@ -147,7 +147,7 @@ def test_a_source_inside_counts_however_it_is_written(project):
     assert value(project, "sources") == inside
 
 
-def test_a_source_of_the_project_is_looked_for_where_the_command_is_run(project, monkeypatch):
+def test_relative_source_starts_at_the_working_directory(project, monkeypatch):
     project.write("invoke.yaml", "openpai: {sources: [../lib]}\n")
     project.write("sub/x", "")
     assert_refused(project.pai("cluster.list"), "sources=../lib")
@@ -155,7 +155,7 @@ def test_a_source_of_the_project_is_looked_for_where_the_command_is_run(project,
     assert project.pai("cluster.list").code == 0
 
 
-def test_links_in_sources_are_followed_only_if_the_user_typed_the_sources(project, tmp_path, monkeypatch):
+def test_symlinks_in_sources_are_followed_only_if_the_user_typed_the_sources(project, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("key")
     project.write("src/train.py", "")
     (project.folder / "src" / "key").symlink_to(tmp_path / "secret")
@@ -174,10 +174,10 @@ def test_links_in_sources_are_followed_only_if_the_user_typed_the_sources(projec
     assert len(collect(Settings.load().sources, project.folder)) == 2
 
 
-# The answer
+# Trusting a folder
 
 
-def test_trust_is_for_the_content_and_a_change_asks_again(project):
+def test_trust_is_for_the_content_and_a_change_needs_new_trust(project):
     project.write(OWN, "python: one\nimage: a\n")
     assert project.pai("config.trust").code == 0
     assert value(project, "python") == "one"
@@ -192,7 +192,7 @@ def test_trust_is_for_the_content_and_a_change_asks_again(project):
     assert "python" not in ran.err
 
 
-def test_a_link_that_leads_elsewhere_asks_again(project, tmp_path):
+def test_changed_symlink_target_needs_new_trust(project, tmp_path):
     for name in ("data", "secrets"):
         (tmp_path / name).mkdir()
     (project.folder / "link").symlink_to(tmp_path / "data")
@@ -204,7 +204,7 @@ def test_a_link_that_leads_elsewhere_asks_again(project, tmp_path):
     assert_refused(project.pai("cluster.list"), str(tmp_path / "secrets"))
 
 
-def test_trust_shows_what_it_trusts_and_is_private(project, home):
+def test_trust_command_shows_what_it_trusts_and_its_file_is_private(project, home):
     project.write(OWN, "python: one\n")
     ran = project.pai("config.trust")
     assert ran.err == f"trusted: python=one ({project.folder}/{OWN})\n"
@@ -213,7 +213,7 @@ def test_trust_shows_what_it_trusts_and_is_private(project, home):
     assert f"trusted: {project.folder}\n" in project.pai("config.show").err
 
 
-def test_trust_ends(project):
+def test_untrust_command_ends_the_trust(project):
     project.write(OWN, "python: one\n")
     project.pai("config.trust")
     assert project.pai("config.untrust").err == f"no longer trusted: {project.folder}\n"
@@ -234,12 +234,12 @@ def test_another_folder_can_be_trusted_by_its_name(project, tmp_path, monkeypatc
     assert (ran.code, ran.err) == (120, "error: no such folder: 'nowhere'\n")
 
 
-def test_nothing_to_trust_is_told(project):
+def test_trust_command_reports_when_nothing_needs_trust(project):
     project.write(OWN, "image: x\n")
     assert project.pai("config.trust").err == f"nothing in {project.folder} needs trust\n"
 
 
-def test_the_folder_above_with_the_invoke_yaml_is_trusted_from_below(project, monkeypatch):
+def test_trust_in_a_subfolder_includes_the_invoke_yaml_above(project, monkeypatch):
     project.write("invoke.yaml", "openpai: {python: one}\n")
     project.write(f"sub/{OWN}", "editor: vi\n")
     monkeypatch.chdir(project.folder / "sub")
@@ -248,7 +248,7 @@ def test_the_folder_above_with_the_invoke_yaml_is_trusted_from_below(project, mo
     assert project.pai("cluster.list").code == 0
 
 
-def test_a_copy_of_a_trusted_folder_is_not_trusted(project, tmp_path, monkeypatch):
+def test_trusted_folder_that_is_moved_is_not_trusted(project, tmp_path, monkeypatch):
     project.write(OWN, "python: one\n")
     project.pai("config.trust")
     project.folder.rename(tmp_path / "moved")
@@ -256,7 +256,7 @@ def test_a_copy_of_a_trusted_folder_is_not_trusted(project, tmp_path, monkeypatc
     assert_refused(project.pai("cluster.list"), "python=one")
 
 
-def test_a_broken_list_of_trusted_folders_is_one_line(project, home):
+def test_invalid_trust_file_is_a_one_line_error(project, home):
     project.write(OWN, "python: one\n")
     for text in ("[", "- a\n", "a: b\n", "a: {b: c}\n"):
         home.mkdir(exist_ok=True)
@@ -266,7 +266,7 @@ def test_a_broken_list_of_trusted_folders_is_one_line(project, home):
         assert ran.err.startswith(f"error: cannot read {home}/trust.yaml; fix it, or remove it")
 
 
-# What the user types is the user's own
+# What the user types needs no trust
 
 
 def test_config_set_needs_no_trust(project, tmp_path):
@@ -298,7 +298,7 @@ def test_a_cluster_that_the_user_adds_to_a_folder_needs_no_trust(project):
     assert ran.code == 0 and "http://lab.example" in ran.out
 
 
-def test_clusters_that_came_with_a_folder_are_refused_although_the_user_wants_local_ones(project):
+def test_clusters_that_came_with_a_folder_are_refused_despite_clusters_in_local(project):
     project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'http://evil.example', user: ann}\n")
     project.pai("config.set", "-g", "clusters-in-local=true")
     assert_refused(
@@ -318,7 +318,7 @@ def evil():
 
 
 @pytest.mark.parametrize("key", ["prefix", "pai_uri", "ca"])
-def test_a_folder_gets_no_password_that_is_kept_for_a_cluster(project, home, evil, monkeypatch, key):
+def test_folder_cannot_get_the_stored_password_of_a_cluster(project, home, evil, monkeypatch, key):
     record = {"cluster_alias": "lab", "pai_uri": "http://pai.example.org", "user": "ann"}
     home.mkdir()
     (home / "clusters.yaml").write_text(yaml.safe_dump([{**record, "password": "secret"}]))
@@ -332,7 +332,7 @@ def test_a_folder_gets_no_password_that_is_kept_for_a_cluster(project, home, evi
 
 
 @pytest.mark.parametrize("key, other", [("prefix", "/x"), ("user", "bob"), ("ca", "b.pem"), ("new", "x")])
-def test_a_cluster_that_is_changed_later_asks_again(project, key, other):
+def test_changed_cluster_record_needs_new_trust(project, key, other):
     record = {"cluster_alias": "lab", "pai_uri": "http://a.example", "user": "ann", "info": {"a": 1}}
     project.write(OWN, "clusters-in-local: true\n")
     project.write(BOOK, yaml.safe_dump([record]))
@@ -343,7 +343,7 @@ def test_a_cluster_that_is_changed_later_asks_again(project, key, other):
     assert_refused(project.pai("cluster.list"), "cluster lab")
 
 
-def test_another_content_of_the_ca_asks_again(project):
+def test_changed_ca_content_needs_new_trust(project):
     project.write("ca.pem", "one")
     project.write(OWN, "clusters-in-local: true\n")
     project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'https://a.example', ca: ../ca.pem}\n")
@@ -356,16 +356,16 @@ def test_another_content_of_the_ca_asks_again(project):
 @pytest.mark.parametrize(
     "text", ["[", "a: b\n", "- 3\n", "- &a [*a]\n", "- {cluster_alias: [x], pai_uri: {}}\n"]
 )
-def test_a_list_of_clusters_that_is_none_is_not_trusted_either(project, text):
+def test_invalid_clusters_file_is_refused_too(project, text):
     project.write(OWN, "clusters-in-local: true\n")
     project.write(BOOK, text)
     assert_refused(project.pai("cluster.list"), "clusters.yaml sets cluster")
 
 
-# The variable
+# OPENPAI_TRUST
 
 
-def test_the_variable_trusts_a_folder_and_what_is_below(project, monkeypatch, tmp_path, home):
+def test_trust_variable_covers_a_folder_and_everything_below(project, monkeypatch, tmp_path, home):
     project.write(OWN, "python: one\n")
     for folder, code in ((project.folder, 0), (tmp_path, 0), (tmp_path / "other", 120), ("/etc", 120)):
         monkeypatch.setenv("OPENPAI_TRUST", f"{folder}{os.pathsep}/nowhere")
@@ -373,7 +373,7 @@ def test_the_variable_trusts_a_folder_and_what_is_below(project, monkeypatch, tm
     assert not (home / "trust.yaml").exists()
 
 
-def test_what_the_variable_trusts_is_not_kept(project, monkeypatch):
+def test_trust_by_the_variable_is_not_saved(project, monkeypatch):
     project.write(OWN, "clusters-in-local: true\n")
     project.write(BOOK, "- {cluster_alias: lab, pai_uri: 'http://a.example'}\n")
     monkeypatch.setenv("OPENPAI_TRUST", str(project.folder))
@@ -383,7 +383,7 @@ def test_what_the_variable_trusts_is_not_kept(project, monkeypatch):
     assert_refused(project.pai("cluster.list"), "clusters-in-local=true", "cluster lab")
 
 
-def test_the_variable_needs_full_paths(project, monkeypatch):
+def test_trust_variable_needs_absolute_paths(project, monkeypatch):
     project.write(OWN, "python: one\n")
     monkeypatch.setenv("OPENPAI_TRUST", ".")
     ran = project.pai("cluster.list")
@@ -393,7 +393,7 @@ def test_the_variable_needs_full_paths(project, monkeypatch):
     )
 
 
-# How it is told
+# Messages
 
 
 def test_the_hint_names_the_program_that_was_called(project):
@@ -403,21 +403,21 @@ def test_the_hint_names_the_program_that_was_called(project):
     assert project.pai("cluster.list").err.endswith("needs a trusted folder: `pai config.trust` trusts it\n")
 
 
-def test_what_a_folder_says_cannot_steer_the_terminal(project):
+def test_settings_of_a_folder_cannot_control_the_terminal(project):
     text = "evil\x1b[2J\r\u202etxt\u200b\x9b"
     project.write(OWN, yaml.safe_dump({"python": text, "clusters-in-local": True, "sources": [f"../{text}"]}))
     project.write(BOOK, yaml.safe_dump([{"cluster_alias": text, "pai_uri": text, "user": text, "ca": text}]))
     for words in (["cluster.list"], ["config.show"], ["config.trust"]):
-        told = project.pai(*words).err
-        assert all(char.isprintable() or char == "\n" for char in told), told
+        message = project.pai(*words).err
+        assert all(char.isprintable() or char == "\n" for char in message), message
 
 
-def test_a_very_long_value_is_cut(project):
+def test_very_long_value_is_truncated_in_the_error(project):
     project.write(OWN, f"python: {'x' * 100_000}\n")
     assert len(project.pai("cluster.list").err) < 2000
 
 
-def test_config_show_says_what_does_not_count(project):
+def test_config_show_reports_ignored_settings(project):
     project.write(OWN, "python: evil\nimage: theirs\n")
     ran = project.pai("config.show", "-o", "json")
     rows = {row["name"]: row for row in json.loads(ran.out)}
@@ -440,7 +440,7 @@ def test_config_show_says_what_does_not_count(project):
         ["job.templates"],
     ],
 )
-def test_what_needs_no_such_setting_is_never_refused(project, words):
+def test_commands_that_need_no_such_setting_are_never_refused(project, words):
     project.write(OWN, "python: evil\nclusters-in-local: true\n")
     ran = project.pai(*words)
     assert ran.code == 0 and "trust" not in ran.err
@@ -449,7 +449,7 @@ def test_what_needs_no_such_setting_is_never_refused(project, words):
 # From Python
 
 
-def test_a_program_is_refused_likewise(project):
+def test_python_program_is_refused_untrusted_settings(project):
     project.write(OWN, "storage.mounts: [lab/home=/home]\n")
     with pytest.raises(Untrusted, match=r"storage\.mounts=lab/home=/home; .*`pai config\.trust`"):
         Settings.load()
@@ -461,7 +461,7 @@ def test_a_program_is_refused_likewise(project):
     assert Settings.load().storage_mounts == ("lab/home=/home",)
 
 
-def test_a_notebook_is_refused_likewise(project):
+def test_notebook_is_refused_untrusted_settings(project):
     project.write("invoke.yaml", "openpai: {python: evil}\n")
     with pytest.raises(Failed, match=r"invoke\.yaml sets python=evil; .*`%pai config\.trust`"):
         settings()
@@ -471,7 +471,7 @@ def test_a_notebook_is_refused_likewise(project):
         settings()
 
 
-def test_a_cell_takes_nothing_along_by_a_link_out_of_the_project(project, tmp_path, home):
+def test_cell_job_does_not_follow_a_symlink_out_of_the_project(project, tmp_path, home):
     (tmp_path / "secret").write_text("key")
     project.write("src/train.py", "")
     (project.folder / "src" / "key").symlink_to(tmp_path / "secret")
@@ -489,7 +489,7 @@ def test_a_cell_takes_nothing_along_by_a_link_out_of_the_project(project, tmp_pa
     [(b"\r", 120), (b"n\r", 120), (b"what\r", 120), (b"\x04", 120), (b"\x03", 130)],
     ids=["return", "no", "other", "end", "ctrl-c"],
 )
-def test_what_is_no_yes_at_a_terminal_is_a_no(shell, keys, code):
+def test_any_answer_but_yes_at_the_prompt_means_no(shell, keys, code):
     (shell.project / "invoke.yaml").write_text('openpai: {python: "one\\e[2J", image: x}\n')
     with open_terminal(shell, "inv", "cluster.list") as terminal:
         shown = terminal.until(b"trust this folder? [y/N] ")
@@ -502,7 +502,7 @@ def test_what_is_no_yes_at_a_terminal_is_a_no(shell, keys, code):
     assert not (shell.home / "trust.yaml").exists()
 
 
-def test_a_yes_at_a_terminal_is_remembered_until_something_changes(shell):
+def test_yes_at_the_prompt_is_remembered_until_a_setting_changes(shell):
     (shell.project / "invoke.yaml").write_text("openpai: {python: one, editor: vi}\n")
     with open_terminal(shell, "pai", "cluster.list") as terminal:
         terminal.until(b"trust this folder? [y/N] ")
@@ -516,7 +516,7 @@ def test_a_yes_at_a_terminal_is_remembered_until_something_changes(shell):
         assert b"  python=two\r\n" in shown and b"editor" not in shown
 
 
-def test_the_documentation_names_what_needs_trust():
+def test_documentation_names_every_setting_that_needs_trust():
     page = (Path(__file__).parent.parent.parent / "docs" / "settings.md").read_text()
     section = page.partition("## Settings that need trust")[2].partition("\n## ")[0]
     for name in (*FAR, "sources"):

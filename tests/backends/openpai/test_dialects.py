@@ -1,4 +1,4 @@
-"""What each generation of server is asked, and how its answers are understood."""
+"""The requests sent to each generation of server, and how its responses are parsed."""
 
 import json
 from urllib.parse import quote
@@ -21,7 +21,9 @@ def serve():
     started = []
 
     def start(answers):
-        started.append(Scripted({key.replace(" /", f" {API}/", 1): said for key, said in answers.items()}))
+        started.append(
+            Scripted({key.replace(" /", f" {API}/", 1): answer for key, answer in answers.items()})
+        )
         return started[-1]
 
     yield start
@@ -58,7 +60,7 @@ def names(jobs):
 
 
 @pytest.mark.parametrize("generation, path", [("0.14", "/v1/jobs"), ("0.18", "/v2/jobs")])
-def test_older_servers_list_everything_and_the_choice_is_made_here(serve, generation, path):
+def test_jobs_of_older_servers_are_filtered_by_the_client(serve, generation, path):
     listed = [row(4, state="FAILED"), row(3, virtualCluster="vc1"), row(2), row(1, tags=["x"])]
     server = serve({f"GET {path}": listed})
     client = client_of(server, generation)
@@ -72,7 +74,7 @@ def test_older_servers_list_everything_and_the_choice_is_made_here(serve, genera
     assert names(client.jobs(username="bob")) == []
 
 
-def test_a_list_longer_than_a_page_comes_page_by_page(serve):
+def test_long_job_list_is_fetched_page_by_page(serve):
     everything = rows(12_000)
 
     def page(asked):
@@ -89,7 +91,7 @@ def test_a_list_longer_than_a_page_comes_page_by_page(serve):
     assert names(client.jobs(limit=2, offset=10)) == ["job11989", "job11988"]
 
 
-def test_a_page_may_be_shorter_than_asked_for(serve):
+def test_pages_may_be_shorter_than_requested(serve):
     everything = rows(250)
 
     def page(asked):
@@ -99,7 +101,7 @@ def test_a_page_may_be_shorter_than_asked_for(serve):
     assert len(client_of(serve({"GET /v2/jobs": page}), "1.8").jobs()) == 250
 
 
-def test_a_bare_list_ends_with_a_page_that_is_not_full(serve):
+def test_job_list_without_a_total_ends_with_the_first_partial_page(serve):
     everything = rows(5001)
 
     def page(asked):
@@ -112,13 +114,13 @@ def test_a_bare_list_ends_with_a_page_that_is_not_full(serve):
     assert names(client_of(server, "1.8").jobs(limit=1)) == ["job5000"]
 
 
-def test_a_server_that_ignores_pages_does_not_hold_us_forever(serve):
+def test_paging_ends_when_the_server_ignores_the_offset(serve):
     server = serve({"GET /v2/jobs": rows(5000)})
     assert len(client_of(server, "1.8").jobs()) == 5000
     assert len(server.seen) == 2
 
 
-def test_jobs_that_move_to_the_next_page_meanwhile_are_told_once(serve):
+def test_jobs_that_move_to_the_next_page_are_listed_once(serve):
     everything = rows(5002)
 
     def page(asked):
@@ -132,7 +134,7 @@ def test_jobs_that_move_to_the_next_page_meanwhile_are_told_once(serve):
 
 
 @pytest.mark.parametrize("body", [{"message": "hello"}, "<html>a portal</html>", 3])
-def test_what_is_no_list_is_not_taken_for_one(serve, body):
+def test_response_that_is_not_a_job_list_is_an_error(serve, body):
     with pytest.raises(ApiError, match="is it OpenPAI"):
         client_of(serve({"GET /v2/jobs": body}), "1.8").jobs()
 
@@ -140,14 +142,14 @@ def test_what_is_no_list_is_not_taken_for_one(serve, body):
 # Tokens
 
 
-def test_the_oldest_servers_tell_about_jobs_without_a_token(serve):
+def test_read_requests_to_the_oldest_servers_need_no_token(serve):
     answers = {
         "/jobs": [],
         "/jobs/alice~job1": detail(),
         "/jobs/alice~job1/config": {},
         "/virtual-clusters": {},
     }
-    server = serve({f"GET /v1{path}": said for path, said in answers.items()})
+    server = serve({f"GET /v1{path}": answer for path, answer in answers.items()})
     client = client_of(server, "0.14", token="")
     client.jobs()
     client.job("alice~job1")
@@ -157,7 +159,7 @@ def test_the_oldest_servers_tell_about_jobs_without_a_token(serve):
 
 
 @pytest.mark.parametrize("generation", ("0.18", "1.8"))
-def test_newer_servers_want_a_token_for_everything(serve, generation):
+def test_every_request_to_newer_servers_sends_the_token(serve, generation):
     server = serve({"GET /v2/jobs": [], "GET /v2/jobs/alice~job1": detail(), "GET /v2/virtual-clusters": {}})
     client = client_of(server, generation)
     client.jobs()
@@ -167,7 +169,7 @@ def test_newer_servers_want_a_token_for_everything(serve, generation):
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_stopping_needs_a_token_everywhere(serve, generation):
+def test_stop_request_sends_the_token_to_every_generation(serve, generation):
     version = "v1" if generation == "0.14" else "v2"
     server = serve({f"PUT /{version}/jobs/alice~job1/executionType": Said({"message": "ok"}, 202)})
     client_of(server, generation).stop_job("alice~job1")
@@ -178,7 +180,7 @@ def test_stopping_needs_a_token_everywhere(serve, generation):
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_a_document_of_version_2_is_sent_as_it_is_everywhere(serve, generation):
+def test_v2_document_is_sent_unchanged_to_every_generation(serve, generation):
     server = serve({"POST /v2/jobs": Said({"status": 202}, 202)})
     client_of(server, generation).submit("name: ä\n")
     sent = server.seen[0]
@@ -186,7 +188,7 @@ def test_a_document_of_version_2_is_sent_as_it_is_everywhere(serve, generation):
 
 
 @pytest.mark.parametrize("status", (201, 202))
-def test_a_document_of_version_1_is_sent_as_it_is_to_the_oldest(serve, status):
+def test_v1_document_is_sent_unchanged_to_the_oldest_servers(serve, status):
     server = serve({"POST /v1/user/alice/jobs": Said({"message": "ok"}, status)})
     client = client_of(server, "0.14")
     assert client.capabilities.v1_documents
@@ -195,7 +197,7 @@ def test_a_document_of_version_1_is_sent_as_it_is_to_the_oldest(serve, status):
 
 
 @pytest.mark.parametrize("generation", ("0.18", "1.8"))
-def test_no_other_takes_a_document_of_version_1(serve, generation):
+def test_v1_document_is_refused_for_newer_servers_without_a_request(serve, generation):
     server = serve({})
     client = client_of(server, generation)
     assert not client.capabilities.v1_documents
@@ -216,7 +218,7 @@ def test_no_other_takes_a_document_of_version_1(serve, generation):
         ("1.8", {}),
     ],
 )
-def test_ports_are_text_whatever_they_come_as(serve, generation, ports):
+def test_ports_are_always_converted_to_text(serve, generation, ports):
     version = "v1" if generation == "0.14" else "v2"
     task = {"taskIndex": 0, "taskState": "RUNNING", "containerPorts": ports}
     server = serve({f"GET /{version}/jobs/alice~job1": detail([task])})
@@ -224,7 +226,7 @@ def test_ports_are_text_whatever_they_come_as(serve, generation, ports):
     assert found.ports == {label: str(value) for label, value in ports.items()}
 
 
-def test_a_job_goes_by_the_key_it_was_asked_for(serve):
+def test_job_keeps_the_key_it_was_requested_by(serve):
     server = serve({f"GET /v1/jobs/{key}": detail() for key in ("alice~job1", "group~job1", "job1")})
     client = client_of(server, "0.14")
     for key in ("alice~job1", "group~job1", "job1"):
@@ -232,13 +234,13 @@ def test_a_job_goes_by_the_key_it_was_asked_for(serve):
         assert (job.key, job.name, job.user) == (key, "job1", "alice")
 
 
-def test_listed_jobs_of_the_oldest_servers_go_by_their_keys(serve):
+def test_listed_jobs_of_the_oldest_servers_have_their_keys(serve):
     listed = [row(3), row(2, namespace="group"), row(1, legacy=True)]
     jobs = client_of(serve({"GET /v1/jobs": listed}), "0.14").jobs()
     assert [job.key for job in jobs] == ["alice~job3", "group~job2", "job1"]
 
 
-def test_odd_names_stay_one_part_of_the_path(serve):
+def test_special_characters_in_a_job_name_are_percent_encoded(serve):
     server = serve({})
     with pytest.raises(NotFound):
         client_of(server, "1.8").job("alice~a/../b?c")
@@ -257,19 +259,19 @@ def test_odd_names_stay_one_part_of_the_path(serve):
         ("1.8", None, 255),
     ],
 )
-def test_the_commands_own_exit_code_counts(serve, generation, runtime, code):
+def test_exit_status_is_the_exit_code_of_the_command_if_known(serve, generation, runtime, code):
     version = "v1" if generation == "0.14" else "v2"
     body = detail(appExitCode=255, appExitMessages={"runtime": runtime}, appExitDiagnostics="…")
     job = client_of(serve({f"GET /{version}/jobs/alice~job1": body}), generation).job("alice~job1")
     assert (job.exit_status, job.exit_code) == (code, 255)
 
 
-def test_the_oldest_servers_stop_code_is_a_stop(serve):
+def test_stop_code_of_the_oldest_servers_gives_exit_status_143(serve):
     body = detail(state="STOPPED", appExitCode=-7351, appExitMessages=None)
     assert client_of(serve({"GET /v1/jobs/alice~job1": body}), "0.14").job("alice~job1").exit_status == 143
 
 
-def test_without_an_attempt_the_retries_count_them(serve):
+def test_attempt_defaults_to_the_number_of_retries(serve):
     server = serve({"GET /v2/jobs/alice~job1": detail(), "GET /v2/jobs/alice~job2": detail(attemptId=1)})
     client = client_of(server, "0.18")
     assert [client.job("alice~job1").attempt, client.job("alice~job2").attempt] == [2, 1]
@@ -287,21 +289,21 @@ CONFIG = {"protocolVersion": 2, "name": "x", "commands": ["echo \U0001f600 \x7f"
         ("1.8", "/v2/jobs/alice~x/config", CONFIG),
     ],
 )
-def test_a_config_is_understood_whatever_its_content_type_says(serve, generation, path, body):
+def test_job_config_is_parsed_whatever_its_content_type(serve, generation, path, body):
     server = serve({f"GET {path}": Said(body, headers=(("Content-Type", "text/yaml; charset=utf-8"),))})
     expected = {"protocolVersion": 2, "name": "x", "secrets": "******"} if isinstance(body, str) else body
     assert client_of(server, generation).job_document("alice~x") == expected
 
 
-def test_ssh_is_told_by_an_endpoint_or_by_the_ports(serve):
+def test_ssh_endpoints_come_from_the_ssh_api_or_from_the_task_ports(serve):
     link = "http://nn:5070/webhdfs/v1/key?op=OPEN"
-    told = {
+    ssh_answer = {
         "containers": [{"id": "c0", "sshIp": "10.0.0.1", "sshPort": "3001"}, {"id": "c1", "sshIp": ""}],
         "keyPair": {"privateKeyDirectDownloadLink": link},
     }
     place = {"taskIndex": 0, "containerId": "c0", "containerIp": "10.0.0.1"}
     tasks = [{**place, "containerPorts": {"ssh": 3001}}, {"taskIndex": 1, "containerPorts": {}}]
-    server = serve({"GET /v1/jobs/alice~job1/ssh": told, "GET /v2/jobs/alice~job1": detail(tasks)})
+    server = serve({"GET /v1/jobs/alice~job1/ssh": ssh_answer, "GET /v2/jobs/alice~job1": detail(tasks)})
     job = client_of(server, "1.8").job("alice~job1")
     found = {"psserver-0": SshInfo("c0", "10.0.0.1", 3001, link)}
     assert client_of(server, "0.14").ssh_endpoints(job) == found
@@ -311,7 +313,7 @@ def test_ssh_is_told_by_an_endpoint_or_by_the_ports(serve):
 
 
 @pytest.mark.parametrize("generation", ("0.14", "0.18"))
-def test_what_a_generation_has_not_is_said_without_asking(serve, generation):
+def test_unsupported_operations_are_refused_without_a_request(serve, generation):
     server = serve({})
     client = client_of(server, generation)
     for call in (

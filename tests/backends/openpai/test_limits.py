@@ -15,8 +15,8 @@ from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, one_by_one
 from tests.sdk.clusters.test_known import certificate  # noqa: F401
 
 TIMEOUT = 0.2
-OFTEN = 0.03  # seconds between two bytes: no silence, and no end
-LONG = 60.0  # seconds that no slow machine needs
+OFTEN = 0.03  # seconds between two bytes: never silent, never finished
+LONG = 60.0  # seconds: a timeout that even a slow machine does not reach
 MB = 1 << 20
 
 
@@ -54,37 +54,37 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
-def test_a_server_that_drips_is_given_up_in_time(begin, again):
+def test_dripping_response_times_out(begin, again):
     with Hostile(for_ever(begin, again), OFTEN) as server:
         ends_unreachable(server, lambda: client_of(server, TIMEOUT).user_info("alice"))
 
 
-def test_how_long_an_answer_may_take_in_all_is_told():
+def test_timeout_error_names_the_total_time_limit():
     with Hostile(for_ever(OK + b"X-Long: ", b"x"), 0.01) as server:
-        told = ends_unreachable(server, lambda: client_of(server, 1.0).user_info("alice"))
-    assert told.endswith("no complete answer within 4 s (4 times the setting http-timeout)")
+        message = ends_unreachable(server, lambda: client_of(server, 1.0).user_info("alice"))
+    assert message.endswith("no complete answer within 4 s (4 times the setting http-timeout)")
 
 
 @pytest.mark.parametrize("begin, again", FLOODS.values(), ids=FLOODS)
-def test_a_flood_around_the_content_ends(begin, again):
+def test_endless_headers_chunk_sizes_or_interim_responses_are_cut_off(begin, again):
     with Hostile(for_ever(begin, again)) as server:
         with pytest.raises(Unreachable, match="cluster 'lab'"):
             client_of(server, 5.0).user_info("alice")
         assert server.sent < 64 * MB
 
 
-def test_a_write_is_not_held_by_a_drip_either():
+def test_submit_times_out_on_a_dripping_response():
     with Hostile(for_ever(OK + b"X-Long: ", b"x"), OFTEN) as server:
         ends_unreachable(server, lambda: client_of(server, TIMEOUT).submit("name: x\n"))
 
 
-def test_early_hints_are_no_answer():
+def test_early_hints_are_skipped():
     answer = b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\n{}"
     with Hostile(lambda request: [answer]) as server:
         assert client_of(server, LONG).user_info("alice") == {}
 
 
-def test_a_change_of_protocol_that_nobody_asked_for_is_an_error():
+def test_unrequested_protocol_switch_is_an_error():
     with (
         Hostile(lambda request: [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]) as server,
         pytest.raises(ApiError, match="HTTP 101"),
@@ -92,7 +92,7 @@ def test_a_change_of_protocol_that_nobody_asked_for_is_an_error():
         client_of(server, LONG).submit("name: x\n")
 
 
-def test_redirects_share_the_time_of_one_request():
+def test_redirects_share_the_time_limit_of_one_request():
     def answer(request):
         return one_by_one(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
 
@@ -105,7 +105,7 @@ def test_redirects_share_the_time_of_one_request():
 @pytest.mark.parametrize(
     "target", ["http://[", "http://[::1", "//[x]/", "", "http://pai:port/", "javascript:1", "http://\x01/"]
 )
-def test_a_redirect_to_nowhere_is_one_line(target):
+def test_redirect_to_an_invalid_address_is_a_one_line_error(target):
     moved = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
     with Hostile(lambda request: [moved]) as server:
         for act in (lambda c: c.user_info("alice"), lambda c: c.submit("x")):
@@ -115,7 +115,7 @@ def test_a_redirect_to_nowhere_is_one_line(target):
 
 
 @pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"", b"1_0", b"f" * 100, b"x" * 70000])
-def test_a_chunk_whose_size_is_wrong_is_an_error(size):
+def test_invalid_chunk_size_is_an_error(size):
     with (
         Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
         pytest.raises((ApiError, Unreachable)),
@@ -123,7 +123,7 @@ def test_a_chunk_whose_size_is_wrong_is_an_error(size):
         client_of(server, TIMEOUT).submit("x")
 
 
-def test_a_tls_handshake_that_drips_ends():
+def test_dripping_tls_handshake_times_out():
     record = b"\x16\x03\x03\x40\x00" + b"\x02\x00\x3f\xfc" + bytes(1 << 14)
     with Hostile(lambda request: one_by_one(record), OFTEN, is_eager=True) as server:
         client = client_of(f"https://127.0.0.1:{server.port}", TIMEOUT)
@@ -131,7 +131,7 @@ def test_a_tls_handshake_that_drips_ends():
 
 
 @pytest.mark.parametrize("place", ["in the status line", "in the content", "in the size of a chunk"])
-def test_a_drip_in_an_encrypted_answer_ends(certificate, place):  # noqa: F811
+def test_dripping_https_response_times_out(certificate, place):  # noqa: F811
     begin, again = DRIPS[place]
     with Hostile(for_ever(begin, again), OFTEN, certificate) as server:
         cluster = Cluster("lab", server.uri, user="alice", generation="1.8", verify=certificate)
@@ -141,7 +141,7 @@ def test_a_drip_in_an_encrypted_answer_ends(certificate, place):  # noqa: F811
 
 @pytest.mark.parametrize("begin, again", [(b"HTTP/1.1 200 ", b"x"), (OK, b"X: 1\r\n")])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_drips_ends(monkeypatch, scheme, begin, again):
+def test_dripping_proxy_times_out(monkeypatch, scheme, begin, again):
     with Hostile(for_ever(begin, again), OFTEN) as proxy:
         for name in ("http_proxy", "https_proxy", "no_proxy"):
             monkeypatch.delenv(name.upper(), raising=False)
@@ -151,7 +151,7 @@ def test_a_proxy_that_drips_ends(monkeypatch, scheme, begin, again):
         assert proxy.requests == 1
 
 
-def test_connections_are_kept_and_used_again():
+def test_connections_are_reused():
     answer = OK + b"Content-Length: 2\r\n\r\n{}"
     with Hostile(lambda request: [answer]) as server:
         client = client_of(server, LONG)
@@ -160,8 +160,8 @@ def test_connections_are_kept_and_used_again():
         assert (server.requests, server.connections) == (5, 1)
 
 
-def test_many_threads_each_have_their_own_exchange():
-    """One that is held by a drip takes nothing of the time of the others."""
+def test_dripping_response_in_one_thread_does_not_affect_other_threads():
+    """A thread with a dripping response uses up none of the time limit of the others."""
 
     def answer(request):
         if b"/drip" in request:
@@ -190,19 +190,19 @@ def log_of(server, offset=0, timeout=TIMEOUT):
 
 
 @pytest.mark.parametrize("place", DRIPS, ids=DRIPS)
-def test_a_log_that_drips_ends_too(place):
+def test_dripping_log_ends_with_an_error(place):
     with Hostile(for_ever(*DRIPS[place]), OFTEN) as server, pytest.raises((Unreachable, ApiError)):
         for _ in log_of(server):
             pass
 
 
 @pytest.mark.parametrize("place", ["the size of a chunk", "trailers"])
-def test_a_flood_around_a_log_ends(place):
+def test_endless_chunk_size_or_trailers_of_a_log_are_cut_off(place):
     with Hostile(for_ever(*FLOODS[place])) as server, pytest.raises(Unreachable):
         list(log_of(server, timeout=5.0))
 
 
-def test_a_log_may_take_longer_than_an_answer_if_it_goes_on(monkeypatch):
+def test_log_may_exceed_the_total_time_limit_while_data_arrives(monkeypatch):
     monkeypatch.setattr(exchange, "TOTAL", 1)
     count, part = 9, b"x" * (1 << 16)
 
@@ -218,7 +218,7 @@ def test_a_log_may_take_longer_than_an_answer_if_it_goes_on(monkeypatch):
     assert time.monotonic() - begun > 3
 
 
-def test_who_reads_a_log_slowly_is_not_cut_off(monkeypatch):
+def test_slow_reader_of_a_log_is_not_cut_off(monkeypatch):
     monkeypatch.setattr(exchange, "TOTAL", 1)
     part = b"x" * (1 << 16)
     head = OK + b"Content-Length: %d\r\n\r\n" % (40 * len(part))
@@ -230,7 +230,7 @@ def test_who_reads_a_log_slowly_is_not_cut_off(monkeypatch):
     assert got == 40 * len(part)
 
 
-def test_a_log_that_breaks_off_is_an_error_of_ours():
+def test_broken_chunk_in_a_log_raises_unreachable():
     with (
         Hostile(lambda request: [CHUNKED + b"5\r\nhello\r\n", b"oops\r\n"]) as server,
         pytest.raises(Unreachable),
@@ -238,7 +238,7 @@ def test_a_log_that_breaks_off_is_an_error_of_ours():
         list(log_of(server, timeout=LONG))
 
 
-def test_a_log_in_an_encoding_that_was_not_asked_for_is_refused():
+def test_log_with_an_unrequested_content_encoding_is_refused():
     bomb = gzip.compress(bytes(MB))
     head = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     with Hostile(lambda request: [head + bomb]) as server, pytest.raises(ApiError, match="content encoding"):

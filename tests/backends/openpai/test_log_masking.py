@@ -1,11 +1,11 @@
-"""Debug logs hold no key that an address carries."""
+"""Debug logs contain no tokens or keys from URLs."""
 
 import logging
 
 from openpai_tasks.net.log_masking import mask_addresses
 
 
-def test_keys_in_addresses_are_masked_in_what_urllib3_logs(caplog):
+def test_tokens_in_urls_are_masked_in_urllib3_debug_logs(caplog):
     mask_addresses()
     log = logging.getLogger("urllib3.connectionpool")
     with caplog.at_level(logging.DEBUG, log.name):

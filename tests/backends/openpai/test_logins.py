@@ -1,4 +1,4 @@
-"""When a token is renewed and used, over real HTTP: a cluster stores it a while after the login."""
+"""When a token is renewed and used, over real HTTP. A cluster stores a token a while after the login."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ REFUSED = Said({"code": "UnauthorizedUserError", "message": "Your token is inval
 
 
 class Lab(Scripted):
-    """Hands out ``token-1``, ``token-2`` and so on, and takes those in ``good``; notes when each is used."""
+    """Hands out ``token-1``, ``token-2`` and so on, accepts those in ``good``, records when each is used."""
 
     def __init__(self, *good):
         super().__init__({LOGIN: self.login, USER: self.user})
@@ -54,26 +54,26 @@ def connect(server, token="", tokens=NOT_SHARED, say=lambda line: None):
 
 
 @pytest.mark.parametrize("token", ["", "expired"])
-def test_a_new_token_is_used_and_kept_after_a_pause(serve, token):
-    server, kept, said = serve("token-1"), [], []
+def test_new_token_is_used_and_saved_after_a_pause(serve, token):
+    server, kept, messages = serve("token-1"), [], []
     tokens = TokenStore(save=lambda new: kept.append((new, time.monotonic())))
-    assert connect(server, token, tokens, said.append).user_info("alice") == RECORD
+    assert connect(server, token, tokens, messages.append).user_info("alice") == RECORD
     [(new, moment)] = kept
-    assert new == "token-1" and len(server.logins) == 1 and said == []
+    assert new == "token-1" and len(server.logins) == 1 and messages == []
     assert server.used["token-1"] - server.logins[0] >= 0.6
     assert moment - server.logins[0] >= 0.6  # another command may use it at once
 
 
 @pytest.mark.parametrize("token", ["", "expired"])
-def test_a_new_token_that_is_refused_is_replaced_and_that_takes_longer(serve, token):
-    server, said = serve("token-2"), []
-    assert connect(server, token, say=said.append).user_info("alice") == RECORD
+def test_refused_new_token_is_replaced_after_a_longer_pause(serve, token):
+    server, messages = serve("token-2"), []
+    assert connect(server, token, say=messages.append).user_info("alice") == RECORD
     assert len(server.logins) == 2 and server.used["token-2"] - server.logins[1] >= 1.5
-    [line] = said
+    [line] = messages
     assert "waiting 1.5 s" in line and "cluster 'lab'" in line and "token-" not in line
 
 
-def test_the_token_of_an_explicit_login_is_new_as_well(serve):
+def test_refused_token_of_an_explicit_login_is_replaced_after_a_longer_pause(serve):
     server = serve("token-2")
     client = connect(server)
     client.login("alice", "s3cret")
@@ -81,7 +81,7 @@ def test_the_token_of_an_explicit_login_is_new_as_well(serve):
     assert len(server.logins) == 2 and server.used["token-2"] - server.logins[1] >= 1.5
 
 
-def test_a_token_that_was_good_and_expires_is_renewed_each_time(serve):
+def test_expired_token_is_renewed_each_time(serve):
     server = serve("token-1")
     client = connect(server)
     for number in (1, 2, 3):
@@ -90,7 +90,7 @@ def test_a_token_that_was_good_and_expires_is_renewed_each_time(serve):
     assert len(server.logins) == 3
 
 
-def test_threads_log_in_once(serve):
+def test_concurrent_threads_log_in_once(serve):
     server = serve("token-1")
     client, together = connect(server, "expired"), threading.Barrier(8)
 
@@ -104,13 +104,13 @@ def test_threads_log_in_once(serve):
 
 
 @pytest.mark.parametrize("token", ["", "expired"])
-def test_a_token_that_another_command_has_kept_is_used(serve, token):
+def test_token_saved_by_another_command_is_used(serve, token):
     server = serve("others")
     assert connect(server, token, TokenStore(read=lambda: "others")).user_info("alice") == RECORD
     assert server.logins == []
 
 
-def test_a_kept_token_that_is_no_better_is_replaced(serve):
+def test_saved_token_that_is_also_refused_is_replaced(serve):
     server, kept = serve("token-1"), ["others"]
     tokens = TokenStore(read=lambda: kept[-1], save=kept.append)
     assert connect(server, "expired", tokens).user_info("alice") == RECORD

@@ -20,7 +20,7 @@ ENDPOINT = "/api/v2/jobs/alice~x/attempts/0/taskRoles/main/taskIndex/0/attempts/
 
 
 class LogServer(Scripted):
-    """Jobs of one task whose logs are byte strings; ``job`` is told as each generation tells it."""
+    """Jobs with one task whose logs are byte strings; ``job`` answers as each generation does."""
 
     def __init__(self, generation):
         super().__init__({})
@@ -61,7 +61,7 @@ def part(data, asked):
 
 
 def page(data, asked):
-    """As YARN's NodeManager shows a log to people."""
+    """A log as YARN's NodeManager shows it in a web page."""
     start = int(asked.query.get("start", -4096))
     shown = html.escape(data[start:].decode("utf-8", "replace"))
     note = f"<p>Showing {len(data) - start} bytes of {len(data)} total.</p>" if start else ""
@@ -102,11 +102,11 @@ def log_requests(server):
         ("", None),
     ],
 )
-def test_the_whole_log_is_beside_the_address_that_is_told(log, expected):
+def test_address_of_the_full_log_is_derived_from_the_reported_address(log, expected):
     assert addresses(log).get("stdout") == expected
 
 
-def test_a_log_manager_is_asked_for_the_whole_log_without_a_token(serve):
+def test_full_log_is_requested_from_the_log_manager_without_a_token(serve):
     server = serve("0.18")
     server.log = server.uri + MANAGER
     for name in ("stdout", "stderr", "all"):
@@ -115,14 +115,14 @@ def test_a_log_manager_is_asked_for_the_whole_log_without_a_token(serve):
     assert [one.token for one in log_requests(server)] == [""] * 3
 
 
-def test_a_log_that_is_not_written_yet_is_empty(serve):
+def test_log_that_is_not_written_yet_is_empty(serve):
     server = serve("0.18")
     assert server.read() == b""
     server.log = server.uri + MANAGER
     assert server.read() == b""
 
 
-def test_a_log_manager_that_fails_is_an_error(serve):
+def test_error_of_the_log_manager_is_raised(serve):
     server = serve("0.18")
     server.log = server.uri + MANAGER
     server.answers[f"GET {FULL}user.pai.all"] = Said("<html>no</html>", 403)
@@ -130,7 +130,7 @@ def test_a_log_manager_that_fails_is_an_error(serve):
         server.read()
 
 
-def test_a_page_is_read_as_the_log_that_it_shows(serve):
+def test_log_is_extracted_from_its_web_page(serve):
     server = serve("0.14")
     server.log = server.uri + PAGE
     text = "a <b> & 'c' \"d\" ü\n".encode() * 1000  # more than the 4 KB that a page shows unasked
@@ -144,7 +144,7 @@ def test_a_page_is_read_as_the_log_that_it_shows(serve):
     assert {one.token for one in server.seen} == {""}
 
 
-def test_a_page_is_read_on_from_where_it_ended_even_inside_a_character(serve):
+def test_web_page_log_is_resumed_even_inside_a_multibyte_character(serve):
     server = serve("0.14")
     server.log = server.uri + PAGE
     file = f"{PAGE}user.pai.stdout/"
@@ -157,13 +157,13 @@ def test_a_page_is_read_on_from_where_it_ended_even_inside_a_character(serve):
     assert [one.query["start"] for one in log_requests(server)] == ["0", "2", "6"]
 
 
-def test_a_page_that_only_says_that_there_is_no_log_is_empty():
+def test_web_page_without_a_log_is_empty():
     assert text_of_page("<html><h1>Cannot find this log on the local disk.</h1></html>") == b""
     assert text_of_page("<pre></pre>") == b""
 
 
 @pytest.mark.parametrize("generation, log", [("0.14", PAGE), ("0.18", MANAGER)])
-def test_following_goes_on_until_the_job_is_over(serve, generation, log):
+def test_following_a_log_ends_with_the_job(serve, generation, log):
     server = serve(generation)
     folder = PAGE if generation == "0.14" else FULL
     file = f"{folder}user.pai.stdout" + ("/" if generation == "0.14" else "")
@@ -178,7 +178,7 @@ def test_following_goes_on_until_the_job_is_over(serve, generation, log):
     assert list(chunks) == []
 
 
-def test_a_retrys_own_log_follows_that_of_the_try_before(serve):
+def test_log_of_a_retry_follows_the_log_of_the_previous_attempt(serve):
     server = serve("0.18")
     server.log = server.uri + MANAGER
     server.write(f"{FULL}user.pai.all", b"first\n")
@@ -214,7 +214,7 @@ def serve_18(serve):
     return server
 
 
-def test_an_address_that_has_expired_is_asked_for_again(serve):
+def test_expired_log_address_is_requested_again(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\n"
     reader = server.reader()
@@ -225,7 +225,7 @@ def test_an_address_that_has_expired_is_asked_for_again(serve):
     assert {one.token for one in log_requests(server)} == {""}
 
 
-def test_a_log_that_was_put_away_comes_first_and_once(serve):
+def test_rotated_log_is_read_first_and_only_once(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\n"
     reader = server.reader()
@@ -236,14 +236,14 @@ def test_a_log_that_was_put_away_comes_first_and_once(serve):
     assert server.read() == b"one\ntwo\nthree\n"
 
 
-def test_servers_between_1_1_and_1_3_keep_logs_as_the_older_do(serve):
+def test_servers_1_1_to_1_3_serve_logs_like_older_servers(serve):
     server = serve("1.8")
     server.log = server.uri + MANAGER
     server.write(f"{FULL}user.pai.all", b"hello\n")
     assert server.read() == b"hello\n"
 
 
-def test_a_role_goes_by_its_name_in_the_document_too(serve):
+def test_role_is_also_found_by_its_name_in_the_document(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\n"
     client = server.client()
@@ -259,7 +259,7 @@ ON_NODE = "/api/v1/logs/all"
 
 
 def without_proxy(serve, node):
-    """A 1.8 server at its own port, which knows nothing of /log-manager/."""
+    """A 1.8 server on its own port, which has no /log-manager/ route."""
     server = serve("1.8")
     server.log, path = ENDPOINT, "/api/v2/jobs/alice~x"
     server.answers = {
@@ -278,7 +278,7 @@ def client_of(server, **options):
     return Client(cluster, Credentials(token="t0ken"), timeout=30, **options)
 
 
-def test_without_the_reverse_proxy_a_log_is_read_at_its_node_with_its_own_token_only(serve):
+def test_without_a_reverse_proxy_the_log_is_read_from_its_node_with_its_log_token(serve):
     node = serve("1.8")
     node.write(ON_NODE, b"hello\n")
     server = without_proxy(serve, f"127.0.0.1:{node.port}")
@@ -288,24 +288,24 @@ def test_without_the_reverse_proxy_a_log_is_read_at_its_node_with_its_own_token_
     assert not [one for one in server.seen if "log-manager" in one.path]
 
 
-def test_a_node_that_cannot_be_reached_is_one_warning_without_a_token(serve):
+def test_unreachable_node_gives_a_warning_without_the_log_token(serve):
     node = serve("1.8")
     server = without_proxy(serve, f"127.0.0.1:{node.port}")
     node.close()
-    said = []
+    messages = []
     chunks = read_output(
-        client_of(server, say=said.append), "x", LogChoice(), follow=True, look=lambda job: finish(server)
+        client_of(server, say=messages.append), "x", LogChoice(), follow=True, look=lambda job: finish(server)
     )
     assert list(chunks) == []
-    assert len(said) == 2 and said[0].startswith("warning: cannot read the output of main-0: ")
-    assert TICKET not in "".join(said)
+    assert len(messages) == 2 and messages[0].startswith("warning: cannot read the output of main-0: ")
+    assert TICKET not in "".join(messages)
     with pytest.raises(Unreachable) as caught:
         list(read_output(client_of(server), "x", LogChoice()))
     assert TICKET not in str(caught.value)
 
 
 def finish(server):
-    """Have the job run in the first answer only."""
+    """Report the job as finished from now on."""
     server.state = "SUCCEEDED"
 
 
@@ -319,17 +319,17 @@ def finish(server):
         ("https://blobs/log-manager/10.0.0.1:9103/api", ""),
     ],
 )
-def test_only_an_address_of_a_node_leads_to_one(uri, expected):
+def test_only_log_manager_paths_with_host_and_port_become_node_urls(uri, expected):
     assert on_node(uri) == expected
 
 
-def test_an_encrypted_cluster_is_never_left_for_a_plain_node(serve):
+def test_logs_of_an_https_cluster_are_never_read_over_plain_http(serve):
     client = Client(Cluster("lab", "https://127.0.0.1:9", "alice", prefix=""), Credentials(token="t0ken"))
     assert client._log_url("/log-manager/10.0.0.1:9103/a").startswith("https://127.0.0.1:9/log-manager/")
 
 
 @pytest.mark.parametrize("uri", [f"http://[odd/?token={TICKET}", f"http://h:99999999/?token={TICKET}"])
-def test_an_address_that_makes_no_sense_is_refused_without_its_token(serve, uri):
+def test_invalid_log_address_is_refused_without_showing_its_token(serve, uri):
     client = client_of(serve("1.8"))
     with pytest.raises((ApiError, Unreachable)) as caught:
         list(client.read_log(uri))
@@ -339,24 +339,24 @@ def test_an_address_that_makes_no_sense_is_refused_without_its_token(serve, uri)
 # Attempts
 
 
-def test_who_follows_asks_for_so_many_attempts_at_most(serve):
+def test_following_requests_a_limited_number_of_attempts(serve):
     server = serve("1.8")
     job, many = f"{API}/v2/jobs/alice~x", 10**9
     status = {"username": "alice", "state": "SUCCEEDED", "attemptId": many}
     server.answers[f"GET {job}"] = {"jobStatus": status, "taskRoles": {}}
     for attempt in range(many - 60, many):
         server.answers[f"GET {job}/attempts/{attempt}"] = {"jobStatus": status, "taskRoles": {}}
-    said = []
+    messages = []
     cluster = Cluster("lab", server.uri, "alice", generation="1.8")
-    client = Client(cluster, Credentials(token="t0ken"), say=said.append)
+    client = Client(cluster, Credentials(token="t0ken"), say=messages.append)
     assert list(read_output(client, "x", LogChoice(), follow=True)) == []
     assert len(server.seen) == 1 + MOST_ATTEMPTS
-    [line] = said
+    [line] = messages
     count = many - MOST_ATTEMPTS
     assert line == f"skipping the output of {count} attempts; see the first with `pai job.logs x --attempt 0`"
 
 
-def test_the_last_lines_are_the_last_ones_after_a_failure_too(serve):
+def test_last_lines_are_right_after_a_failed_read(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\ntwo\nthree\n"
     good, failing = server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"], [Said("", 502)]

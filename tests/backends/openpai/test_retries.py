@@ -1,4 +1,4 @@
-"""What is tried again, after which pause, and when it is given up, over real HTTP."""
+"""Which requests are retried, after which pause, and when the client gives up, over real HTTP."""
 
 import contextlib
 import email.utils
@@ -32,10 +32,10 @@ TOO_LONG = ["86400", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "3600"]
 
 
 @pytest.mark.parametrize("wanted", NO_PAUSE)
-def test_a_busy_server_is_never_asked_without_a_pause(serve, wanted):
+def test_busy_server_is_never_retried_without_a_pause(serve, wanted):
     times = []
-    said = busy(Retry_After=wanted)
-    server = serve({f"POST {JOBS}": lambda asked: times.append(time.monotonic()) or said})
+    messages = busy(Retry_After=wanted)
+    server = serve({f"POST {JOBS}": lambda asked: times.append(time.monotonic()) or messages})
     with pytest.raises(TooManyRequests, match="takes no more requests"):
         client_of(server, policies=QUICK).submit("x")
     assert 1 <= len(times) <= 4
@@ -43,7 +43,7 @@ def test_a_busy_server_is_never_asked_without_a_pause(serve, wanted):
 
 
 @pytest.mark.parametrize("wanted", TOO_LONG)
-def test_a_pause_beyond_the_budget_is_told_at_once(serve, wanted):
+def test_retry_after_beyond_the_budget_is_an_error_at_once(serve, wanted):
     server = serve({f"GET {USER}": busy(Retry_After=wanted)})
     with pytest.raises(TooManyRequests, match="takes no more requests") as caught:
         client_of(server).user_info("alice")
@@ -52,8 +52,8 @@ def test_a_pause_beyond_the_budget_is_told_at_once(serve, wanted):
     assert 0 < caught.value.retry_after <= 86400
 
 
-def test_the_end_of_the_window_counts_and_not_its_length():
-    """By the server's own clock, which may be wrong."""
+def test_rate_limit_reset_takes_precedence_over_retry_after():
+    """The reset time is read by the server's clock, which may be wrong."""
     there = time.time() - 10_000
     date = email.utils.formatdate(there, usegmt=True)
     full = (
@@ -65,21 +65,21 @@ def test_the_end_of_the_window_counts_and_not_its_length():
 
 
 @pytest.mark.parametrize("reset", ["", "60", "nan", "-5", "1e10", "9" * 400, "99999999999"])
-def test_a_window_without_a_sensible_end_has_its_length(serve, reset):
+def test_retry_after_is_used_when_the_rate_limit_reset_is_invalid(serve, reset):
     server = serve({f"GET {USER}": busy(Retry_After="3600", X_RateLimit_Reset=reset)})
     with pytest.raises(TooManyRequests, match="try again in 3600 s"):
         client_of(server).user_info("alice")
 
 
-def test_a_long_pause_is_told_and_a_short_one_is_not(serve):
+def test_long_pause_is_announced_and_a_short_pause_is_not(serve):
     answers = [busy(Retry_After="1"), busy(Retry_After="3"), {"username": "alice"}]
-    server, said = serve({f"GET {USER}": lambda asked: answers.pop(0)}), []
-    client_of(server, say=said.append).user_info("alice")
-    assert len(said) == 1
-    assert "cluster 'lab'" in said[0] and "waiting 3 s" in said[0]
+    server, messages = serve({f"GET {USER}": lambda asked: answers.pop(0)}), []
+    client_of(server, say=messages.append).user_info("alice")
+    assert len(messages) == 1
+    assert "cluster 'lab'" in messages[0] and "waiting 3 s" in messages[0]
 
 
-def test_a_server_that_is_busy_and_gone_in_turn_is_given_up(serve):
+def test_server_that_is_alternately_busy_and_unreachable_is_given_up(serve):
     answers = {0: busy(Retry_After="0"), 1: Said("", 502)}
     server = serve({f"GET {USER}": lambda asked: answers[len(server.seen) % 2]})
     with pytest.raises(PaiError):
@@ -88,7 +88,7 @@ def test_a_server_that_is_busy_and_gone_in_turn_is_given_up(serve):
 
 
 @pytest.mark.parametrize("method, times", [("GET", 4), ("PUT", 4), ("POST", 1)])
-def test_only_what_does_no_harm_is_repeated(serve, method, times):
+def test_only_idempotent_requests_are_retried(serve, method, times):
     gone = Said("", 502)
     server = serve({f"GET {USER}": gone, f"PUT {JOBS}/alice~x/tag": gone, f"POST {JOBS}": gone})
     client = client_of(server)
@@ -103,7 +103,7 @@ def test_only_what_does_no_harm_is_repeated(serve, method, times):
 
 
 @pytest.mark.parametrize("method, times", [("GET", 1), ("PUT", 2), ("POST", 1)])
-def test_a_write_that_does_no_harm_twice_survives_a_database_that_blinks(serve, method, times):
+def test_only_idempotent_writes_are_retried_after_a_database_error(serve, method, times):
     words = {"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}
     answers = [Said({}, 202), Said(words, 500)]
     paths = {"GET": f"{JOBS}/alice~x", "PUT": f"{JOBS}/alice~x/executionType", "POST": JOBS}
@@ -120,7 +120,7 @@ def test_a_write_that_does_no_harm_twice_survives_a_database_that_blinks(serve, 
 
 
 @pytest.mark.parametrize("alias, logins", [("lab", 2), ("local", 1)])
-def test_a_login_that_never_helps_is_tried_once_or_for_a_late_token_twice(serve, alias, logins):
+def test_useless_login_is_repeated_once_but_not_on_the_local_cluster(serve, alias, logins):
     refused = Said({"message": "no"}, 401)
     server = serve({f"GET {USER}": refused, "POST /rest-server/api/v1/token": {"token": "t"}})
     cluster = Cluster(alias, server.uri, user="alice", generation="1.8")
@@ -130,8 +130,8 @@ def test_a_login_that_never_helps_is_tried_once_or_for_a_late_token_twice(serve,
 
 
 @pytest.mark.parametrize("total", [10**12, None], ids=["grows", "unknown"])
-def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
-    """Each page has other jobs."""
+def test_endless_job_list_is_given_up(serve, monkeypatch, total):
+    """Each page has different jobs."""
     monkeypatch.setattr(endpoints, "MOST_PAGES", 5)
 
     def page(asked):
@@ -145,7 +145,7 @@ def test_a_job_list_without_an_end_is_given_up(serve, monkeypatch, total):
     assert len(server.seen) == 5
 
 
-def test_jobs_in_states_that_servers_do_not_know_are_looked_for_by_whole_pages(serve, monkeypatch):
+def test_jobs_in_states_unknown_to_the_server_are_searched_in_whole_pages(serve, monkeypatch):
     monkeypatch.setattr(endpoints, "MOST_PAGES", 5)
     running = {"username": "a", "state": "RUNNING"}
     rows = [{"name": f"j{number}", **running} for number in range(1000)]

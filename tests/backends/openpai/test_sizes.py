@@ -1,4 +1,4 @@
-"""No answer is larger than its endpoint needs, compressed or not, and what is refused costs little memory."""
+"""Responses larger than their endpoint needs are refused, compressed or not, and cost little memory."""
 
 import gzip
 import zlib
@@ -34,14 +34,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_no_answer_is_read_to_an_end_that_never_comes(call):
+def test_endless_response_is_refused(call):
     with Hostile(for_ever(OK + b"\r\n", b"[" * (1 << 16))) as server:
         with pytest.raises(ApiError, match=r"is refused: it is larger than [0-9.]+ MB") as caught:
             call(client_of(server))
         assert "\n" not in str(caught.value)
 
 
-def test_an_answer_of_the_usual_size_is_taken():
+def test_response_of_the_usual_size_is_accepted():
     rows = [{"name": f"job-{number}", "username": "alice", "state": "RUNNING"} for number in range(5000)]
     server = Scripted({f"GET {JOBS}": {"totalCount": 5000, "data": rows}})
     try:
@@ -50,7 +50,7 @@ def test_an_answer_of_the_usual_size_is_taken():
         server.close()
 
 
-def test_an_answer_that_nests_too_deep_is_one_line():
+def test_too_deeply_nested_response_is_an_error():
     answer = OK + b"Content-Length: 500000\r\n\r\n" + b"[" * 500000
     with Hostile(lambda request: [answer]) as server:
         with pytest.raises(ApiError, match="with JSON"):
@@ -58,7 +58,7 @@ def test_an_answer_that_nests_too_deep_is_one_line():
         assert client_of(server).probe("/api/v2/info").status == 200
 
 
-def test_an_answer_without_a_charset_is_utf_8_and_not_guessed():
+def test_response_without_a_charset_is_decoded_as_utf_8():
     text = "\ufeffname: \u00e4\u6f22\n" + "\u6f22" * 300000
     data = text.encode()
     with Hostile(lambda request: [OK + b"Content-Length: %d\r\n\r\n" % len(data) + data]) as server:
@@ -70,7 +70,7 @@ def gzipped(data):
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_compressed_answer_is_read(members):
+def test_gzip_response_is_read(members):
     parts = [b"{" + b" " * 1000, b" " * 300000, b"}"][:members] if members > 1 else [b"{}"]
     with Hostile(lambda request: [gzipped(b"".join(map(gzip.compress, parts)))]) as server:
         assert client_of(server).user_info("alice") == {}
@@ -88,14 +88,14 @@ def test_a_compressed_answer_is_read(members):
     ],
     ids=["bomb", "bomb in a bomb", "deflate", "unknown", "cut", "no gzip"],
 )
-def test_a_bomb_or_a_broken_encoding_is_refused(encoding, data):
+def test_decompression_bomb_or_invalid_encoding_is_refused(encoding, data):
     head = OK + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding.encode(), len(data))
     with Hostile(lambda request: [head + data]) as server, pytest.raises(ApiError, match="is refused"):
         client_of(server).user_info("alice")
 
 
 @pytest.mark.parametrize("status, kind", [(404, NotFound), (400, ApiError)])
-def test_an_error_keeps_its_kind_however_large_it_is(status, kind):
+def test_oversized_error_response_keeps_its_error_class(status, kind):
     body = b'{"code": "X", "message": "' + b"x" * MB
     head = f"HTTP/1.1 {status} Oh no\r\nContent-Length: {1 << 40}\r\n\r\n".encode()
     with (
@@ -105,7 +105,7 @@ def test_an_error_keeps_its_kind_however_large_it_is(status, kind):
         client_of(server).user_info("alice")
 
 
-def test_the_words_of_an_error_have_an_end():
+def test_long_error_message_is_truncated():
     server = Scripted({f"GET {USER}": Said({"message": "x " * 20000}, 400)})
     try:
         with pytest.raises(ApiError) as caught:
@@ -136,12 +136,12 @@ HEAVY = {
 
 @memory.measurable
 @pytest.mark.parametrize("answer", HEAVY.values(), ids=HEAVY)
-def test_what_is_refused_costs_little_memory(answer):
+def test_refused_response_costs_little_memory(answer):
     with Hostile(answer) as server:
         process = reading(server)
         highest = memory.peak(process)
-        told, _ = process.communicate()
-    assert "Traceback" not in told
-    assert told.count("\n") == 1, told
-    assert "lab" in told
+        output, _ = process.communicate()
+    assert "Traceback" not in output
+    assert output.count("\n") == 1, output
+    assert "lab" in output
     assert highest < 100 * MB

@@ -12,7 +12,7 @@ from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Said, Scripted
 from tests.sdk.clusters.test_known import certificate  # noqa: F401
-from tests.sdk.sshd_server import saying
+from tests.sdk.sshd_server import port_sending
 
 USER = "/rest-server/api/v1/user/alice"
 JOBS = "/rest-server/api/v2/jobs"
@@ -26,12 +26,12 @@ def client_of(server, generation="1.8", **known):
 
 
 def busy(seconds):
-    """The text of OpenPAI's rate limiter, which is no JSON."""
+    """The text of OpenPAI's rate limiter, which is not JSON."""
     headers = (("Retry-After", str(seconds)), ("Content-Type", "text/html; charset=utf-8"))
     return Said("Too many requests, please try again later.", 429, headers)
 
 
-def test_a_busy_server_is_asked_again_when_it_said_and_not_before(serve):
+def test_busy_server_is_retried_no_sooner_than_its_retry_after(serve):
     times = []
 
     def answer(asked):
@@ -43,14 +43,14 @@ def test_a_busy_server_is_asked_again_when_it_said_and_not_before(serve):
     assert times[1] - times[0] >= 1
 
 
-def test_a_busy_servers_date_is_a_pause_too(serve):
+def test_retry_after_may_be_a_date(serve):
     answers = [busy(email.utils.formatdate(time.time() - 5, usegmt=True)), Said("", 202)]
     server = serve({f"POST {JOBS}": lambda asked: answers.pop(0)})
     client_of(server).submit("name: x\n")
     assert [one.body for one in server.seen] == ["name: x\n"] * 2
 
 
-def test_a_pause_that_is_too_long_is_told_not_slept(serve):
+def test_too_long_retry_after_is_an_error_without_waiting(serve):
     server = serve({f"POST {JOBS}": busy(3600)})
     with pytest.raises(TooManyRequests, match="try again in 3600 s") as caught:
         client_of(server).submit("name: x\n")
@@ -73,7 +73,7 @@ def test_a_pause_that_is_too_long_is_told_not_slept(serve):
         ),
     ],
 )
-def test_an_error_is_one_line_whatever_its_body(serve, said, kind, code, words):
+def test_error_is_one_line_whatever_the_response_body(serve, said, kind, code, words):
     server = serve({f"POST {JOBS}": said})
     with pytest.raises(kind, match=words) as caught:
         client_of(server).submit("x")
@@ -81,7 +81,7 @@ def test_an_error_is_one_line_whatever_its_body(serve, said, kind, code, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_token_never_goes_to_where_a_redirect_leads(serve):
+def test_redirect_to_another_server_never_gets_the_token(serve):
     other = serve({f"GET {USER}": RECORD})
     for place in (other.uri, other.uri.replace("127.0.0.1", "localhost")):
         moved = Said("", 307, (("Location", place + USER),))
@@ -91,7 +91,7 @@ def test_a_token_never_goes_to_where_a_redirect_leads(serve):
     assert other.seen == []
 
 
-def test_neither_a_password_nor_a_document_follows_a_redirect(serve):
+def test_redirect_to_another_server_gets_neither_password_nor_document(serve):
     other = serve({f"POST {JOBS}": "", LOGIN: {"token": "x"}})
     moved = Said("", 307, (("Location", f"{other.uri}/elsewhere"),))
     server = serve({f"POST {JOBS}": moved, LOGIN: moved})
@@ -112,7 +112,7 @@ def test_a_redirect_on_the_same_server_is_followed_with_the_token(serve):
     assert [one.token for one in server.seen] == ["Bearer t0ken"] * 2
 
 
-def test_a_circle_of_redirects_ends(serve):
+def test_redirect_loop_is_an_error(serve):
     server = serve({f"GET {USER}": Said("", 302, (("Location", USER),))})
     with pytest.raises(ApiError, match="again and again"):
         client_of(server).user_info("alice")
@@ -134,11 +134,11 @@ def test_a_circle_of_redirects_ends(serve):
         ("https://pai/x", "https://pai:port/x", False, True, False),
     ],
 )
-def test_where_a_call_may_be_sent_on_to(url, target, token, abroad, may):
+def test_which_redirects_may_be_followed(url, target, token, abroad, may):
     assert may_follow(url, target, token, abroad) is may
 
 
-def test_an_expired_token_is_renewed_by_the_password(serve):
+def test_expired_token_is_renewed_with_the_password(serve):
     server = serve({LOGIN: {"token": "fresh"}})
     refused = Said({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
     server.answers[f"GET {USER}"] = lambda asked: RECORD if asked.token == "Bearer fresh" else refused
@@ -151,12 +151,12 @@ def test_an_expired_token_is_renewed_by_the_password(serve):
         client_of(server).user_info("alice")
 
 
-def test_a_login_without_a_token_is_an_error_of_the_server(serve):
+def test_login_response_without_a_token_is_an_error(serve):
     with pytest.raises(ApiError, match="returned no token"):
         client_of(serve({LOGIN: {}})).login("alice", "s3cret")
 
 
-def test_certificates_are_verified_whatever_a_record_says(certificate):  # noqa: F811
+def test_certificates_are_verified_even_if_the_record_says_not_to(certificate):  # noqa: F811
     server = Scripted({f"GET {USER}": RECORD}, certificate)
     try:
         for verify, trusted in ((False, False), (True, False), (certificate, True)):
@@ -172,8 +172,8 @@ def test_certificates_are_verified_whatever_a_record_says(certificate):  # noqa:
     assert len(server.seen) == 1
 
 
-def test_a_server_that_takes_a_call_and_is_silent_is_given_the_time_once_and_that_is_told():
-    with saying(None) as port:
+def test_silent_server_times_out_once_and_the_error_names_the_setting():
+    with port_sending(None) as port:
         cluster = Cluster("lab", f"http://127.0.0.1:{port}", user="alice", generation="1.8")
         client = Client(cluster, Credentials(token="t0ken"), timeout=2.0)
         begun = time.monotonic()

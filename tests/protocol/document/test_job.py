@@ -34,7 +34,7 @@ taskRoles:
 """
 
 
-def test_a_document_tells_what_it_asks_for():
+def test_validated_document_exposes_roles_resources_and_defaults():
     job = validate(TEXT)
     worker, ps = job.roles
     assert (job.name, job.virtual_cluster, job.retries, job.gang, job.priority) == (
@@ -55,7 +55,7 @@ def test_a_document_tells_what_it_asks_for():
     assert job.data["taskRoles"]["ps"]["instances"] == 1
 
 
-def test_extras_are_understood():
+def test_defaults_retries_and_extras_are_parsed():
     extras = (
         "defaults: {virtualCluster: lab}\njobRetryCount: 3\n"
         "extras: {gangAllocation: false, hivedScheduler: {jobPriorityClass: prod},"
@@ -66,20 +66,20 @@ def test_extras_are_understood():
     assert job.storages == (StorageMount("home", "/mnt/home"), StorageMount("data", "/data"))
 
 
-def test_the_older_storage_plugin_asks_for_storages_too():
+def test_storages_of_the_older_storage_plugin_are_parsed():
     plugin = "extras: {com.microsoft.pai.runtimeplugin: [{plugin: teamwise_storage%s}]}\n"
     named = plugin % ", parameters: {storageConfigNames: [home]}"
     assert validate(TEXT + named).storages == (StorageMount("home", "/mnt/home"),)
     assert validate(TEXT + plugin % "").storages == ()
 
 
-def test_secrets_are_rendered_for_running_only():
+def test_secrets_are_rendered_in_commands_but_not_in_entrypoints():
     job = validate(TEXT)
     assert job.entrypoints()["worker"] == "run 0.1 <% $secrets.pw %>"
     assert job.commands("worker") == "run 0.1 hunter2 &amp; &lt;co&gt;"  # as the real runtime does
 
 
-def test_secrets_are_in_no_repr_and_no_masked_text():
+def test_secrets_appear_neither_in_repr_nor_in_masked_text():
     job = validate(TEXT)
     assert "hunter" not in repr(job)
     assert "hunter" not in job.masked()
@@ -152,7 +152,7 @@ def test_secrets_used_by_an_alias_do_not_break_the_masked_text():
         ("name: train", "name: train\nname: other", "duplicate key 'name' (line 4)"),
     ],
 )
-def test_a_problem_is_named_with_its_place_and_line(old, new, message):
+def test_validation_error_names_the_path_and_line(old, new, message):
     assert old in TEXT
     with pytest.raises(ProtocolError) as caught:
         validate(TEXT.replace(old, new, 1))
@@ -160,7 +160,7 @@ def test_a_problem_is_named_with_its_place_and_line(old, new, message):
     assert "\n" not in str(caught.value)
 
 
-def test_all_problems_are_listed_for_programs():
+def test_error_object_lists_all_problems():
     with pytest.raises(ProtocolError) as caught:
         validate(TEXT.replace("gpu: 1", "gpu: x").replace("cpu: 1", "cpu: y"))
     assert str(caught.value).endswith("(+1 more)")
@@ -171,7 +171,7 @@ def test_all_problems_are_listed_for_programs():
 
 
 @pytest.mark.parametrize("password", ["1234567", "<% hunter2", "[hunter2]"])
-def test_no_message_shows_a_password(password):
+def test_error_messages_never_contain_a_password(password):
     with pytest.raises(ProtocolError) as caught:
         validate(TEXT.replace('"<% $secrets.pw %>"', password))
     assert "hunter2" not in str(caught.value)
@@ -190,7 +190,7 @@ def test_no_message_shows_a_password(password):
         ("[abc]", False),
     ],
 )
-def test_roles_that_are_no_mapping_are_taken_as_the_real_server_takes_them(roles, valid):
+def test_task_roles_that_are_not_a_mapping_are_handled_like_on_the_real_server(roles, valid):
     text = f"protocolVersion: 2\nname: a\ntype: job\ntaskRoles: {roles}\n"
     if valid:
         assert validate(text).roles == ()
@@ -200,14 +200,14 @@ def test_roles_that_are_no_mapping_are_taken_as_the_real_server_takes_them(roles
             validate(text)
 
 
-def test_a_list_of_roles_is_numbered():
+def test_task_roles_given_as_a_list_are_named_by_index():
     text = TEXT.split("taskRoles:")[0] + "taskRoles: [{dockerImage: img, commands: [a, b]}]\n"
     job = validate(text)
     assert job.entrypoints() == {"0": "a\nb"}
     assert job.roles[0].image == "repo/img:1"
 
 
-def test_an_infinite_number_is_an_integer_there_and_a_large_one_here():
+def test_infinite_gpu_count_becomes_a_large_integer():
     role = validate(TEXT.replace("gpu: 1", "gpu: .inf").replace("cpu: 2", "cpu: 2.0")).roles[0]
     assert role.gpu == 2**53
     assert (role.cpu, type(role.cpu)) == (2, int)

@@ -1,4 +1,4 @@
-"""Fetching the sources and keeping the output, by the shells that servers run it with."""
+"""Scripts that fetch a job's sources and keep its output, run by the shells that servers use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def work(tmp_path):
 
 @pytest.fixture
 def archive(tmp_path):
-    """An archive in a mounted workspace, its folder there, and what finds it."""
+    """The path of an archive in a mounted workspace, and its checksum."""
     project = tmp_path / "project"
     (project / "pkg").mkdir(parents=True)
     (project / "train.py").write_text("print('trains')")
@@ -80,14 +80,14 @@ def only(folder: Path, *tools: str) -> str:
     return str(folder)
 
 
-def test_sources_come_by_a_mount_and_are_unpacked_with_their_modes(shell, join, work, archive):
+def test_sources_on_a_mount_are_unpacked_with_their_file_modes(shell, join, work, archive):
     spec = JobRequest('cat train.py; "./pkg/run me.sh"; ls -A', "n", "i", home=HOME, archive=archive[1])
     done = run(shell, script(spec, join), work)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "print('trains')runs\npkg\ntrain.py\n"  # and nothing else is left there
+    assert done.stdout == "print('trains')runs\npkg\ntrain.py\n"  # no other files remain
 
 
-def test_a_damaged_archive_ends_the_job_with_a_line_that_says_so(shell, join, work, archive):
+def test_damaged_archive_fails_the_job_with_an_error_line(shell, join, work, archive):
     place, sha256 = archive
     content = bytearray(place.read_bytes())
     content[len(content) // 2] ^= 1
@@ -98,17 +98,17 @@ def test_a_damaged_archive_ends_the_job_with_a_line_that_says_so(shell, join, wo
     assert os.listdir(work) == [".pai-sources"]  # nothing of it was unpacked
 
 
-def test_a_missing_archive_ends_the_job_with_a_line_that_says_so(shell, join, work, archive):
+def test_missing_archive_is_retried_once_and_then_fails_the_job(shell, join, work, archive):
     archive[0].unlink()
     text = script(JobRequest("echo ran", "n", "i", home=HOME, archive=archive[1]), join)
     done = run(shell, f"sleep() {{ echo slept $1; }}\n{text}", work)
-    assert done.stdout == "slept 3\n"  # there was a second look
+    assert done.stdout == "slept 3\n"  # it retried once
     assert done.returncode == 1 and "ran" not in done.stdout
     assert f"error: cannot fetch the sources from {archive[0]}" in done.stderr
 
 
 @pytest.mark.parametrize("tool", ["sha256sum", "shasum", "openssl", "python3"])
-def test_any_of_the_usual_tools_checks_the_sum(tmp_path, work, archive, tool):
+def test_any_common_tool_can_verify_the_checksum(tmp_path, work, archive, tool):
     if not shutil.which(tool):
         pytest.skip(f"no {tool} here")
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "cat", "mkdir", tool)
@@ -119,14 +119,14 @@ def test_any_of_the_usual_tools_checks_the_sum(tmp_path, work, archive, tool):
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
 
 
-def test_without_a_tool_that_checks_the_job_does_not_run(tmp_path, work, archive):
+def test_job_does_not_run_without_a_checksum_tool(tmp_path, work, archive):
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "mkdir")
     text = script(JobRequest("echo ran", "n", "i", home=HOME, archive=archive[1]), "\n")
     done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
     assert done.returncode == 1 and "cannot check the sources" in done.stderr and "ran" not in done.stdout
 
 
-def test_busybox_is_enough(work, archive):
+def test_fetching_sources_works_in_busybox_sh(work, archive):
     if not shutil.which("busybox"):
         pytest.skip("no busybox here")
     text = script(
@@ -136,7 +136,7 @@ def test_busybox_is_enough(work, archive):
     assert (done.returncode, done.stdout) == (0, "print('trains')runs\n"), done.stderr
 
 
-def test_the_output_folder_is_that_of_the_job_that_runs(shell, join, work):
+def test_output_folder_belongs_to_the_running_job(shell, join, work):
     spec = JobRequest('echo "$PAI_OUTPUT_DIR"; ls -d "$PAI_OUTPUT_DIR"', "n", "i", home=HOME)
     done = run(shell, script(spec, join), work, PAI_JOB_NAME="me~copy")
     assert done.stdout == f"{work.parent}/root/mnt/home/{ODD}/jobs/copy/output\n" * 2
@@ -149,25 +149,25 @@ NOWHERE = WebHdfs(("http://127.0.0.1:1/webhdfs/v1/ann",), "ann")
     "command, code",
     [("exit 0", 0), ("true", 0), ("exit 7", 7), ("cat <<E\nx\nE", 0), ("true # a remark", 0)],
 )
-def test_a_job_without_output_ends_as_its_command_does(shell, join, work, command, code):
+def test_job_without_output_has_the_exit_code_of_its_command(shell, join, work, command, code):
     done = run(shell, script(JobRequest(command, "n", "i", home=NOWHERE), join), work)
     assert (done.returncode, done.stderr) == (code, "")
 
 
 @pytest.fixture
-def hasty(tmp_path):
-    """A PATH whose `sleep` only says how long it would."""
-    tool = tmp_path / "hasty" / "sleep"
+def instant_sleep(tmp_path):
+    """A PATH whose `sleep` returns at once and prints the seconds."""
+    tool = tmp_path / "instant_sleep" / "sleep"
     tool.parent.mkdir()
     tool.write_text('#!/bin/sh\necho "slept $1" >&2\n')
     tool.chmod(0o755)
     return f"{tool.parent}:{os.environ['PATH']}"
 
 
-def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join, work, hasty):
+def test_time_limit_applies_to_a_job_whose_output_is_uploaded(shell, join, work, instant_sleep):
     command = 'echo x > "$PAI_OUTPUT_DIR/x"; tail -f /dev/null'
     spec = JobRequest(command, "n", "i", home=NOWHERE, max_seconds=1)
-    done = run(shell, script(spec, join), work, PATH=hasty)
+    done = run(shell, script(spec, join), work, PATH=instant_sleep)
     assert done.returncode == 124 and "cannot keep the output" in done.stderr
 
 
@@ -178,33 +178,31 @@ def test_a_limit_to_the_time_goes_together_with_output_that_is_sent(shell, join,
         *[("exec true", 1), ("exec sh -c 'exit 7'", 7), ("trap 'exit 7' EXIT", 7), ("kill -9 0", 137)],
     ],
 )
-def test_output_that_cannot_be_sent_fails_the_job_unless_it_has_failed(
-    shell, join, work, hasty, command, code
-):
+def test_failed_output_upload_changes_only_a_zero_exit_code(shell, join, work, instant_sleep, command, code):
     command = command.replace("kill -9 0", "kill -9 \"$(sh -c 'echo $PPID')\"")  # its own shell
     spec = JobRequest(f'echo x > "$PAI_OUTPUT_DIR/the file"\n{command}', "n", "i", home=NOWHERE)
-    done = run(shell, script(spec, join), work, PATH=hasty)
+    done = run(shell, script(spec, join), work, PATH=instant_sleep)
     assert done.returncode == code
-    said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
-    assert said == [
+    messages = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
+    assert messages == [
         *[f"slept {seconds}" for seconds in (1, 3, 6, 10)],
         "error: cannot send the file to http://127.0.0.1:1/webhdfs/v1/ann/jobs/one/output",
         f"error: cannot keep the output: it stays in {work}/.pai-output only while this container runs",
     ]
 
 
-def begun(shell, text, folder, **environment):
-    """The script running in a group of its own, and so far that its command has said so."""
+def start_until_ready(shell, text, folder, **environment):
+    """Start the script in a new process group and wait until its command prints `ready`."""
     variables = {"PATH": os.environ["PATH"], "PAI_JOB_NAME": "me~one", **environment}
     outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*shell, text], cwd=folder, env=variables, start_new_session=True, **outputs)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    until_it_waits(process.pid)
+    wait_until_asleep(process.pid)
     return process
 
 
-def until_it_waits(pid: int) -> None:
-    """A signal that meets bash just before it begins to wait for its command is heeded only later."""
+def wait_until_asleep(pid: int) -> None:
+    """Wait until the shell sleeps: bash handles a signal late if it comes just before bash waits."""
     asleep = 0
     while asleep < 10:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -226,21 +224,23 @@ raise SystemExit(7)
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
-def test_a_command_gets_a_signal_once_whoever_else_gets_it(shell, work, send, name):
+def test_command_gets_a_signal_once_whether_sent_to_the_shell_or_the_group(shell, work, send, name):
     command = f"exec python3 -c '{COUNTING.format(name=name)}'"
-    process = begun(shell, script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
+    process = start_until_ready(shell, script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     send(process.pid, signal.Signals[f"SIG{name}"])
     assert process.communicate(timeout=60) == ("told\n", "") and process.returncode == 7
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
-def test_a_command_that_is_stopped_ends_at_once_and_its_output_is_sent(shell, join, work, hasty, send):
+def test_output_upload_is_attempted_after_the_command_is_terminated(shell, join, work, instant_sleep, send):
     command = 'echo x > "$PAI_OUTPUT_DIR/x"; echo ready; exec tail -f /dev/null'
     text = script(JobRequest(command, "n", "i", home=NOWHERE), join)
-    process = begun(shell, text, work, PATH=hasty)
+    process = start_until_ready(shell, text, work, PATH=instant_sleep)
     send(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and "error: cannot send x to" in said and "Terminated" not in said
+    _, messages = process.communicate(timeout=60)
+    assert (
+        process.returncode == 143 and "error: cannot send x to" in messages and "Terminated" not in messages
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be bound to one CPU here")
@@ -265,13 +265,13 @@ def test_command_that_ends_before_its_shell_sees_the_signal_is_not_waited_for_ag
         os.sched_setaffinity(0, cpus)
 
 
-def test_a_shell_that_is_bash_leaves_its_command_the_signals_of_a_terminal(work):
+def test_command_run_by_bash_keeps_the_default_sigint_handler(work):
     command = "python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"
     done = run(SHELLS["bash"], script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     assert "default_int_handler" in done.stdout
 
 
-def test_what_is_around_the_commands_can_be_taken_off_again():
+def test_wrapped_commands_can_be_unwrapped_and_are_wrapped_only_once():
     for commands in (["one"], ["one", "two"], ["one", "two", "three"]):
         around = NOWHERE.around(commands)
         assert inner(around) == commands and around != commands

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the rules say: held to the real server's verdicts."""
+"""The JSON Schema agrees with the validation rules and with the verdicts of the real server."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def vectors() -> list[Any]:
 
 
 def is_about_shape(reason: str) -> bool:
-    """The real server's JSON-Schema checker answers with a list; its other refusals are words."""
+    """The real server's JSON-Schema checker answers with a list; its other refusals are plain text."""
     return reason.startswith('[{"keyword"')
 
 
 @pytest.mark.parametrize("vector", vectors())
-def test_the_schema_agrees_with_the_real_server_where_a_schema_can(vector):
+def test_schema_agrees_with_the_real_server_on_the_shape_of_documents(vector):
     try:
         value = read(vector["document"]).value
     except ProtocolError:
@@ -107,17 +107,17 @@ def test_the_schema_agrees_with_the_rules(old, new):
     assert CHECKER.is_valid(source.value) is (report.problems == [])
 
 
-def test_the_schema_is_a_schema_of_its_draft():
+def test_schema_is_valid_json_schema_draft_7():
     jsonschema.Draft7Validator.check_schema(job_schema())
     assert job_schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
 
 
-def test_it_is_plain_json():
+def test_schema_is_plain_json():
     assert json.loads(json.dumps(job_schema())) == job_schema()
 
 
 def described(schema: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Every part of the schema by its path, with the words for it."""
+    """Map the path of each part of the schema to its description."""
     found = {".".join(path): schema.get("description")}
     for key, part in schema.get("properties", {}).items():
         found |= described(part, (*path, key)) if part is not False else {}
@@ -129,12 +129,12 @@ def described(schema: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     return found
 
 
-def test_every_part_is_described_and_every_description_is_used():
+def test_every_part_of_the_schema_is_described_and_every_description_is_used():
     words = described(job_schema())
     assert [path for path, about in words.items() if not about] == []
     assert set(HINTS) == set(words)
 
 
-def test_the_starter_becomes_a_valid_job_when_its_places_are_filled():
+def test_starter_with_its_placeholders_filled_is_a_valid_job():
     text = re.sub(r"\$\{\d:([^}]*)\}", r"\1", json.dumps(STARTER))
     assert validate(text).name == "my-job"

@@ -32,7 +32,7 @@ def run(shell: list[str], script: str, folder: Path, **environment: str) -> subp
     )
 
 
-def test_a_simple_spec_becomes_a_simple_document():
+def test_simple_request_becomes_a_simple_document():
     assert dump(document(JobRequest("python train.py", name="train", image="python:3.11"))) == (
         "protocolVersion: 2\n"
         "name: train\n"
@@ -56,7 +56,7 @@ def test_a_simple_spec_becomes_a_simple_document():
     )
 
 
-def test_every_wish_is_in_the_document():
+def test_every_field_of_the_request_is_in_the_document():
     spec = JobRequest(
         "run",
         name="n",
@@ -90,19 +90,19 @@ def test_every_wish_is_in_the_document():
 
 
 @pytest.mark.parametrize("what", ["command", "name", "image"])
-def test_a_spec_without_the_needful_is_refused(what):
+def test_request_without_command_name_or_image_is_refused(what):
     with pytest.raises(ProtocolError, match=what):
         document(JobRequest(**{"command": "c", "name": "n", "image": "i", what: ""}))
 
 
-def test_a_variable_that_no_shell_can_export_is_refused():
+def test_invalid_environment_variable_name_is_refused():
     with pytest.raises(ProtocolError, match="'A-B'"):
         document(JobRequest("c", "n", "i", environment={"A-B": "x"}))
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
-def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
+def test_environment_values_with_special_characters_reach_the_command(tmp_path, shell, join):
     value = 'it\'s "$HOME"\n<% $parameters.x %> \\'
     spec = JobRequest('printf %s "$VALUE"', "n", "i", environment={"VALUE": value})
     script = entrypoint(spec) if join == "\n" else entrypoint(spec).replace(" || exit 1\n", " || exit 1 && ")
@@ -112,7 +112,7 @@ def test_variables_arrive_whatever_is_in_them(tmp_path, shell, join):
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
-def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
+def test_short_single_line_variables_are_added_to_the_ssh_environment_file(tmp_path, shell, join):
     kept = {"PLAIN": 'it\'s "$HOME" \\n', "EMPTY": ""}
     spec = JobRequest(
         "echo ran", "n", "i", environment={**kept, "TWO": "a\nb", "LONG": "x" * 2000}, ssh_key="k"
@@ -121,7 +121,7 @@ def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
     (tmp_path / "work").mkdir()
     place = f"export PAI_MOUNT_ROOT=x PAI_WORK_DIR={tmp_path}/work"
     script = join.join([place, *steps(spec)])
-    assert run(shell, script, tmp_path).stdout == "ran\n"  # where nobody made the file there is none
+    assert run(shell, script, tmp_path).stdout == "ran\n"  # the file is not created if it is missing
     assert not list((tmp_path / "ssh").iterdir())
     (tmp_path / "ssh/environment").write_text("BEFORE=1\n")
     assert run(shell, script, tmp_path).stdout == "ran\n"
@@ -131,7 +131,7 @@ def test_variables_that_are_one_line_are_left_for_logins(tmp_path, shell, join):
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
 @pytest.mark.parametrize("join", JOINS, ids=["newline", "and"])
-def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
+def test_failing_setup_step_ends_the_job(tmp_path, shell, join):
     spec = JobRequest("echo ran", "n", "i", python="no-such-python", pip_installs=("x",))
     done = run(shell, join.join(steps(spec)), tmp_path)
     assert done.returncode == 1
@@ -141,20 +141,20 @@ def test_a_step_that_fails_ends_the_job(tmp_path, shell, join):
 @pytest.mark.parametrize(
     "command", ["echo '<% $parameters.openTag %>'", "<%! x", "a <%# b %> c", "x < y %> z <%"]
 )
-def test_a_command_with_template_brackets_arrives_as_it_is(command):
+def test_command_with_template_brackets_is_kept_unchanged(command):
     assert entrypoint(JobRequest(command, "n", "i")) == command
 
 
-def test_a_command_of_several_lines_arrives_as_it_is():
+def test_multiline_command_is_kept_unchanged():
     command = "cat <<E\n  a\tb\n\n# c\nE\nfor x in 1; do\n  echo $x\ndone"
     assert entrypoint(JobRequest(command, "n", "i")) == command
 
 
-def test_variables_are_not_in_the_repr():
+def test_environment_variables_are_not_in_the_repr():
     assert "hunter2" not in repr(JobRequest("c", "n", "i", environment={"PASSWORD": "hunter2"}))
 
 
-def test_a_base_document_is_wrapped_and_keeps_its_roles():
+def test_base_document_keeps_its_task_roles_and_gets_pre_commands():
     base = document(JobRequest("echo base", name="base", image="i", cpu=1))
     made = document(JobRequest("ignored", name="n", environment={"A": "1"}, base=base))
     assert made["name"] == "n" and made["taskRoles"] == base["taskRoles"]

@@ -1,4 +1,4 @@
-"""The shell text of generated jobs, run by the shells that servers run it with."""
+"""Shell scripts of generated jobs, run by the shells that servers use."""
 
 from __future__ import annotations
 
@@ -57,31 +57,31 @@ HARD = ["plain", "it's", 'a "b" & <c> $HOME `d` \\n', "two\nlines\n\n", "ünïco
 
 @pytest.mark.parametrize("join", JOINS.values(), ids=JOINS)
 @pytest.mark.parametrize("value", HARD)
-def test_a_secret_arrives_as_it_is(tmp_path, shell, join, value):
+def test_secret_reaches_the_command_unchanged(tmp_path, shell, join, value):
     spec = JobRequest('printf %s "$KEY"', "n", "i", secrets={"KEY": value})
     done = run(shell, joined(spec, join), tmp_path)
     assert (done.stdout, done.stderr) == (value, "")
 
 
 @pytest.mark.parametrize("value", HARD)
-def test_what_is_kept_of_a_secret_survives_an_html_escape(value):
+def test_encoded_secret_has_no_characters_that_html_escaping_changes(value):
     assert not set("&<>\"'`/=") & set(scripts.secret_value(value))
 
 
-def test_a_secret_is_in_the_secrets_and_nowhere_else():
+def test_secret_appears_only_in_the_secrets_section():
     spec = JobRequest("echo", "n", "i", secrets={"KEY": "hunter2"})
     text = dump(document(spec))
     assert text.count("hunter2") == 1 and "\nsecrets:\n  KEY: hunter2\n" in text
     assert "hunter2" not in validate(text).masked() + repr(spec)
 
 
-def test_secrets_and_template_brackets_do_not_mix():
+def test_request_with_secrets_and_template_brackets_is_refused():
     with pytest.raises(ProtocolError, match="secrets"):
         document(JobRequest("echo '<%'", "n", "i", secrets={"KEY": "x"}))
 
 
 @pytest.mark.parametrize("has_timeout", [True, False])
-class TestATimeLimit:
+class TestTimeLimit:
     @pytest.fixture
     def path(self, tmp_path, has_timeout):
         return os.environ["PATH"] if has_timeout else without_timeout(tmp_path / "tools")
@@ -95,7 +95,7 @@ class TestATimeLimit:
         assert time.monotonic() - began < 40
 
     @pytest.mark.parametrize("code", [0, 3, 143])
-    def test_leaves_another_command_its_exit_code(self, tmp_path, shell, path, code):
+    def test_keeps_the_exit_code_of_a_command_that_ends_in_time(self, tmp_path, shell, path, code):
         done = run(shell, scripts.limit_time(f"echo 'it'\\''s'; exit {code}", 60), tmp_path, PATH=path)
         assert (done.returncode, done.stdout, done.stderr) == (code, "it's\n", "")
 
@@ -106,18 +106,18 @@ class TestATimeLimit:
         assert done.returncode == (1 if stops else 0)
 
 
-def test_a_limited_bash_command_is_still_bash(tmp_path):
+def test_time_limited_bash_command_still_runs_in_bash(tmp_path):
     done = run(SHELLS["bash"], scripts.limit_time("a=(1 2); echo ${a[1]}; false | true", 60), tmp_path)
     assert done.stdout == "2\n" and done.returncode == 1  # pipefail
 
 
-def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
+def test_time_limited_command_gets_a_signal_sent_to_its_shell(tmp_path):
     script = scripts.limit_time("trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.05; done", 90)
     process = subprocess.Popen(
         [*SHELLS["bash"], script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    for _ in range(100):  # a signal that meets bash just before it begins to wait is heeded only later
+    for _ in range(100):  # bash handles a signal late if it comes just before bash waits
         process.terminate()
         try:
             out, _ = process.communicate(timeout=0.5)
@@ -127,7 +127,7 @@ def test_a_limited_command_gets_the_signal_of_its_shell(tmp_path):
     assert out.startswith("told\n") and process.returncode == 7
 
 
-def test_roles_have_what_they_say_and_each_image_is_named_once():
+def test_roles_keep_their_resources_and_each_image_is_listed_once():
     roles = (
         RoleRequest("ps", "run ps", image="a", cpu=1),
         RoleRequest("worker", "run worker", 3, "b", gpu=2, ports={"web": 1}, shm_mb=64, min_succeeded=-1),

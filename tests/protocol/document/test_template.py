@@ -48,7 +48,7 @@ NAMES = {
         "": "",
     }.items(),
 )
-def test_a_template_renders_as_on_the_real_server(template, text):
+def test_template_renders_like_on_the_real_server(template, text):
     assert render(template, NAMES) == text
 
 
@@ -68,20 +68,20 @@ def test_a_broken_template_is_refused(template):
         render(template, NAMES)
 
 
-def test_a_literal_text_renders_to_itself():
+def test_escaped_text_renders_to_itself():
     text = "echo '<% $parameters.lr %>' <% <%! x"
     assert render(escape_brackets(text, "open"), {"$parameters": {"open": "<%", "lr": 1}}) == text
 
 
-def test_a_long_template_takes_no_time_to_speak_of():
+def test_long_template_renders_quickly():
     assert render("<%" + " " * 1_000_000 + "a %>" + " x" * 100_000, {"a": 1}).startswith("1 x")
 
 
-def test_the_runtime_in_a_container_escapes_secrets_and_empties_what_it_does_not_know():
+def test_container_runtime_escapes_secrets_and_drops_unknown_variables():
     text = "a <% $secrets.word %> b <% $parameters.nope %> c"
     assert render_in_container(text, {"word": '"1" & <2>'}) == "a &quot;1&quot; &amp; &lt;2&gt; b  c"
 
 
-def test_a_short_template_cannot_become_an_endless_text():
+def test_template_that_renders_to_a_too_long_text_is_refused():
     with pytest.raises(ProtocolError, match="longer than 1500000 characters"):
         render("<% $parameters.a %>" * 4000, {"$parameters": {"a": "x" * 20_000}})

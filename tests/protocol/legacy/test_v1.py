@@ -37,7 +37,7 @@ def role(**changes):
     return changed(taskRoles=[{**JOB["taskRoles"][0], **changes}])
 
 
-def test_the_given_document_is_left_as_it_is():
+def test_validation_does_not_modify_the_given_document():
     given = copy.deepcopy(JOB)
     validate_v1(given)
     assert given == JOB
@@ -47,7 +47,7 @@ def test_the_given_document_is_left_as_it_is():
     ("given", "number"),
     [("2", 2), (" 2 ", 2), ("2.0", 2), (2.0, 2), ("1e3", 1000), ("+5", 5), ("5.", 5), ("0x10", 0), (-7, -7)],
 )
-def test_text_counts_as_a_number_where_the_real_server_takes_it(given, number):
+def test_numeric_text_is_accepted_like_on_the_real_server(given, number):
     result = validate_v1(role(gpuNumber=given))["taskRoles"][0]["gpuNumber"]
     assert (result, type(result)) == (number, int)
 
@@ -55,7 +55,7 @@ def test_text_counts_as_a_number_where_the_real_server_takes_it(given, number):
 @pytest.mark.parametrize(
     "given", ["", "two", "2a", "1_0", "NaN", "Infinity", "1e400", "1.5", 2**53, None, True, [1]]
 )
-def test_other_values_do_not(given):
+def test_other_values_are_not_accepted_as_numbers(given):
     with pytest.raises(ProtocolError, match=r"taskRoles\[0\].gpuNumber: must be"):
         validate_v1(role(gpuNumber=given))
 
@@ -73,7 +73,7 @@ def test_other_values_do_not(given):
         ([], "must be an object"),
     ],
 )
-def test_what_the_real_server_refuses_is_refused(document, message):
+def test_documents_that_the_real_server_refuses_are_refused(document, message):
     with pytest.raises(ProtocolError) as caught:
         validate_v1(document)
     assert str(caught.value).startswith(message)
@@ -109,11 +109,11 @@ def test_credentials_for_the_registry_become_secrets():
     assert "hunter2" not in validate(dump(document)).masked()
 
 
-def test_retries_without_end_become_very_many():
+def test_unlimited_retries_become_the_largest_retry_count():
     assert to_v2(changed(retryCount=-1))["jobRetryCount"] == 2**31 - 1
 
 
-def test_all_problems_are_told_at_once_with_their_lines():
+def test_all_problems_are_reported_at_once_with_their_lines():
     text = """{
   "jobName": "a b",
   "image": "python:3",

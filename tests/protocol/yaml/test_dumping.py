@@ -47,7 +47,7 @@ def test_values_read_back_as_themselves():
     assert list(read(dump(value)).value) == ["b", "a", "date"]
 
 
-def test_a_document_is_written_for_people():
+def test_dump_uses_block_style_without_aliases():
     shared = ["x"]
     text = dump({"secrets": {"key": "v"}, "commands": ["a\nb"], "one": shared, "two": shared})
     assert text == ("secrets:\n  key: v\ncommands:\n- |-\n  a\n  b\none:\n- x\ntwo:\n- x\n")

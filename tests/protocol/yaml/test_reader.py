@@ -52,18 +52,18 @@ WORDS = {
 
 
 @pytest.fixture(params=["as installed", "without libyaml"])
-def either(request, monkeypatch):
+def both_loaders(request, monkeypatch):
     if request.param == "without libyaml":
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
 
 
 @pytest.mark.parametrize(("word", "value"), WORDS.items(), ids=WORDS)
-@pytest.mark.usefixtures("either")
-def test_a_word_means_what_it_means_to_the_real_server(word, value):
+@pytest.mark.usefixtures("both_loaders")
+def test_scalar_is_read_like_on_the_real_server(word, value):
     assert read(f"key: {word}\n").value == {"key": value}
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("both_loaders")
 @pytest.mark.parametrize(
     ("text", "value"),
     {
@@ -90,11 +90,11 @@ def test_a_word_means_what_it_means_to_the_real_server(word, value):
         "b: {'<<': {c: 1}}\n": {"b": {"<<": {"c": 1}}},
     }.items(),
 )
-def test_a_text_reads_as_on_the_real_server(text, value):
+def test_document_is_read_like_on_the_real_server(text, value):
     assert read(text).value == value
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("both_loaders")
 @pytest.mark.parametrize(
     ("text", "message"),
     {
@@ -117,13 +117,13 @@ def test_a_text_reads_as_on_the_real_server(text, value):
         "? [[1]]\n: b\n": "a list cannot be a key",
     }.items(),
 )
-def test_a_broken_text_is_refused_in_one_line(text, message):
+def test_invalid_yaml_is_refused_with_a_one_line_error(text, message):
     with pytest.raises(ProtocolError, match=message) as caught:
         read(text)
     assert "\n" not in str(caught.value)
 
 
-def test_dates_and_bytes_print_as_on_the_real_server():
+def test_dates_and_bytes_print_like_on_the_real_server():
     value = read("a: 2001-12-14t21:59:43.10-05:00\nb: 2001-13-45\nc: !!binary aGVsbG8=\n").value
     assert values.text_of(value["a"]) == "Sat Dec 15 2001 02:59:43 GMT+0000 (Coordinated Universal Time)"
     assert values.text_of(value["b"]) == "Thu Feb 14 2002 00:00:00 GMT+0000 (Coordinated Universal Time)"
@@ -151,32 +151,32 @@ def test_values_print_as_in_javascript(number, text):
     assert values.text_of(number) == text
 
 
-def test_the_line_of_a_part_is_known():
+def test_line_numbers_of_keys_are_known():
     source = read("a: 1\nb:\n  - c: 2\n    d: 3\n")
     assert source.line(("b", 0, "d")) == 4
     assert source.line(("b", 0, "missing")) == 3
     assert source.line(()) is None
 
 
-def test_a_small_text_that_names_a_huge_value_is_refused():
+def test_aliases_that_expand_to_a_huge_value_are_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(ProtocolError, match="aliases add more than 20000 values or 1000000 characters"):
         read("\n".join(lines))
 
 
-def test_a_long_text_that_is_named_again_and_again_is_refused():
+def test_long_text_repeated_by_many_aliases_is_refused():
     text = "a: &a {}\nb: [{}]".format("x" * 5000, ", ".join(["*a"] * 201))
     with pytest.raises(ProtocolError, match="aliases add more than"):
         read(text)
     assert read(text.replace(", *a", "", 1)).value["b"] == ["x" * 5000] * 200
 
 
-def test_many_values_without_an_alias_are_read():
+def test_many_values_without_aliases_are_read():
     assert len(read("[" + "1," * 30000 + "]").value) == 30000
 
 
-def test_endless_nesting_is_refused():
+def test_too_deep_nesting_is_refused():
     with pytest.raises(ProtocolError, match="nested deeper than"):
         read("[" * 5000)
     assert read("[" * reader.DEPTH + "]" * reader.DEPTH).value

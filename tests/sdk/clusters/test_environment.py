@@ -1,4 +1,4 @@
-"""Which cluster OPENPAI_TOKEN and OPENPAI_PASSWORD count for."""
+"""Which cluster OPENPAI_TOKEN and OPENPAI_PASSWORD apply to."""
 
 import dataclasses
 
@@ -21,23 +21,23 @@ def variables(monkeypatch):
     monkeypatch.delenv("OPENPAI_URI", raising=False)
 
 
-def lent(settings, cluster):
+def applies(settings, cluster):
     found = environment.for_cluster(settings, cluster)
     assert bool(found.credentials) != bool(found.why_not)
     assert "\n" not in found.why_not and "a.b.c" not in found.why_not
     return bool(found.credentials)
 
 
-def test_without_an_address_it_is_the_selected_cluster_of_the_user():
-    assert lent(LAB, OWN)
-    assert not lent(LAB, PROJECTS)
-    assert not lent(LAB, dataclasses.replace(OWN, alias="other"))
-    assert not lent(Settings(), OWN)
+def test_without_openpai_uri_credentials_apply_to_the_users_selected_cluster():
+    assert applies(LAB, OWN)
+    assert not applies(LAB, PROJECTS)
+    assert not applies(LAB, dataclasses.replace(OWN, alias="other"))
+    assert not applies(Settings(), OWN)
 
 
-def test_a_project_cannot_select_the_cluster():
-    assert not lent(Settings(cluster_alias="lab", overruled={"cluster-alias": "local"}), OWN)
-    assert lent(Settings(cluster_alias="other", overruled={"cluster-alias": "lab"}), OWN)
+def test_project_cannot_select_the_cluster_that_gets_the_credentials():
+    assert not applies(Settings(cluster_alias="lab", overruled={"cluster-alias": "local"}), OWN)
+    assert applies(Settings(cluster_alias="other", overruled={"cluster-alias": "lab"}), OWN)
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_a_project_cannot_select_the_cluster():
         "lab.example",
     ],
 )
-def test_with_an_address_it_is_that_one_whoever_names_it(monkeypatch, address):
+def test_with_openpai_uri_credentials_apply_to_that_address_only(monkeypatch, address):
     monkeypatch.setenv("OPENPAI_URI", address)
-    assert lent(Settings(), OWN) and lent(Settings(), PROJECTS)
-    assert lent(Settings(), dataclasses.replace(PROJECTS, prefix=""))
-    assert lent(Settings(), dataclasses.replace(OWN, verify="/etc/our-ca.pem"))
-    assert not lent(LAB, dataclasses.replace(PROJECTS, verify="/project/ca.pem"))
-    assert not lent(LAB, dataclasses.replace(PROJECTS, prefix="/~mallory/rest-server"))
+    assert applies(Settings(), OWN) and applies(Settings(), PROJECTS)
+    assert applies(Settings(), dataclasses.replace(PROJECTS, prefix=""))
+    assert applies(Settings(), dataclasses.replace(OWN, verify="/etc/our-ca.pem"))
+    assert not applies(LAB, dataclasses.replace(PROJECTS, verify="/project/ca.pem"))
+    assert not applies(LAB, dataclasses.replace(PROJECTS, prefix="/~mallory/rest-server"))
     for uri in ("http://lab.example", "https://lab.example:8443", "https://lab.example/x", "https://lab"):
-        assert not lent(LAB, dataclasses.replace(OWN, uri=uri))
+        assert not applies(LAB, dataclasses.replace(OWN, uri=uri))
 
 
-def test_the_reason_says_what_to_set():
+def test_reason_for_unused_credentials_says_what_to_set():
     where = environment.for_cluster(Settings(), dataclasses.replace(OWN, uri="https://gw/pai"))
     assert where.why_not.endswith("select (local); set OPENPAI_URI=https://gw/pai to use it here")
 
 
-def test_a_typed_address_counts_unless_another_one_is_set(monkeypatch):
+def test_credentials_apply_to_a_typed_address_unless_openpai_uri_differs(monkeypatch):
     both = ("https://lab", "http://lab")
     assert environment.for_addresses(both)[0].credentials
     monkeypatch.setenv("OPENPAI_URI", "http://lab")
@@ -76,13 +76,13 @@ def test_a_typed_address_counts_unless_another_one_is_set(monkeypatch):
     assert found.why_not == "OPENPAI_TOKEN counts for http://lab, not for https://lab"
 
 
-def test_an_address_that_is_not_valid_is_said(monkeypatch):
+def test_invalid_openpai_uri_is_an_error(monkeypatch):
     monkeypatch.setenv("OPENPAI_URI", "https://alice:pw123@lab")
     with pytest.raises(ConfigError, match="OPENPAI_URI: invalid address") as raised:
         environment.for_cluster(LAB, OWN)
     assert "pw123" not in str(raised.value)
 
 
-def test_nothing_set_needs_no_reason(monkeypatch):
+def test_without_the_variables_there_is_no_reason(monkeypatch):
     monkeypatch.delenv("OPENPAI_TOKEN")
     assert environment.for_cluster(Settings(), PROJECTS) == environment.Lent()

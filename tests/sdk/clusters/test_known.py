@@ -1,4 +1,4 @@
-"""Adding clusters and speaking to them, against small servers that answer as each generation does."""
+"""Adding clusters and connecting to them, against small servers that answer like each generation."""
 
 import socket
 import time
@@ -67,7 +67,7 @@ def no_terminal(prompt):
 
 
 def kept(*login):
-    """What is kept for an alias, address and user."""
+    """The stored credentials for an alias, address and user."""
     return credentials.load(Cluster(*login).destination)
 
 
@@ -95,14 +95,14 @@ def add(server, alias="lab", address=None, check=True, ask=no_terminal, say=quie
         (" http://[::1]:80 ", ["http://[::1]:80"]),
     ],
 )
-def test_addresses_are_read_as_people_write_them(address, expected):
+def test_addresses_are_accepted_in_common_notations(address, expected):
     assert list(candidates(address)) == expected
 
 
 @pytest.mark.parametrize(
     "address", ["", "http://", "ftp://x", "http://a b", "http://x:port", "x:99999", "http://alice:pw123@x"]
 )
-def test_what_is_no_address_is_refused_in_one_line(address):
+def test_invalid_address_is_refused_with_one_line(address):
     with pytest.raises(ConfigError) as raised:
         candidates(address)
     assert "\n" not in str(raised.value) and "pw123" not in str(raised.value)
@@ -123,13 +123,13 @@ def test_what_is_no_address_is_refused_in_one_line(address):
         ("0.14", None, "0.14"),
     ],
 )
-def test_the_generation_is_found_out(serve, generation, version, expected):
+def test_generation_of_a_server_is_detected(serve, generation, version, expected):
     server = serve(generation, version)
     assert discover("lab", server.uri, True).generation == expected
     assert add(server).generation == expected
 
 
-def test_a_rest_server_without_the_proxy_in_front_is_found_too(serve):
+def test_rest_server_without_a_proxy_is_found(serve):
     server = serve(prefix="")
     assert add(server).rest == server.uri
     assert clusters.connect(SETTINGS, "lab").virtual_clusters()
@@ -148,7 +148,7 @@ def test_a_redirect_to_https_is_followed_before_the_password_is_sent(serve, cert
     assert not any(PASSWORD in body or auth for _, _, auth, body in plain.seen)
 
 
-def test_another_web_server_is_not_taken_for_openpai(serve):
+def test_another_web_server_is_not_mistaken_for_openpai(serve):
     server = serve(prefix="/elsewhere")
     with pytest.raises(Unreachable, match=r"answers, but not as an OpenPAI server does \(HTTP 404"):
         add(server)
@@ -157,16 +157,16 @@ def test_another_web_server_is_not_taken_for_openpai(serve):
 # Adding
 
 
-def test_adding_stores_what_the_server_has_and_keeps_secrets_out(serve, own_home):
+def test_adding_stores_server_data_and_keeps_secrets_out_of_the_clusters_file(serve, own_home):
     server = serve()
-    said = []
-    cluster = add(server, say=said.append)
+    messages = []
+    cluster = add(server, say=messages.append)
     assert cluster.virtual_clusters == ("default", "vc1")
     assert cluster.storages[0]["name"] == "nfs"
     text = (own_home / "clusters.yaml").read_text()
     assert PASSWORD not in text and server.token not in text
     assert kept("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
-    assert said == [f"the password is kept in {own_home / 'credentials.yaml'}"]
+    assert messages == [f"the password is kept in {own_home / 'credentials.yaml'}"]
 
 
 def test_a_password_is_asked_for_only_when_none_is_given(serve):
@@ -182,7 +182,7 @@ def test_a_password_is_asked_for_only_when_none_is_given(serve):
 
 
 @pytest.mark.parametrize("generation", ["0.14", "0.18", "1.8"])
-def test_a_wrong_password_is_one_clear_line_and_nothing_is_stored(serve, own_home, generation):
+def test_wrong_password_is_an_error_and_nothing_is_stored(serve, own_home, generation):
     server = serve(generation, None)
     with pytest.raises(Denied, match=f"the password of user '{USER}' is wrong") as raised:
         add(server, credentials=Credentials("wrong-password"))
@@ -190,12 +190,12 @@ def test_a_wrong_password_is_one_clear_line_and_nothing_is_stored(serve, own_hom
     assert not (own_home / "clusters.yaml").exists() and not (own_home / "credentials.yaml").exists()
 
 
-def test_an_unknown_user_is_named(serve):
+def test_error_names_an_unknown_user(serve):
     with pytest.raises(Denied, match="there is no user 'bob'"):
         add(serve(), user="bob")
 
 
-def test_a_dead_port_is_unreachable_and_quickly_so(dead):
+def test_closed_port_is_reported_as_unreachable_quickly(dead):
     begin = time.monotonic()
     with pytest.raises(Unreachable, match="refused"):
         add(None, address=dead)
@@ -207,38 +207,38 @@ def test_a_name_that_does_not_resolve_is_unreachable():
         add(None, address="http://no-such-host.invalid")
 
 
-def test_no_check_stores_what_was_said_without_asking_the_server(dead):
+def test_no_check_stores_the_given_values_without_contacting_the_server(dead):
     cluster = add(None, address=dead + "/rest-server/", check=False)
     assert (cluster.uri, cluster.user, cluster.generation) == (dead, USER, "")
     assert kept("lab", dead, USER).password == PASSWORD
 
 
-def test_a_token_names_its_user(serve):
+def test_user_is_read_from_the_token(serve):
     server = serve()
     cluster = add(server, user="", credentials=Credentials(token=server.token))
     assert cluster.user == USER
     assert not any(method == "POST" for method, *_ in server.seen)
 
 
-def test_an_application_token_is_kept_as_one(serve):
+def test_application_token_is_stored_as_such(serve):
     server = serve()
     server.token = jwt(USER, application=True)
     add(server, user="", credentials=Credentials(token=server.token))
     assert kept("lab", server.uri, USER).application
 
 
-def test_somebody_elses_token_is_refused(serve):
+def test_token_of_another_user_is_refused(serve):
     with pytest.raises(ConfigError, match="belongs to user 'bob', not to 'alice'"):
         add(serve(), credentials=Credentials(token=jwt("bob")))
 
 
-def test_a_token_that_is_not_accepted_is_said(serve):
+def test_rejected_token_is_an_error(serve):
     with pytest.raises(Denied, match="does not accept the token of user 'alice'"):
         add(serve(), credentials=Credentials(token=jwt(USER, old=True)))
 
 
 @pytest.mark.parametrize("generation", ["0.14", "1.8"])
-def test_an_oidc_cluster_wants_a_token_and_never_gets_a_password(serve, generation):
+def test_oidc_cluster_needs_a_token_and_never_gets_a_password(serve, generation):
     server = serve(generation, oidc=True)
     with pytest.raises(ConfigError, match=r"OIDC.*--token-file or OPENPAI_TOKEN"):
         add(server)
@@ -247,7 +247,7 @@ def test_an_oidc_cluster_wants_a_token_and_never_gets_a_password(serve, generati
 
 
 @pytest.mark.parametrize("alias", ["", "a b", "a/b", "../x", "-x", "local"])
-def test_an_alias_that_cannot_be_one_is_refused(serve, alias):
+def test_invalid_alias_is_refused(serve, alias):
     with pytest.raises(ConfigError, match="alias"):
         add(None, alias=alias, address="http://127.0.0.1:1")
 
@@ -268,7 +268,7 @@ def test_another_address_under_a_known_alias_needs_force(serve, own_home):
 # TLS
 
 
-def test_an_untrusted_certificate_is_refused_with_the_way_out(serve, certificate):
+def test_untrusted_certificate_is_refused_with_a_hint(serve, certificate):
     server = serve(tls=certificate)
     with pytest.raises(
         Unreachable, match=r"not trusted \(self-signed certificate\); give its CA with --ca FILE"
@@ -277,7 +277,7 @@ def test_an_untrusted_certificate_is_refused_with_the_way_out(serve, certificate
     assert server.seen == []
 
 
-def test_an_untrusted_certificate_is_no_reason_to_try_without_encryption(serve, certificate):
+def test_untrusted_certificate_does_not_cause_a_fallback_to_http(serve, certificate):
     server = serve(tls=certificate)
     with pytest.raises(Unreachable, match="not trusted"):
         add(server, address=f"127.0.0.1:{server.port}")
@@ -293,7 +293,7 @@ def test_a_private_ca_is_trusted_and_remembered_whatever_the_environment_says(
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_ca_file_that_is_none_is_said(tmp_path, content):
+def test_missing_or_invalid_ca_file_is_an_error(tmp_path, content):
     path = tmp_path / "ca.pem"
     if content:
         path.write_text(content)
@@ -304,7 +304,7 @@ def test_a_ca_file_that_is_none_is_said(tmp_path, content):
 # Working with them
 
 
-def test_a_fresh_token_is_kept_so_that_the_next_command_need_not_log_in(serve):
+def test_renewed_token_is_stored_for_the_next_command(serve):
     server = serve()
     add(server)
     server.token = jwt(USER, renewed=1)  # the old one is revoked
@@ -322,7 +322,7 @@ def test_a_netrc_entry_does_not_replace_the_token(serve, tmp_path, monkeypatch):
     assert clusters.connect(SETTINGS, "lab").virtual_clusters()
 
 
-def test_the_environment_lends_a_token_where_none_is_kept(serve, monkeypatch, own_home):
+def test_token_in_the_environment_is_used_if_none_is_stored(serve, monkeypatch, own_home):
     server = serve()
     add(server, credentials=Credentials(), check=False)
     monkeypatch.setenv("OPENPAI_TOKEN", server.token)
@@ -331,7 +331,7 @@ def test_the_environment_lends_a_token_where_none_is_kept(serve, monkeypatch, ow
     assert not (own_home / "credentials.yaml").exists()
 
 
-def test_the_environment_does_not_lend_a_token_to_a_cluster_that_has_its_own(serve, monkeypatch):
+def test_token_in_the_environment_is_not_used_for_a_cluster_with_a_stored_login(serve, monkeypatch):
     server = serve()
     add(server)
     monkeypatch.setenv("OPENPAI_TOKEN", "meant.for.another")
@@ -339,13 +339,13 @@ def test_the_environment_does_not_lend_a_token_to_a_cluster_that_has_its_own(ser
     assert not any("meant.for.another" in auth for _, _, auth, _ in server.seen)
 
 
-def test_nothing_known_about_the_user_is_one_clear_line(serve):
+def test_missing_credentials_are_an_error(serve):
     add(serve(), credentials=Credentials(), check=False)
     with pytest.raises(Denied, match="no password or token"):
         clusters.connect(SETTINGS, "lab").virtual_clusters()
 
 
-def test_a_login_moves_along_with_the_prefix_that_the_server_turns_out_to_have(serve, own_home):
+def test_stored_login_follows_the_detected_prefix(serve, own_home):
     server = serve(prefix="")
     add(server, check=False)
     assert clusters.connect(SETTINGS, "lab").virtual_clusters()
@@ -383,7 +383,7 @@ def test_the_same_ca_in_another_file_keeps_the_login(serve, certificate, tmp_pat
     assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
 
 
-def test_a_kept_login_does_not_follow_a_server_that_sends_it_on(serve):
+def test_stored_login_does_not_follow_a_redirect_to_another_server(serve):
     server, other = serve(), serve()
     add(server)
     server.redirect = other.uri
@@ -392,7 +392,7 @@ def test_a_kept_login_does_not_follow_a_server_that_sends_it_on(serve):
     assert not any(auth or body for _, _, auth, body in other.seen)
 
 
-def test_updating_all_lends_the_environment_to_the_selected_cluster_alone(serve, monkeypatch):
+def test_update_all_uses_the_environment_for_the_selected_cluster_only(serve, monkeypatch):
     first, second = serve(), serve()
     add(first, credentials=Credentials(), check=False)
     add(second, alias="other", credentials=Credentials(), check=False)
@@ -402,7 +402,7 @@ def test_updating_all_lends_the_environment_to_the_selected_cluster_alone(serve,
     assert not any(auth or body for _, _, auth, body in second.seen)
 
 
-def test_an_added_address_gets_the_password_of_the_environment_unless_it_is_for_another(serve, monkeypatch):
+def test_added_cluster_gets_the_password_in_the_environment_unless_the_uri_differs(serve, monkeypatch):
     server = serve()
     monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
     monkeypatch.setenv("OPENPAI_URI", "https://elsewhere")
@@ -414,7 +414,7 @@ def test_an_added_address_gets_the_password_of_the_environment_unless_it_is_for_
     assert kept("lab", server.uri, USER).password == PASSWORD
 
 
-def test_resources_are_asked_of_all_at_once_and_a_dead_one_is_a_row(serve, dead):
+def test_resources_of_all_clusters_are_listed_and_a_dead_cluster_is_a_row(serve, dead):
     new, old = serve("1.8"), serve("0.14", None)
     add(new, alias="new")
     add(old, alias="old")
@@ -436,7 +436,7 @@ def test_resources_of_one_dead_cluster_are_an_error(dead):
         list_resources(SETTINGS, "lab", quiet)
 
 
-def test_update_renews_what_the_server_says_and_keeps_what_the_user_chose(serve):
+def test_update_refreshes_server_data_and_keeps_the_users_choices(serve):
     server = serve("0.18", None)
     add(server)
     book = clusters.open_registry(SETTINGS)
@@ -446,7 +446,7 @@ def test_update_renews_what_the_server_says_and_keeps_what_the_user_chose(serve)
     assert book.get("lab").workspace == "/mine"
 
 
-def test_update_takes_a_new_password(serve):
+def test_update_accepts_a_new_password(serve):
     server = serve()
     add(server)
     server.password, server.token = "another password", jwt(USER, renewed=1)
@@ -457,7 +457,7 @@ def test_update_takes_a_new_password(serve):
     assert kept("lab", server.uri, USER) == Credentials("another password", server.token)
 
 
-def test_a_new_login_asks_although_a_password_is_kept(serve):
+def test_update_with_login_asks_although_a_password_is_stored(serve):
     server, asked = serve(), []
     add(server)
     new = clusters.Renewal(login=True)
@@ -465,7 +465,7 @@ def test_a_new_login_asks_although_a_password_is_kept(serve):
     assert asked == [f"password of {USER} at {server.uri}: "]
 
 
-def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
+def test_update_all_keeps_a_failing_cluster_and_reports_it(serve, dead):
     add(serve(), alias="good")
     add(None, alias="gone", address=dead, check=False)
     rows = clusters.update_all(SETTINGS, quiet)
@@ -475,7 +475,7 @@ def test_updating_all_keeps_one_that_fails_and_says_so(serve, dead):
         clusters.check_updated(rows)
 
 
-def test_access_renews_an_expired_token_and_shows_the_password_of_no_real_cluster(serve):
+def test_access_renews_an_expired_token_and_hides_the_password(serve):
     server = serve()
     server.token = jwt(USER, exp=1)
     add(server)
@@ -487,8 +487,8 @@ def test_access_renews_an_expired_token_and_shows_the_password_of_no_real_cluste
 
 def test_describe_asks_the_server(serve):
     add(serve())
-    told = access.describe(SETTINGS, "lab", quiet)
-    assert (told.version, told.login, told.storages) == ("v1.8.1", "basic", ("nfs",))
+    described = access.describe(SETTINGS, "lab", quiet)
+    assert (described.version, described.login, described.storages) == ("v1.8.1", "basic", ("nfs",))
 
 
 def test_deleting_needs_every_alias_to_be_known(serve):
@@ -501,7 +501,7 @@ def test_deleting_needs_every_alias_to_be_known(serve):
     assert not kept("lab", server.uri, USER)
 
 
-def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
+def test_deleting_a_cluster_removes_the_stored_files_of_its_jobs(serve, own_home):
     add(serve())
     known, locks = own_home / "known_hosts", (".lab.lock", ".far.lock")
     things = [own_home / kind / alias for kind in ("keys", "notebooks") for alias in ("lab", "far")]
@@ -520,7 +520,7 @@ def test_what_was_kept_for_the_jobs_of_a_cluster_goes_with_it(serve, own_home):
     assert "Host far\n" in text and "Host lab\n" not in text and (own_home / "ssh" / "ann~train").exists()
 
 
-def test_select_writes_the_default_of_the_folder_or_of_all(serve, tmp_path, own_home):
+def test_select_writes_the_default_of_the_folder_or_the_global_default(serve, tmp_path, own_home):
     add(serve())
     assert clusters.select(SETTINGS, "lab", is_global=False) == tmp_path / ".openpai" / "defaults.yaml"
     assert clusters.select(SETTINGS, "local", is_global=True) == own_home / "defaults.yaml"
@@ -559,7 +559,7 @@ def test_a_change_by_another_command_meanwhile_is_not_overwritten(dead):
     assert draft.path.exists() and clusters.open_registry(SETTINGS).get("lab")
 
 
-def test_the_editor_is_the_flags_then_visual_then_editor(monkeypatch):
+def test_editor_comes_from_the_flag_then_visual_then_editor(monkeypatch):
     monkeypatch.setenv("VISUAL", "true --visual")
     monkeypatch.setenv("EDITOR", "true --editor")
     assert editing.editor_command("true --flag") == ["true", "--flag"]

@@ -1,4 +1,4 @@
-"""Containers whose sshd comes late or never, of a cluster that has nothing to tell about them."""
+"""Containers whose sshd starts late or never, on a cluster that reports nothing about them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opening(client, server, launched) -> Callable[..., object]:
     return lambda tell: endpoints.open_when_ready(client, Reach(JOB, (one,)), one, settings, tell)
 
 
-def test_a_container_that_was_just_launched_is_waited_for(silent, server):
+def test_client_waits_for_a_container_that_was_just_launched(silent, server):
     talk = []
     late = threading.Timer(1.5, server.start)
     late.start()
@@ -56,7 +56,7 @@ def test_a_container_that_was_just_launched_is_waited_for(silent, server):
     assert talk == ["main-0 is just starting: waiting for ssh"]
 
 
-def test_one_that_runs_for_long_without_an_sshd_is_not_waited_for(silent, server):
+def test_client_does_not_wait_for_a_long_running_container_without_sshd(silent, server):
     talk = []
     with pytest.raises(NotServing, match="its image may have no sshd"):
         opening(silent, server, int(time.time() * 1000) - 60_000)(talk.append)
@@ -64,28 +64,28 @@ def test_one_that_runs_for_long_without_an_sshd_is_not_waited_for(silent, server
 
 
 @pytest.fixture
-def telling(tmp_path, monkeypatch):
-    """A cluster that says what it is told to."""
+def scripted_server(tmp_path, monkeypatch):
+    """A cluster with scripted responses."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     server = Scripted({})
     yield server
     server.close()
 
 
-def test_a_stopping_job_is_reported_as_such(telling):
-    client = client_of(telling)
-    telling.answers[PATH] = detail()
+def test_a_stopping_job_is_reported_as_such(scripted_server):
+    client = client_of(scripted_server)
+    scripted_server.answers[PATH] = detail()
     found = endpoints.reach(client, "train", Settings())
-    telling.answers[PATH] = detail(state="STOPPING")
+    scripted_server.answers[PATH] = detail(state="STOPPING")
     with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
         endpoints.reach(client, "train", Settings())
-    said = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
-    assert said == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
+    message = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
+    assert message == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
 
 
-def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(telling):
-    client = client_of(telling)
-    body = telling.answers[PATH] = detail()
+def test_failed_task_is_final_only_while_the_job_continues_without_it(scripted_server):
+    client = client_of(scripted_server)
+    body = scripted_server.answers[PATH] = detail()
     [task] = body["taskRoles"]["main"]["taskStatuses"]
     body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
     found = endpoints.reach(client, "train", Settings())
@@ -93,22 +93,22 @@ def test_a_task_that_failed_is_over_only_while_the_job_goes_on_without_it(tellin
     task["taskState"] = "FAILED"
     late = threading.Timer(container_end.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
     late.start()
-    assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is tried again
+    assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is retried
     late.join()
     body["jobStatus"]["state"] = "RUNNING"
     assert container_end.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
 
 
 @pytest.mark.parametrize("trouble", ["refused", "denied"])
-def test_any_error_during_the_wait_says_that_the_job_continues(telling, server, trouble):
+def test_any_error_during_the_wait_says_that_the_job_continues(scripted_server, server, trouble):
     server.start()
-    telling.answers[PATH] = body = detail()
+    scripted_server.answers[PATH] = body = detail()
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(server.port)
     if trouble == "denied":
-        telling.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
+        scripted_server.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
     given = Settings(ssh_timeout=30, ssh_key=str(server.folder / "other"), ssh_user=getpass.getuser())
     with pytest.raises(Denied) as caught:
-        interactive.wait_ready(client_of(telling), "train", given, 60, lambda line: None)
+        interactive.wait_ready(client_of(scripted_server), "train", given, 60, lambda line: None)
     assert isinstance(caught.value, KeyRefused) is (trouble == "refused")
     assert str(caught.value).endswith("; the job continues, stop it with `pai container.stop train`")
     assert str(caught.value).count("the job continues") == 1

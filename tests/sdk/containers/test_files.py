@@ -1,4 +1,4 @@
-"""Files of a container, by SFTP through a real sshd: what the rules of every store do not cover."""
+"""Files of a container, by SFTP through a real sshd: what the store contract does not cover."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tree(folder, count=40):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_many_files_go_at_once_within_what_a_server_allows(store, tmp_path):
+def test_many_files_are_copied_at_once_within_the_session_limit(store, tmp_path):
     """This sshd has the usual limit of ten sessions."""
     wanted = tree(tmp_path / "tree")
     rules = Rules(workers=SESSIONS)
@@ -62,7 +62,7 @@ def test_many_files_go_at_once_within_what_a_server_allows(store, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_a_large_file_goes_on_where_it_broke_off(store, sshd, tmp_path, monkeypatch, way):
+def test_interrupted_large_file_resumes_where_it_stopped(store, sshd, tmp_path, monkeypatch, way):
     monkeypatch.setattr(resume, "LARGE", 1 << 20)
     data = os.urandom(12 << 20)
     (tmp_path / "source").write_bytes(data)
@@ -86,10 +86,10 @@ def test_a_large_file_goes_on_where_it_broke_off(store, sshd, tmp_path, monkeypa
     done = copy(copies([source], target), Rules(workers=1), watch)
     assert (done.files, done.failed) == (1, ())
     assert (tmp_path / "target").read_bytes() == data
-    assert max(sent) > (1 << 20)  # the beginning was told at once: it was there
+    assert max(sent) > (1 << 20)  # the beginning was reported at once, because it was there
 
 
-def test_a_copy_outlives_a_lost_connection(sshd, tmp_path):
+def test_copy_survives_a_lost_connection(sshd, tmp_path):
     wanted = tree(tmp_path / "tree", 150)
     store = SftpStore("ann~train-main-0", lambda: Remote(sshd.target(tmp_path)).open())
     watch, moved = Watch(), []
@@ -106,7 +106,7 @@ def test_a_copy_outlives_a_lost_connection(sshd, tmp_path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "up").iterdir()} == wanted
 
 
-def test_without_sha256sum_the_length_has_to_do(store, tmp_path, monkeypatch):
+def test_without_sha256sum_a_copy_is_checked_by_length_only(store, tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"1")
     assert store.digest(str(tmp_path / "f")).value.startswith("6b86b273")
     store._sessions.ask_shell(lambda sums: setattr(sums, "can", False))
@@ -114,7 +114,7 @@ def test_without_sha256sum_the_length_has_to_do(store, tmp_path, monkeypatch):
     assert copy(copies([here(tmp_path / "f")], there(store, tmp_path / "g"))).failed == ()
 
 
-def test_what_is_missing_or_forbidden_has_its_own_error(store, tmp_path):
+def test_missing_paths_and_non_files_have_specific_errors(store, tmp_path):
     with pytest.raises(NotFound):
         list(store.list(str(tmp_path / "none")))
     with pytest.raises(PathError, match="not a file"):
@@ -135,12 +135,12 @@ def test_a_dead_server_is_unreachable(sshd, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["../x", "/etc/../x", "a/..", "", "a\0b"])
-def test_no_path_leads_up(store, text):
+def test_path_that_is_invalid_or_leads_up_is_refused(store, text):
     with pytest.raises(PathError):
         locate_in_container(store, "main-0", "/root", text)
 
 
-def test_a_relative_path_begins_where_a_login_does(store):
+def test_relative_path_starts_at_the_login_folder(store):
     assert locate_in_container(store, "main-0", "/root", "a/./b/").path == "/root/a/b"
     assert locate_in_container(store, "main-0", "/root", "/a").path == "/a"
     assert locate_in_container(store, "main-0", "/root", "./").is_folder

@@ -1,4 +1,4 @@
-"""Forwards whose connection broke, against a real sshd and a cluster that has trouble of its own."""
+"""Port forwards whose connection broke, against a real sshd and a failing cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sdk.sshd_server import refusing_port
 
 
 def failing(*errors):
-    """Raises one error after the other, and then does what it is for."""
+    """Raise one error after the other, and then call ``then``."""
     left = list(errors)
 
     def act(then):
@@ -29,7 +29,7 @@ def failing(*errors):
 
 
 @pytest.mark.parametrize("trouble", [Unreachable("no answer"), ApiError("it has a bug", 500)])
-def test_a_cluster_in_trouble_does_not_end_a_forward(tmp_path, trouble, monkeypatch):
+def test_cluster_error_does_not_end_a_forward(tmp_path, trouble, monkeypatch):
     monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.05)
     talk, first, asked, made = [], [], failing(trouble, trouble), failing(trouble)
     with sshd_server.running(tmp_path / "sshd") as server:
@@ -55,7 +55,7 @@ def test_a_cluster_in_trouble_does_not_end_a_forward(tmp_path, trouble, monkeypa
 
 
 @pytest.mark.parametrize("trouble", [Denied("not yours", 403), ConfigError("without ssh")])
-def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
+def test_permanent_error_ends_a_forward(tmp_path, trouble):
     made = failing(trouble)
     with sshd_server.running(tmp_path / "sshd") as server:
         remotes = [Remote(server.target(tmp_path)).open()]
@@ -73,7 +73,7 @@ def test_what_another_try_would_not_change_ends_a_forward(tmp_path, trouble):
 @pytest.mark.parametrize(
     "words, shown", [((), "80:{}"), ((lambda: "", link.PORT_FLAG), "--port {}")], ids=["forward", "serve"]
 )
-def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
+def test_another_port_is_suggested_in_the_syntax_of_the_command(words, shown):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -84,7 +84,7 @@ def test_another_port_is_proposed_as_the_command_takes_it(words, shown):
     assert str(refused.value).endswith(f"use another one: {other}")
 
 
-def test_behind_the_highest_port_any_other_is_proposed():
+def test_any_port_is_suggested_when_the_highest_port_is_taken():
     with socket.socket() as taken:
         try:
             taken.bind(("127.0.0.1", 65535))

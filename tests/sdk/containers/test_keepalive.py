@@ -1,4 +1,4 @@
-"""What keeps a container alive, run by the shells that it may meet."""
+"""The script that keeps a container alive, run by the shells that images may have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ cat "$PAI_WORK_DIR/use"
 
 
 class Task:
-    """A folder of a task that only stays."""
+    """A task that only keeps its container alive, and its folder."""
 
     def __init__(self, folder: Path, shell: tuple[str, ...]) -> None:
         self.folder, self.shell = folder, shell
@@ -53,7 +53,7 @@ class Task:
         return self.process
 
     def kill(self) -> str:
-        """End it and all that it started; what it said on stderr."""
+        """Kill it and everything it started; return its stderr."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.communicate(timeout=60)[1]
@@ -69,7 +69,7 @@ class Task:
         return found
 
     def use(self, text: str) -> None:
-        """A stand-in for the program that tells what the GPUs do."""
+        """Install a fake nvidia-smi that prints the text."""
         (self.folder / "use").write_text(text)
         program = self.folder / "bin" / "nvidia-smi"
         program.parent.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ def task(tmp_path: Path, shell: tuple[str, ...]) -> Iterator[Task]:
         made.kill()
 
 
-def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
+def test_container_stays_for_the_given_time_and_then_exits_with_0(task: Task) -> None:
     begun = time.monotonic()
     process = task.start(4)
     assert 0 < task.stay().left <= 4
@@ -113,7 +113,7 @@ def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
     ]
 
 
-def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
+def test_container_can_be_extended_but_not_shortened(task: Task) -> None:
     process = task.start(3)
     begun = time.monotonic()
     assert task.ask(keepalive.extend_command(8)).returncode == 0
@@ -124,7 +124,7 @@ def test_it_can_be_kept_longer_but_not_shorter(task: Task) -> None:
     assert process.returncode == 0 and time.monotonic() - begun > 6
 
 
-def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: Task) -> None:
+def test_deadline_file_in_the_workspace_extends_it_and_invalid_text_is_harmless(task: Task) -> None:
     output = task.folder / "jobs" / "stay" / "output"
     output.mkdir(parents=True)
     deadline = output.parent / "deadline"
@@ -136,7 +136,7 @@ def test_a_file_of_the_workspace_keeps_it_too_and_nonsense_does_not_harm(task: T
     assert not (task.folder / "harm").exists()
 
 
-def test_a_broken_time_is_not_believed(task: Task) -> None:
+def test_invalid_deadline_file_is_ignored(task: Task) -> None:
     process = task.start(1)
     (task.state / "deadline").write_text("soon\n")
     process.communicate(timeout=60)
@@ -147,25 +147,25 @@ def test_an_invalid_deadline_is_neither_reported_nor_blocking(task: Task) -> Non
     task.start(60)
     deadline = task.state / "deadline"
 
-    def is_not_told() -> bool:
-        deadline.write_text("865753228800\n")  # which the loop puts right when it looks just now
+    def is_not_reported() -> bool:
+        deadline.write_text("865753228800\n")  # the loop may correct it at the same moment
         return keepalive.parse_stay(task.ask(keepalive.state_command()).stdout) is None
 
-    until(is_not_told)
+    until(is_not_reported)
     task.ask(keepalive.extend_command(600))
     assert 500 < task.stay().left <= 600
 
 
-def test_the_reported_deadline_is_the_one_that_counts(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_deadline_is_the_effective_one(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepalive, "DEADLINE_SECONDS", 1)
     task.start(600)
     deadline = task.state / "deadline"
     before = deadline.read_text()
-    deadline.write_text(f"{int(time.time()) + 9}\n")  # earlier than it stays anyway
+    deadline.write_text(f"{int(time.time()) + 9}\n")  # earlier than the effective deadline
     until(lambda: deadline.read_text() == before)
 
 
-def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
+def test_longest_allowed_extension_is_accepted(task: Task) -> None:
     longest = amounts.parse_seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
     with pytest.raises(ConfigError, match="--timeout must be at most 3650d"):
         amounts.parse_seconds(f"{longest + 1}", "--timeout")
@@ -175,7 +175,7 @@ def test_the_longest_time_that_can_be_asked_for_is_believed(task: Task) -> None:
     assert process.poll() is None and longest - 60 < task.stay().left <= longest
 
 
-def test_how_long_it_stays_at_first_is_read_from_its_command() -> None:
+def test_initial_duration_is_read_from_the_command() -> None:
     assert keepalive.initial_seconds(f"export A=1\n{keepalive.command(5400, 9)}") == 5400
     assert keepalive.initial_seconds("sleep 60") == 0
     assert [keepalive.parse_deadline(text) for text in (b"123\n", b"9" * 12, b"12 \n", b"")] == [123, 0, 0, 0]
@@ -193,7 +193,7 @@ def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     assert "free them with: pai container.stop stay" in err
 
 
-def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:
+def test_gpus_without_utilization_data_are_not_reported_as_idle(task: Task) -> None:
     task.use("[N/A]\n")
     process = task.start(3, idle=1)
     _, err = process.communicate(timeout=60)
@@ -208,12 +208,12 @@ def test_other_containers_report_no_state(tmp_path: Path, shell: tuple[str, ...]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_command_is_known_by_its_first_line() -> None:
+def test_keep_alive_command_is_recognized_by_its_first_line() -> None:
     assert keepalive.is_keep_alive(keepalive.command(9, 0))
     assert keepalive.is_keep_alive(f"(\ntrap keep EXIT\n{keepalive.command(9, 9)}\n)")
     assert not keepalive.is_keep_alive(f"echo '{keepalive.MARK}'")
 
 
-def test_only_gpus_are_watched() -> None:
+def test_gpus_are_watched_only_with_an_idle_limit() -> None:
     assert "nvidia-smi" not in keepalive.command(9, 0)
     assert f"-ge {1800} " in keepalive.command(9, 1800)

@@ -1,4 +1,4 @@
-"""What a container uses, by the script that its own shell runs."""
+"""Resource usage of a container, measured by a script that its own shell runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 
 def asked(shell: str, folder: Path) -> top.ContainerUsage:
-    """What a login to the task in that folder would be told."""
+    """The usage that a login to the task in that folder would see."""
     done = subprocess.run(
         [shell, "-c", top.SCRIPT],
         env=variables(folder),

@@ -1,4 +1,4 @@
-"""Why a job waits, by the very words that the embedded cluster has for it."""
+"""Why a job waits, from the exact messages of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(clien
     assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)
 
 
-def test_other_notes_are_not_shortages(client):
+def test_other_events_are_not_shortages(client):
     assert (
         shortage.describe_shortage(
             client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True

@@ -1,4 +1,4 @@
-"""What lines of output and notes of the platform mean."""
+"""What lines of output and events of the platform mean."""
 
 import pytest
 
@@ -29,17 +29,17 @@ from openpai_tasks.sdk.diagnosis.symptoms import in_events, in_output
         ("error: cannot keep the output: sending it to http://pai/x failed", "output could not be sent"),
     ],
 )
-def test_a_telling_line_is_understood(line, word):
+def test_known_error_line_is_explained(line, word):
     meaning, advice = in_output(["epoch 1", line, "done with errors"])
     assert word in meaning and advice
 
 
-def test_ordinary_output_means_nothing():
+def test_ordinary_output_has_no_explanation():
     assert in_output(["epoch 1 loss 0.3", "saved to model.pt", "0 errors found"]) is None
     assert in_output([]) is None and in_events([]) is None
 
 
-def test_the_last_of_several_lines_counts():
+def test_last_of_several_error_lines_is_explained():
     meaning, _ = in_output(["No module named 'a'", "No module named 'b'"])
     assert meaning.endswith("module b")
 
@@ -54,6 +54,6 @@ def test_the_last_of_several_lines_counts():
         ("FailedScheduling: needs 8 GPUs, more than this machine (2 GPUs) has: it cannot start", "never"),
     ],
 )
-def test_a_note_of_the_platform_is_understood(note, word):
+def test_platform_event_is_explained(note, word):
     meaning, advice = in_events(["Normal: nothing", note])
     assert word in meaning and advice

@@ -1,4 +1,4 @@
-"""What jobs left behind goes only while it is ours and over, and what does not go is told."""
+"""Leftover files are removed only if they belong to the user's ended jobs, and failures are reported."""
 
 import os
 import time
@@ -22,7 +22,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def client():
-    """A user of a cluster that knows no job."""
+    """A user of a cluster that has no jobs."""
     server = Scripted(
         {
             f"GET {API}/storages": Said({"storages": [{"name": "nfs", "share": True}]}),
@@ -46,7 +46,7 @@ def home(client, mounts):
 
 
 def leave(client, home, job):
-    """The files of a job that the cluster has forgotten for two days."""
+    """Leave the files of a job that the cluster forgot two days ago."""
     submission.refer(client, home, job, None)
     home.store.make_folder(home.layout.output(job))
     home.store.write(home.layout.output(job) + "/x", [b"12345"], 5)
@@ -61,7 +61,7 @@ def planned(client, home):
 
 
 class Stuck(LocalStore):
-    """A storage that does not let go of what one job wrote."""
+    """A storage that refuses to remove the output of one job."""
 
     def remove(self, path, recursive=False):
         if path.endswith("/stuck/output"):
@@ -69,15 +69,15 @@ class Stuck(LocalStore):
         super().remove(path, recursive)
 
 
-def test_what_could_not_be_removed_is_an_error_of_paths_and_still_known(client, home):
+def test_files_that_could_not_be_removed_are_reported_and_removed_later(client, home):
     leave(client, home, "stuck")
     leave(client, home, "loose")
     free, home.__dict__["store"] = home.store, Stuck(home.store.root)
     cleaned = cleaning.clean_up(client, home, planned(client, home))
     assert cleaned.jobs == ("loose",) and [one.name for one in cleaned.kept] == ["stuck"]
-    with pytest.raises(PathError, match=r"1 could not be removed: stuck .*permission denied") as told:
+    with pytest.raises(PathError, match=r"1 could not be removed: stuck .*permission denied") as raised:
         cleaning.check_cleaned(cleaned)
-    assert told.value.exit_code == 123
+    assert raised.value.exit_code == 123
     home.__dict__["store"] = free
     cleaning.check_cleaned(cleaning.clean_up(client, home, planned(client, home)))
     assert home.files.job_folders() == []
@@ -93,7 +93,7 @@ def test_a_job_that_was_submitted_again_in_between_keeps_its_files(client, home)
     assert home.store.stat(home.layout.output("again") + "/x")
 
 
-def test_a_folder_whose_references_are_lost_in_between_stays(client, home):
+def test_folder_whose_references_are_lost_in_between_is_kept(client, home):
     leave(client, home, "lost")
     found = planned(client, home)
     home.store.remove(home.layout.source("lost"), recursive=True)
@@ -103,7 +103,7 @@ def test_a_folder_whose_references_are_lost_in_between_stays(client, home):
     assert cleaning.clean_up(client, home, found).kept == ()
 
 
-def test_the_embedded_clusters_of_two_homes_are_two_clusters(tmp_path, monkeypatch):
+def test_embedded_clusters_of_two_homes_have_different_marks(tmp_path, monkeypatch):
     marks = set()
     for name in ("one", "two", "one"):
         monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / name))
@@ -115,19 +115,17 @@ def prepared(client, mounts, here):
     return submission.prepare(client, JobRequest("true", name="n", image="i"), here, mounts)
 
 
-def test_a_job_without_sources_says_whose_it_is_and_takes_it_back_when_it_is_refused(
-    client, mounts, tmp_path
-):
+def test_job_without_sources_writes_a_reference_and_removes_it_if_refused(client, mounts, tmp_path):
     made = prepared(client, mounts, tmp_path)
     with submission.sent(client, made):
-        (told,) = made.home.files.references_of("n")
-    assert (told.user, told.cluster, told.archive) == ("ann", client.cluster.uri, "")
+        (reference,) = made.home.files.references_of("n")
+    assert (reference.user, reference.cluster, reference.archive) == ("ann", client.cluster.uri, "")
     with pytest.raises(submission.Missed), submission.sent(client, made):
         raise submission.Missed("no answer")
     assert made.home.files.job_folders() == []
 
 
-def test_a_storage_that_only_jobs_can_reach_stops_no_job_without_sources(client, tmp_path):
+def test_storage_that_only_jobs_can_reach_does_not_stop_a_job_without_sources(client, tmp_path):
     made = prepared(client, (), tmp_path)
     assert made.home.is_within_reach is False
     ran = []

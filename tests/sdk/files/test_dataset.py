@@ -52,7 +52,7 @@ def folder(request, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Every range that is read of a shard: how many bytes."""
+    """The number of bytes of every range that is read from a shard."""
     found = []
     real = LocalStore.read
 
@@ -79,7 +79,7 @@ def test_items_are_found_by_number_and_name(folder):
     assert list(dataset.names) == NAMES
 
 
-def test_what_is_not_there_is_an_error_of_pythons_own(folder):
+def test_missing_items_raise_built_in_exceptions(folder):
     dataset = PackedDataset(folder)
     for number in (len(dataset), -len(dataset) - 1):
         with pytest.raises(IndexError):
@@ -96,7 +96,7 @@ def test_all_items_come_in_the_order_of_their_names(folder):
     assert [item.name for item in items] == NAMES
 
 
-def test_files_of_a_sample_are_one_item(folder):
+def test_grouped_files_of_a_sample_are_one_item(folder):
     dataset = PackedDataset(folder, group=True)
     assert len(dataset) == COUNT + 1
     assert dataset[8] == {"__key__": "train/0007", "jpg": bytes([7]) * 107, "txt": b"label 7"}
@@ -106,16 +106,16 @@ def test_files_of_a_sample_are_one_item(folder):
         dataset["train/0007.jpg"]
 
 
-def test_an_item_is_a_range_and_not_a_shard(folder, reads):
+def test_reading_an_item_reads_only_its_range(folder, reads):
     dataset = PackedDataset(folder)
     reads.clear()
     assert dataset["train/0009.jpg"].data == bytes([9]) * 109
     assert reads == [109]
     dataset["train/0003.jpg"]
-    assert reads == [109]  # for nothing, nobody is asked
+    assert reads == [109]  # an empty item causes no read
 
 
-def test_neighbours_are_read_together(tmp_path, reads):
+def test_adjacent_items_are_read_together(tmp_path, reads):
     plant(here(tmp_path / "tree"), TREE)
     packed(here(tmp_path / "tree"), here(tmp_path / "set"), shard_size="1G")
     dataset = PackedDataset(tmp_path / "set")
@@ -137,7 +137,7 @@ def test_large_files_are_read_in_bounded_ranges(tmp_path, reads):
     assert len(reads) == 4 and max(reads) <= 8 << 20
 
 
-def test_a_damaged_or_missing_shard_is_told(folder):
+def test_damaged_or_missing_shard_is_an_error(folder):
     dataset = PackedDataset(folder)
     shard = sorted(folder.glob("tree-*"))[0]
     content = bytearray(shard.read_bytes())
@@ -160,14 +160,14 @@ def test_a_damaged_or_missing_shard_is_told(folder):
         PackedDataset(folder / "elsewhere")
 
 
-def test_shards_without_an_index_are_a_data_set_too(folder):
+def test_shards_without_an_index_are_a_dataset_too(folder):
     (folder / "index.jsonl").unlink()
     one = sorted(folder.glob("tree-*"))[0]
     assert PackedDataset(f"{folder}/tree-*")["train/0007.txt"].data == b"label 7"
     assert 0 < len(PackedDataset(one)) < len(NAMES)
 
 
-def test_it_is_a_public_name_and_small_when_it_travels(folder):
+def test_dataset_is_public_and_small_when_pickled(folder):
     assert openpai_tasks.PackedDataset is PackedDataset
     dataset = PackedDataset(folder)
     assert repr(str(folder)) in repr(dataset)
@@ -176,7 +176,7 @@ def test_it_is_a_public_name_and_small_when_it_travels(folder):
     assert pickle.loads(state)[3] == dataset[3]
 
 
-def test_a_path_is_the_same_place_wherever_the_process_goes(folder, monkeypatch):
+def test_relative_path_stays_valid_after_a_change_of_directory(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
     dataset = PackedDataset("set")
     monkeypatch.chdir("/")
@@ -184,12 +184,12 @@ def test_a_path_is_the_same_place_wherever_the_process_goes(folder, monkeypatch)
 
 
 def read_all(dataset):
-    """What another process finds."""
+    """Read every item, in another process."""
     return [dataset[number] for number in range(len(dataset))]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_other_processes_read_it_too(tmp_path, method):
+def test_dataset_is_read_in_other_processes(tmp_path, method):
     plant(here(tmp_path / "tree"), TREE)
     packed(here(tmp_path / "tree"), here(tmp_path / "set"))
     dataset = PackedDataset(tmp_path / "set")
@@ -213,7 +213,7 @@ def test_a_forked_process_opens_its_own_connections(folder):
 
 @pytest.mark.parametrize("group", [False, True])
 def test_workers_of_torch_share_the_items(folder, monkeypatch, group):
-    """What torch tells a worker is where torch tells it; no torch is needed for that."""
+    """The worker info comes from a fake torch module, so that torch need not be installed."""
     dataset = PackedDataset(folder, group=group)
     whole = list(dataset)
     for workers in (1, 2, 7, 200):
@@ -227,13 +227,13 @@ def test_workers_of_torch_share_the_items(folder, monkeypatch, group):
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_nothing_of_torch_or_numpy_is_loaded(folder):
+def test_numpy_is_not_loaded(folder):
     code = "import sys, openpai_tasks as o; o.PackedDataset(sys.argv[1])[0]; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
-def test_it_is_read_from_a_cluster_by_its_url(cluster, monkeypatch, tmp_path):
+def test_dataset_is_read_from_a_cluster_by_its_url(cluster, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENPAI_HOME", str(cluster.home))
     monkeypatch.chdir(cluster.project)
     plant(here(Path(cluster.project) / "tree"), TREE)

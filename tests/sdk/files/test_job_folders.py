@@ -1,4 +1,4 @@
-"""Where the files of jobs go, and how a job gets at them, by what the cluster has and the user chose."""
+"""Where the files of jobs go and how a job reaches them, by the cluster's storages and the user's choice."""
 
 import pytest
 
@@ -28,7 +28,7 @@ S3 = {"name": "bucket", "type": "s3", "path": "bucket"}
 
 @pytest.fixture
 def client():
-    """Makes a user of a cluster that grants these storages, the first of them by default."""
+    """Make a user of a cluster that grants these storages, the first of them by default."""
     servers = []
 
     def connect(*details, generation="1.8", **chosen):
@@ -44,7 +44,7 @@ def client():
         server.close()
 
 
-def test_by_default_it_is_the_users_own_folder_on_the_default_storage(client):
+def test_default_is_the_users_own_folder_on_the_default_storage(client):
     shared, own = job_folders.home(client(NFS, HOME)), job_folders.home(client(HOME, NFS))
     assert (shared.storage, shared.path, shared.seen) == ("nfs", "/ann", Mounted("nfs", "/mnt/nfs/ann"))
     assert (own.storage, own.path, own.seen) == ("home", "/", Mounted("home", "/mnt/home/"))
@@ -52,32 +52,32 @@ def test_by_default_it_is_the_users_own_folder_on_the_default_storage(client):
     assert (named.path, named.workspace) == ("/ann/my team/x", "ann/my team/x")
 
 
-def test_what_was_selected_is_stronger_than_the_default(client):
+def test_selected_storage_and_workspace_override_the_default(client):
     found = job_folders.home(client(NFS, HOME, storage="home", workspace="/exp"))
     assert (found.storage, found.path) == ("home", "/exp")
     assert job_folders.home(client(NFS, HOME, storage="home", workspace="/exp"), "other").path == "/other"
 
 
-def test_a_storage_that_takes_no_files_is_passed_over(client):
+def test_read_only_storage_is_skipped(client):
     assert job_folders.home(client({**NFS, "readOnly": True})) is None
     with pytest.raises(ConfigError, match="grants no storage"):
         job_folders.require_home(client())
 
 
-def test_the_oldest_clusters_have_an_hdfs_behind_their_gateway(client):
+def test_oldest_clusters_use_the_hdfs_behind_their_gateway(client):
     user = client(generation="0.14")
     found = job_folders.home(user)
     assert found.path == "/ann"
     assert found.seen == WebHdfs((f"{user.cluster.uri}/webhdfs/api/v1/ann",), "ann")
 
 
-def test_an_hdfs_of_ones_own_is_reached_at_each_of_its_name_nodes(client):
+def test_user_defined_hdfs_is_reached_at_each_of_its_name_nodes(client):
     found = job_folders.home(client(NFS, own_storages=(HDFS,), storage="mine", workspace="/a b/ü"))
     urls = tuple(f"http://nn{number}:50070/webhdfs/v1/data/a%20b/%C3%BC" for number in (1, 2))
     assert found.seen == WebHdfs(urls, "ann%20x")
 
 
-def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
+def test_storage_that_the_cluster_cannot_mount_is_not_used_for_jobs(client):
     found = job_folders.home(client(NFS, own_storages=(S3,), storage="bucket"))
     assert found.storage == "nfs"
     why = "the selected storage 'bucket' is not used for jobs, as the cluster cannot mount it"
@@ -86,7 +86,7 @@ def test_what_the_cluster_cannot_mount_is_not_for_jobs(client):
         job_folders.require_home(client(own_storages=(S3,), storage="bucket"))
 
 
-def test_what_may_only_be_read_is_not_for_jobs_and_that_is_told(client):
+def test_selected_read_only_storage_is_not_used_for_jobs_and_a_note_says_so(client):
     found = job_folders.home(client(NFS, {**HOME, "readOnly": True}, storage="home"))
     assert found.storage == "nfs" and "'home' is not used for jobs, as you may only read it" in found.note
     assert (
@@ -94,7 +94,7 @@ def test_what_may_only_be_read_is_not_for_jobs_and_that_is_told(client):
     )
 
 
-def test_a_share_that_is_mounted_here_is_written_to(client, tmp_path):
+def test_locally_mounted_share_is_written_to_directly(client, tmp_path):
     found = job_folders.home(client(NFS), mounts=(("10.0.0.1:/share", str(tmp_path)),))
     assert isinstance(found.store, LocalStore)
     found.files.store.make_folder(found.files.jobs)
@@ -107,7 +107,7 @@ def test_a_storages_key_is_never_in_the_document(client, tmp_path, detail):
     assert f"/mnt/{detail['name']}/" in text and "hunter2" not in text and "10.0.0.1" not in text
 
 
-def test_files_of_a_job_are_found_by_what_it_says_of_itself(client):
+def test_files_of_a_job_are_found_by_its_storage_and_workspace(client):
     user = client(NFS, HOME)
     found = job_folders.at(user, "home", "team", "bob")
     assert (found.path, found.place.user) == ("/team", "bob")

@@ -30,34 +30,34 @@ def place(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1, 100_000, 300_000, 400_000])
-def test_head_gives_as_many_lines_as_there_are(place, count):
+def test_head_returns_at_most_the_requested_lines(place, count):
     lines = LINES.splitlines(keepends=True)[:count]
     assert b"".join(operations.head(place.join("long"), count)) == b"".join(lines)
 
 
-def test_head_keeps_a_last_line_that_has_no_end(place):
+def test_head_keeps_a_last_line_without_a_newline(place):
     assert b"".join(operations.head(place.join("no newline"), 2)) == b"a\nb"
     assert b"".join(operations.head(place.join("no newline"), 1)) == b"a\n"
 
 
-def test_usage_counts_each_thing_once_and_links_as_nothing_more(place):
-    told = list(operations.disk_usage(place))
-    rows = {row.url.removeprefix("pai://lab/home/"): row for row in told}
-    assert told[-1].url == place.url
+def test_disk_usage_counts_each_file_once_and_does_not_follow_symlinks(place):
+    usages = list(operations.disk_usage(place))
+    rows = {row.url.removeprefix("pai://lab/home/"): row for row in usages}
+    assert usages[-1].url == place.url
     assert (rows["d"].files, rows["d"].folders, rows["d"].size) == (2, 2, 6)
     assert (rows["link"].files, rows["link"].folders, rows["link"].size) == (0, 1, 0)
     assert rows[""].size == 6 + len(LINES) + 3
     assert [row.size for row in operations.disk_usage(place.join("no newline"))] == [3]
 
 
-def test_a_tree_is_drawn_with_every_last_one_marked(place):
+def test_tree_is_drawn_with_its_last_entries_marked(place):
     drawn = [bars + found.entry.name for bars, found in operations.tree(place)]
     assert drawn == ["├── d", "│   ├── .hidden.csv", "│   └── e", "│       └── x.csv", "├── link", "├── long",
                      "└── no newline"]  # fmt: skip
     assert [found.name for _, found in operations.tree(place.join("d"), depth=1)] == [".hidden.csv", "e"]
 
 
-def test_find_looks_at_names_types_and_sizes(place):
+def test_find_filters_by_name_type_and_size(place):
     def found(name=None, kind=None, at_least=0):
         return sorted(info.name for info in operations.find_files(place, name, kind, at_least))
 
@@ -68,13 +68,13 @@ def test_find_looks_at_names_types_and_sizes(place):
         found(kind="dir")
 
 
-def test_names_that_are_no_text_are_told_exactly(place, tmp_path):
+def test_names_that_are_not_valid_utf_8_are_listed_exactly(place, tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"")
     assert os.fsdecode(b"caf\xe9") in [info.name for info in operations.list_files([place])]
 
 
 class Endless(LocalStore):
-    """A folder that lists more than anybody could keep."""
+    """A folder whose listing never ends."""
 
     def list(self, path):
         for number in itertools.count():
@@ -84,12 +84,12 @@ class Endless(LocalStore):
 @pytest.mark.parametrize(
     "looks", [operations.disk_usage, lambda place: operations.find_files(place, None, None, 0)]
 )
-def test_what_is_found_is_told_before_the_folder_ends(tmp_path, looks):
+def test_results_are_streamed_before_the_listing_ends(tmp_path, looks):
     place = Location(Endless(str(tmp_path)), "/", "pai://lab/home/")
     assert [one.size for one in itertools.islice(looks(place), 1000)] == [1] * 1000
 
 
-def test_what_is_still_being_written_is_listed_only_if_wanted(place, tmp_path):
+def test_files_still_being_written_are_listed_only_on_request(place, tmp_path):
     part = part_name()
     (tmp_path / "d" / part).touch()
     inner = place.join("d")
@@ -113,7 +113,7 @@ class Home:
 
 @pytest.fixture
 def rm(place, tmp_path, monkeypatch):
-    """`storage.rm -r`, in the folder of the files; the names that are left there."""
+    """Run `storage.rm -r` in the folder of the files, and return the names that are left."""
     monkeypatch.chdir(tmp_path)
 
     def run(*texts):
@@ -132,21 +132,21 @@ def test_a_pattern_with_a_slash_removes_only_folders(rm, tmp_path):
     "*/.", "d/.", "d/..", "/*", "/*/", "/[a-z]*/x", "d//*", "a//b://c", "pai://lab/home//*", "pai://lab/home/*/.",
     "pai://lab//*", "missing/../long", "long/../d", "long/", "link/", "l*/", "missing",
 ])  # fmt: skip
-def test_what_cannot_be_meant_is_not_removed(rm, tmp_path, text):
+def test_invalid_or_dangerous_paths_are_not_removed(rm, tmp_path, text):
     with pytest.raises(PaiError):
         rm(text)
     assert sorted(os.listdir(tmp_path)) == ["d", "link", "long", "no newline"]
     assert sorted(os.listdir(tmp_path / "d")) == [".hidden.csv", "e"]
 
 
-def test_a_pattern_in_the_root_of_this_machine_is_told(rm, monkeypatch):
+def test_pattern_in_the_root_of_this_machine_is_refused(rm, monkeypatch):
     monkeypatch.chdir("/")
     with pytest.raises(Denied, match="is a variable empty"):
         rm("*")
 
 
 @pytest.mark.parametrize("text", ["*", "*/x.csv", "?", "[a-z]", "e*/"])
-def test_a_pattern_in_the_root_of_a_storage_is_a_guess(place, tmp_path, text):
+def test_pattern_in_the_root_of_a_storage_needs_yes(place, tmp_path, text):
     found = removing.plan_removals([f"pai://lab/home/{text}"], Home(tmp_path), recursive=True)
     with pytest.raises(ConfigError, match="--yes removes what it fits"):
         removing.refuse_guesses(found)
@@ -156,7 +156,7 @@ def test_a_pattern_in_the_root_of_a_storage_is_a_guess(place, tmp_path, text):
 
 @pytest.mark.parametrize("variable", ["HOME", "OPENPAI_HOME"])
 @pytest.mark.parametrize("text", ["{root}/d/e", "{root}/d", "d", "d*", "pai://lab/home/e", "alias"])
-def test_a_folder_that_is_lived_in_is_not_removed(rm, tmp_path, monkeypatch, variable, text):
+def test_home_folder_is_not_removed(rm, tmp_path, monkeypatch, variable, text):
     os.symlink("d/e", tmp_path / "alias")
     monkeypatch.setenv(variable, str(tmp_path / ("alias" if text == "alias" else "d/e")))
     with pytest.raises(Denied, match="never removed"):
@@ -164,15 +164,15 @@ def test_a_folder_that_is_lived_in_is_not_removed(rm, tmp_path, monkeypatch, var
     assert (tmp_path / "d" / "e" / "x.csv").exists() and (tmp_path / "alias").exists()
 
 
-def test_the_folder_one_is_in_is_not_removed_and_neither_is_one_above(rm, tmp_path, monkeypatch):
+def test_working_directory_and_its_parents_are_not_removed(rm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "d" / "e")
     for text in (str(tmp_path / "d"), "../../d", "../e", str(tmp_path)):
         with pytest.raises(Denied, match="the folder that you are in"):
             rm(text)
-    assert rm("../../link") == ["d", "long", "no newline"]  # a link goes without what it leads to
+    assert rm("../../link") == ["d", "long", "no newline"]  # a symlink is removed without its target
 
 
-def test_a_link_is_removed_itself_wherever_it_leads(rm, tmp_path):
+def test_symlink_is_removed_itself_wherever_it_points(rm, tmp_path):
     for name, to in (("dead", "none"), ("out", ".."), ("file", "../long")):
         os.symlink(to, tmp_path / "d" / name)
     os.symlink("none", tmp_path / "dead")
@@ -181,20 +181,20 @@ def test_a_link_is_removed_itself_wherever_it_leads(rm, tmp_path):
     assert sorted(os.listdir(tmp_path / "d")) == [".hidden.csv", "e"]
 
 
-def test_what_is_named_twice_is_removed_once(rm):
+def test_path_that_is_named_twice_is_removed_once(rm):
     assert rm("long", "./long", "lon*", "link", "d", "d/", "link") == ["no newline"]
 
 
-def test_what_is_in_a_folder_that_goes_too_is_no_error(rm):
+def test_path_inside_a_removed_folder_is_not_an_error(rm):
     assert rm("d/e", "d", "./d/.h*") == ["link", "long", "no newline"]
 
 
-def test_a_link_in_a_folder_that_goes_does_not_take_along_what_it_leads_to(rm, tmp_path):
+def test_target_of_a_symlink_in_a_removed_folder_is_kept(rm, tmp_path):
     os.symlink("../long", tmp_path / "d" / "inner")
     assert rm("d", "d/inner") == ["link", "long", "no newline"]
 
 
-def test_what_only_fits_a_bracket_is_a_guess(rm, tmp_path):
+def test_bracket_pattern_without_a_literal_match_needs_yes(rm, tmp_path):
     (tmp_path / "b1").write_bytes(b"")
     found = removing.plan_removals(["b[1]"], Home(tmp_path), recursive=False)
     assert [one.is_guess for one in found] == [True]
@@ -210,15 +210,15 @@ def test_what_only_fits_a_bracket_is_a_guess(rm, tmp_path):
     [("0", 0), ("7", 7), ("1K", 1024), ("1.5 MiB", 3 << 19), ("2gb", 2 << 30), (5, 5)],
     ids=str,
 )
-def test_a_size_is_read_as_people_write_it(text, count):
+def test_size_is_accepted_in_common_notations(text, count):
     assert amounts.size(text, "--min-size") == count
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1X", "K", "1e3", "٣"])
-def test_what_is_no_size_is_named_with_its_flag(text):
+def test_error_for_an_invalid_size_names_the_flag(text):
     with pytest.raises(ConfigError, match=r"^--min-size needs bytes or a size such as 256M or 1G, got"):
         amounts.size(text, "--min-size")
 
 
-def test_a_size_of_very_many_digits_is_one_too():
+def test_size_with_very_many_digits_is_accepted():
     assert amounts.size("9" * 400, "--min-size") > 1 << 60

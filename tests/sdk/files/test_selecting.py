@@ -1,4 +1,4 @@
-"""Choosing a storage, and storages of one's own: tried first, and only then kept."""
+"""Selecting a storage, and adding user-defined storages: tested first, and only then saved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "a-key-nobody-shall-see"
 
 
 def silent(line):
-    """Nobody listens."""
+    """Ignore the message."""
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def kept(home):
     return (home / "clusters.yaml").read_text()
 
 
-def add(settings, name, type, secret="", **said):
-    given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
+def add(settings, name, type, secret="", **fields):
+    given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **fields}
     return selecting.add_storage(
         settings, None, user_storages.parse_storage(name, type, **given), secret, silent
     )
 
 
-def test_what_is_selected_is_made_kept_and_found(lab, home, tmp_path):
+def test_selected_workspace_is_created_saved_and_used(lab, home, tmp_path):
     chosen = selecting.select_storage(lab, None, "team", "exp/one", silent)
     assert (chosen.workspace, chosen.url) == ("/exp/one", "pai://lab/team/exp/one")
     assert (tmp_path / "team" / USER / "exp" / "one").is_dir()
@@ -78,7 +78,7 @@ def test_what_is_selected_is_made_kept_and_found(lab, home, tmp_path):
     assert known.open_registry(lab).get("lab").workspace == "/exp/one"
 
 
-def test_on_a_storage_of_all_the_workspace_is_below_the_user(lab, tmp_path):
+def test_workspace_on_a_shared_storage_is_below_the_users_folder(lab, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
     assert selecting.select_storage(lab, "lab", "mine", "w", silent).workspace == f"/{USER}/w"
     assert (tmp_path / "mine" / USER / "w").is_dir()
@@ -87,7 +87,7 @@ def test_on_a_storage_of_all_the_workspace_is_below_the_user(lab, tmp_path):
     assert selecting.select_storage(lab, None, "0", "y", silent).storage == "mine"
 
 
-def test_a_storage_to_read_is_selected_without_a_workspace(lab):
+def test_read_only_storage_is_selected_without_a_workspace(lab):
     assert selecting.select_storage(lab, None, "docs", "", silent).workspace == ""
     with pytest.raises(Denied, match="read-only for you"):
         selecting.select_storage(lab, None, "docs", "w", silent)
@@ -106,7 +106,7 @@ def test_a_storage_to_read_is_selected_without_a_workspace(lab):
         ("team", "file/w", PathError),
     ],
 )
-def test_what_cannot_be_selected_changes_nothing(lab, home, tmp_path, storage, workspace, error):
+def test_failed_selection_changes_nothing(lab, home, tmp_path, storage, workspace, error):
     (tmp_path / "team" / USER).mkdir()
     (tmp_path / "team" / USER / "file").touch()
     before = kept(home)
@@ -115,14 +115,14 @@ def test_what_cannot_be_selected_changes_nothing(lab, home, tmp_path, storage, w
     assert kept(home) == before and [p.name for p in (tmp_path / "team" / USER).iterdir()] == ["file"]
 
 
-def test_a_share_that_is_not_there_is_not_selected(lab, home, tmp_path):
+def test_share_that_is_not_mounted_is_not_selected(lab, home, tmp_path):
     (tmp_path / "team").rmdir()
     with pytest.raises(ConfigError, match="is not a folder"):
         selecting.select_storage(lab, None, "team", "w", silent)
     assert "storage_name" not in kept(home)
 
 
-def test_ones_own_storage_is_told_with_the_others_and_needs_no_cluster_to_be_opened(lab, server, tmp_path):
+def test_user_defined_storage_is_listed_and_opened_without_the_cluster(lab, server, tmp_path):
     (tmp_path / "mine" / "a").write_bytes(b"a")
     row = add(lab, "mine", "local", path=str(tmp_path / "mine"), read_only=True)
     assert (row.origin, row.server, row.permission, row.mount_point) == (
@@ -141,7 +141,7 @@ def test_ones_own_storage_is_told_with_the_others_and_needs_no_cluster_to_be_ope
         place.store.remove(place.path)
 
 
-def test_a_name_belongs_to_one_storage(lab, home, tmp_path):
+def test_storage_name_must_be_unique(lab, home, tmp_path):
     with pytest.raises(Conflict, match="'lab' grants a storage named 'team'; choose another name"):
         add(lab, "team", "local", path=str(tmp_path))
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
@@ -161,16 +161,16 @@ def test_a_name_belongs_to_one_storage(lab, home, tmp_path):
         ("samba", {"address": "//127.0.0.1:1/s", "user": "u"}, PaiError),
     ],
 )
-def test_what_cannot_be_reached_is_not_kept(lab, home, type, said, error):
+def test_unreachable_storage_is_not_saved(lab, home, type, said, error):
     before = kept(home)
     with pytest.raises(error):
         add(lab, "x", type, KEY, **said)
     assert kept(home) == before and KEY not in credentials.path().read_text()
 
 
-def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
-    said = {"address": "//nas/docs", "user": "bob", "options": [f"mount={tmp_path}/mine"]}
-    add(lab, "share", "samba", KEY, **said)
+def test_secret_is_stored_separately_and_removed_with_its_storage(lab, home, tmp_path):
+    fields = {"address": "//nas/docs", "user": "bob", "options": [f"mount={tmp_path}/mine"]}
+    add(lab, "share", "samba", KEY, **fields)
     assert KEY not in kept(home) and KEY in credentials.path().read_text()
     assert stat.S_IMODE(credentials.path().stat().st_mode) == 0o600
     place = storages.ClusterStorages(lab).place("lab", "share")
@@ -178,12 +178,12 @@ def test_a_secret_is_kept_apart_and_goes_with_its_storage(lab, home, tmp_path):
     assert KEY not in repr(storages.ClusterStorages(lab).rows("lab"))
     selecting.forget_storages(lab, None, ["share"], silent)
     assert KEY not in credentials.path().read_text() and "nas/docs" not in kept(home)
-    add(lab, "share", "samba", KEY, **said)
+    add(lab, "share", "samba", KEY, **fields)
     known.delete(lab, ["lab"])
     assert KEY not in credentials.path().read_text()
 
 
-def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
+def test_forgotten_storage_is_no_longer_selected(lab, home, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
     selecting.select_storage(lab, None, "mine", "w", silent)
     with pytest.raises(NotFound, match=r"no storage 'other' that `pai storage.add` added \(known: mine\)"):
@@ -196,8 +196,8 @@ def test_what_is_forgotten_is_no_longer_selected(lab, home, tmp_path):
         storages.ClusterStorages(lab).opened("lab", "mine")
 
 
-def data(type, secret="", **said):
-    given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **said}
+def data(type, secret="", **fields):
+    given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **fields}
     own = user_storages.parse_storage("x", type, **given)
     return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
 
@@ -232,7 +232,7 @@ def data(type, secret="", **said):
         ),
     ],
 )  # fmt: skip
-def test_every_type_tells_its_back_end_what_it_needs(made, expected):
+def test_every_storage_type_produces_the_data_of_its_store(made, expected):
     assert made == expected
 
 
@@ -261,32 +261,32 @@ def test_every_type_tells_its_back_end_what_it_needs(made, expected):
         ("samba", {"address": "ann:p=x@host/share"}, "leave it out"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_one_line(type, said, words):
-    with pytest.raises(ConfigError, match=words) as told:
+def test_invalid_storage_is_a_one_line_error_without_its_secrets(type, said, words):
+    with pytest.raises(ConfigError, match=words) as raised:
         data(type, **said)
-    assert "\n" not in str(told.value) and "=x" not in str(told.value)
+    assert "\n" not in str(raised.value) and "=x" not in str(raised.value)
 
 
-def test_what_only_looks_a_little_like_a_secret_can_be_said():
-    for said in (
+def test_values_that_only_resemble_a_secret_are_accepted():
+    for fields in (
         {"address": "//ann@h/s"},
         {"address": "//h/s", "path": "/key=3/a:b@c"},
         {"address": "h:445/s"},
     ):
-        data("samba", **said)
+        data("samba", **fields)
 
 
 @pytest.mark.parametrize("name", ["0", "", "a/b", "..", "-x", "a b"])
-def test_a_name_is_one_that_a_url_can_hold(name):
+def test_storage_name_that_does_not_fit_into_a_url_is_refused(name):
     with pytest.raises(ConfigError, match="may have letters"):
         user_storages.parse_storage(name, "local", "", "/x", "", (), False)
 
 
-def test_a_certificate_is_known_from_every_folder(tmp_path, monkeypatch):
+def test_ca_path_is_stored_as_an_absolute_path(tmp_path, monkeypatch):
     (tmp_path / "ca.pem").touch()
     monkeypatch.chdir(tmp_path)
-    said = ("x", "hdfs", "https://nn1:9871,https://nn2:9871", "", "", ["ca=ca.pem"], False)
-    assert user_storages.parse_storage(*said).option("ca") == str(tmp_path / "ca.pem")
+    fields = ("x", "hdfs", "https://nn1:9871,https://nn2:9871", "", "", ["ca=ca.pem"], False)
+    assert user_storages.parse_storage(*fields).option("ca") == str(tmp_path / "ca.pem")
 
 
 def test_every_type_that_can_be_opened_can_be_added():

@@ -1,4 +1,4 @@
-"""What clusters tell of their storages, and what becomes of it here."""
+"""The storages that clusters report, and how they are opened."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def lab():
-    """Adds a cluster of a generation and gives its storages; ends the servers."""
+    """Add a cluster of a generation and return its storages; the servers end with the test."""
     servers = []
 
     def add(generation="1.8", **settings):
@@ -61,7 +61,7 @@ def lab():
         server.close()
 
 
-def test_every_storage_is_told_without_its_keys(lab):
+def test_storages_are_listed_without_their_keys(lab):
     rows = lab().rows("lab")
     assert [(row.name, row.type, row.server, row.permission) for row in rows] == [
         ("team", "nfs", "nas:/exports/team", "rw"),
@@ -82,7 +82,7 @@ def test_a_share_is_opened_where_it_is_mounted(lab, tmp_path):
     assert book.opened("lab", "docs")[0].read_only
 
 
-def test_what_cannot_be_reached_is_told(lab):
+def test_storage_that_cannot_be_opened_is_an_error(lab):
     book = lab()
     with pytest.raises(ConfigError, match="'blob' of 'lab' names no container"):
         book.opened("lab", "blob")
@@ -92,7 +92,7 @@ def test_what_cannot_be_reached_is_told(lab):
         book.opened("lab", "none")
 
 
-def test_a_cluster_from_before_storages_has_its_hdfs(lab):
+def test_oldest_cluster_has_its_hdfs_as_a_storage(lab):
     book = lab("0.14")
     assert book.storages("lab") == ("hdfs",)
     place, store = book.opened("lab", "hdfs")

@@ -1,4 +1,4 @@
-"""Command lines of engines, what they answer, and Dockerfiles."""
+"""Command lines of container engines, their output, and Dockerfiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def having(*names: str):  # type: ignore[no-untyped-def]
     return lambda name: f"/bin/{name}" if name in names else None
 
 
-def test_the_first_engine_that_is_there_is_taken() -> None:
+def test_first_available_engine_is_used() -> None:
     assert programs.find_engine("auto", having("docker", "podman")) == "docker"
     assert programs.find_engine("auto", having("podman")) == "podman"
     assert programs.find_engine("podman", having("docker", "podman")) == "podman"
@@ -34,7 +34,7 @@ def test_a_missing_engine_is_reported(wanted: str, said: str) -> None:
         *("ghcr.io/a/b", "a@sha256:" + "0" * 64, "a__b/c--d"),
     ],
 )
-def test_names_of_images_are_taken(name: str) -> None:
+def test_valid_image_names_are_accepted(name: str) -> None:
     assert programs.check_reference(name) == name
 
 
@@ -42,7 +42,7 @@ def test_names_of_images_are_taken(name: str) -> None:
     "name",
     ["", "-rm", "--rm", "Upper", "a b", "a;b", "a:", "a:-x", "a/$(x)", "a\nb", "a//b", "/a", "a@sha256:1"],
 )
-def test_names_that_no_image_can_have_are_refused(name: str) -> None:
+def test_invalid_image_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="needs a name such as"):
         programs.check_reference(name)
 
@@ -70,7 +70,7 @@ def test_a_build_needs_a_folder_a_file_and_a_name(tmp_path: Path) -> None:
         programs.build_command("docker", str(tmp_path), "a", arguments=["--rm"])
 
 
-def test_a_failed_push_hints_at_the_login() -> None:
+def test_failed_push_suggests_the_login_command() -> None:
     programs.check_push("docker", "a", 0)
     with pytest.raises(ConfigError, match=r"run `docker login host:5000`"):
         programs.check_push("docker", "host:5000/a", 1)
@@ -78,14 +78,14 @@ def test_a_failed_push_hints_at_the_login() -> None:
         programs.check_push("podman", "lab/a", 125)
 
 
-def test_images_are_read_as_they_are_listed() -> None:
+def test_list_of_images_is_parsed() -> None:
     text = "lab/a\t1\tabc\t2026-11-15 05:28:45 +0000 UTC\t5.2MB\nWARNING: odd\n"
     assert programs.parse_images(text) == [
         programs.Image("lab/a", "1", "abc", "2026-11-15 05:28:45", "5.2MB")
     ]
 
 
-SAID = """\
+CHECK_OUTPUT = """\
 noise
 pai-check sh sh: 0: Illegal option --
 pai-check bash GNU bash, version 5.2.15(1)-release (aarch64) and more
@@ -96,7 +96,7 @@ pai-check sha256sum sha256sum (GNU coreutils) 9.1
 
 
 def test_a_check_lists_programs_and_their_purpose() -> None:
-    found = {one.program: one for one in programs.parse_findings("docker", "a", 0, SAID)}
+    found = {one.program: one for one in programs.parse_findings("docker", "a", 0, CHECK_OUTPUT)}
     assert list(found) == ["sh", "bash", "curl", "sshd", "python3", "sha256sum", "tar"]
     there = {name: one.version for name, one in found.items() if one.there}
     assert there == {"sh": "", "bash": "5.2.15", "sshd": "8.4p1", "sha256sum": "9.1", "tar": "1.34"}
@@ -104,10 +104,10 @@ def test_a_check_lists_programs_and_their_purpose() -> None:
         ConfigError, match=r"a lacks curl; add sshd and curl with `pai container.dockerfile --base a --ssh`"
     ):
         programs.check_findings("a", found.values())
-    programs.check_findings("a", programs.parse_findings("docker", "a", 0, SAID, with_ssh=False))
+    programs.check_findings("a", programs.parse_findings("docker", "a", 0, CHECK_OUTPUT, with_ssh=False))
 
 
-def test_an_image_without_a_shell_has_nothing() -> None:
+def test_image_without_a_shell_lacks_every_program() -> None:
     found = programs.parse_findings("docker", "a", programs.NO_SUCH_PROGRAM, "")
     assert not any(one.there for one in found)
     with pytest.raises(ConfigError, match="a lacks sh, bash, curl, sshd, sha256sum, tar"):
@@ -147,12 +147,12 @@ RM = ["rm", "-rf", "/var/lib/apt/lists/*"]
         {"base": "$BASE"},
     ],
 )
-def test_names_that_no_package_can_have_are_refused(options: dict[str, object]) -> None:
+def test_invalid_package_names_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="needs"):
         dockerfiles.dockerfile(**{"base": "python", **options})  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_there_stays_unless_it_is_wanted_otherwise(tmp_path: Path) -> None:
+def test_existing_dockerfile_is_replaced_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "Dockerfile"
     dockerfiles.write_dockerfile(path, "one", replace=False)
     with pytest.raises(PathError, match="exists; overwrite it with --yes"):

@@ -1,4 +1,4 @@
-"""A submission without a clear answer: the job is looked for, and its sources stay while it may be there."""
+"""A submission without a clear response: the client looks for the job and keeps its sources meanwhile."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def quick(monkeypatch, tmp_path):
 
 @pytest.fixture
 def lab():
-    """A server that answers the submission, and then each look, as a test says."""
+    """A server that answers the submission, and then each lookup, as the test says."""
     server = Scripted({})
 
     def answering(posted, *looks):
@@ -42,13 +42,13 @@ def lab():
 @pytest.mark.parametrize(
     "looks", [[DETAIL], [ABSENT, DETAIL], [BROKEN, BROKEN, DETAIL], [BROKEN, ABSENT, DETAIL]]
 )
-def test_a_job_that_is_there_after_an_error_of_the_server_is_submitted(lab, looks):
+def test_job_that_exists_after_a_server_error_counts_as_submitted(lab, looks):
     server, answering = lab
     submission.hand_in(answering(BROKEN, *looks), Submission("train", "name: train\n"))
     assert len(server.asked("POST")) == 1
 
 
-def test_a_job_that_is_not_there_after_an_error_of_the_server_is_not_submitted(lab):
+def test_job_that_is_missing_after_a_server_error_counts_as_not_submitted(lab):
     server, answering = lab
     with pytest.raises(Missed, match=r"'train' is not submitted: .*ECONNREFUSED") as caught:
         submission.hand_in(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
@@ -66,14 +66,14 @@ def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
 
 
 @pytest.mark.parametrize("status", [400, 403, 413])
-def test_a_clear_no_is_not_looked_after(lab, status):
+def test_clear_refusal_causes_no_lookup(lab, status):
     server, answering = lab
     with pytest.raises(ApiError):
         submission.hand_in(answering(Said({"message": "no"}, status), DETAIL), Submission("train", "x"))
     assert server.asked("GET") == []
 
 
-def test_a_database_that_blinks_after_the_submission_is_asked_again(lab):
+def test_lookup_after_the_submission_is_retried_on_a_database_error(lab):
     _, answering = lab
     assert arrival.wait_for_job(answering("", BROKEN, ABSENT, DETAIL), "alice~train").name == "train"
     with pytest.raises(ApiError, match="ECONNREFUSED"):
@@ -82,7 +82,7 @@ def test_a_database_that_blinks_after_the_submission_is_asked_again(lab):
         arrival.wait_for_job(answering("", ABSENT), "alice~train")
 
 
-def test_a_job_that_cannot_be_read_back_is_submitted_all_the_same(lab):
+def test_error_says_that_a_job_that_cannot_be_read_back_is_submitted(lab):
     _, answering = lab
     client = answering("", ABSENT, BROKEN)
     with pytest.raises(ApiError, match=r"job 'train' is submitted, but then .*ECONNREFUSED"):

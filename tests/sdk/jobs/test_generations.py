@@ -1,4 +1,4 @@
-"""The same day's work on the embedded server in each of its profiles: each speaks as one OpenPAI did."""
+"""The same workflow on the embedded server in each of its profiles, each of which acts like one OpenPAI."""
 
 import json
 import subprocess
@@ -81,11 +81,11 @@ def text(client, name, **which):
     return b"".join(output.read_output(client, name, LogChoice(**which)))
 
 
-def test_a_cluster_says_its_generation_when_it_is_added(server):
+def test_generation_is_detected_when_a_cluster_is_added(server):
     assert add(server).generation == generation_of(server)
 
 
-def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(server):
+def test_generation_of_an_unchecked_cluster_is_detected_at_first_use_and_saved(server):
     assert add(server, check=False).generation == ""
     client = known.connect(SETTINGS, "lab")
     assert client.cluster.generation == ""
@@ -96,7 +96,7 @@ def test_a_cluster_that_was_not_checked_says_it_at_first_use_and_it_is_kept(serv
     assert known.connect(SETTINGS, "lab").user_info(client.user)["username"] == client.user
 
 
-def test_a_job_from_its_start_to_its_end(client, tmp_path):
+def test_failing_job_from_submission_to_its_end(client, tmp_path):
     job = start(client, tmp_path, "echo out; echo err >&2; exit 3", "fails")
     assert (job.name, job.key) == ("fails", job_key(client.user, "fails"))
     shown = b"".join(output.read_output(client, "fails", LogChoice(), follow=True))
@@ -112,7 +112,7 @@ def test_a_job_from_its_start_to_its_end(client, tmp_path):
         lookup.find(client, "nothing")
 
 
-def test_a_job_that_is_followed_and_stopped(client, tmp_path):
+def test_running_job_is_followed_and_stopped(client, tmp_path):
     job = start(client, tmp_path, "echo here; sleep 60", "endless")
     chunks = output.read_output(client, "endless", LogChoice(), follow=True)
     assert next(chunks) == b"here\n"
@@ -120,19 +120,22 @@ def test_a_job_that_is_followed_and_stopped(client, tmp_path):
     assert (task.role, task.index, task.state) == ("main", 0, "RUNNING")
     assert task.ports["ssh"].isdecimal()
     lookup.stop(client, ["end*"])
-    assert b"".join(chunks) in (b"", b"Terminated\n")  # what a shell may say of the command it waited for
+    assert b"".join(chunks) in (
+        b"",
+        b"Terminated\n",
+    )  # what a shell may print about the command it waited for
     done = lookup.wait(client, job.key, 60)
     assert (done.state, done.exit_status) == ("STOPPED", 143)
 
 
-def test_the_document_comes_back_as_it_was_submitted(client, tmp_path):
+def test_submitted_document_can_be_read_back(client, tmp_path):
     start(client, tmp_path, "echo '1e3: \U0001f600'", "document")
     found = lookup.submitted_document(client, "document")
     assert (found["protocolVersion"], found["name"]) == (2, "document")
     assert "1e3: \U0001f600" in "\n".join(found["taskRoles"]["main"]["commands"])
 
 
-def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path):
+def test_v1_job_is_converted_unless_the_cluster_accepts_v1(client, server, tmp_path):
     role = {"name": "worker", "taskNumber": 2, "command": "echo $PAI_TASK_INDEX"}
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"jobName": "old", "image": "x", "taskRoles": [role]}))
@@ -145,14 +148,14 @@ def test_a_job_of_version_1_stays_one_where_it_is_taken(client, server, tmp_path
     assert (is_v1, submission.converted) == ((True, False) if server[0] == "0.14" else (False, True))
 
 
-def test_a_role_goes_by_its_own_name(client, tmp_path):
+def test_role_is_found_by_its_original_name(client, tmp_path):
     spec = JobRequest("echo hi", name="roles", image="x", role="ps_server")
     submit(client, prepare(client, spec, tmp_path))
     lookup.wait(client, "roles", 60)
     assert text(client, "roles", role="ps_server") == b"hi\n"
 
 
-def test_virtual_clusters_and_events_where_there_are_any(client, server, tmp_path):
+def test_virtual_clusters_are_listed_and_tags_work_where_supported(client, server, tmp_path):
     assert "default" in client.virtual_clusters()
     start(client, tmp_path, "true", "noted")
     assert lookup.describe(client, "noted").name == "noted"
@@ -168,7 +171,7 @@ def test_a_wrong_token_is_refused(server):
         known.add(SETTINGS, new, True, known.cannot_ask, lambda line: None)
 
 
-def test_a_cluster_that_has_moved_has_to_be_updated():
+def test_error_for_a_moved_cluster_suggests_an_update():
     there = PaiServer()
     here = PaiServer(redirect=there.uri)
     try:
@@ -190,7 +193,7 @@ def scripted_client(server):
     return Client(cluster, Credentials(token="t0ken"), timeout=30)
 
 
-def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
+def test_job_without_an_owner_is_found_by_its_bare_name():
     server = Scripted(
         {"GET /rest-server/api/v1/jobs/old": JOB, "GET /rest-server/api/v1/jobs/old/config": {"a": 1}}
     )
@@ -204,7 +207,7 @@ def test_a_job_from_before_jobs_had_owners_is_found_by_its_bare_name():
         server.close()
 
 
-def test_the_oldest_servers_may_know_a_job_only_a_moment_after_they_took_it(tmp_path):
+def test_job_that_the_oldest_servers_show_with_a_delay_is_found(tmp_path):
     server = Scripted({"POST /rest-server/api/v1/user/alice/jobs": Said({"message": "ok"}, 202)})
     path = "GET /rest-server/api/v1/jobs/alice~old"
     missing = Said({"code": "NoJobError", "message": "no"}, 404)

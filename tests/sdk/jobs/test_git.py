@@ -32,7 +32,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """What exists only if a program of the repository was run."""
+    """A file that exists only if a program of the repository was run."""
     return tmp_path / "marker"
 
 
@@ -57,7 +57,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def plain_status(folder: Path) -> None:
-    """What the attack is tried with first, to see that it is one."""
+    """Run plain git, to prove that the attack works."""
     words = ["git", "status", "--porcelain=v2"]
     subprocess.run(words, cwd=folder, capture_output=True, check=False, timeout=60)
 
@@ -72,7 +72,7 @@ def assert_attack_fails(folder: Path, marker: Path, commit: str | None) -> None:
     assert revision(folder).commit == (commit or "")
 
 
-def test_a_monitor_of_the_repository_is_not_run(repository, marker, program):
+def test_fsmonitor_of_the_repository_is_not_run(repository, marker, program):
     git(repository, "config", "core.fsmonitor", program)
     assert_attack_fails(repository, marker, git(repository, "rev-parse", "HEAD"))
 
@@ -97,7 +97,7 @@ def test_a_filter_in_an_included_file_is_not_run(repository, marker, program, tm
     assert_attack_fails(repository, marker, commit)
 
 
-def test_a_filter_whose_name_no_option_can_take_ends_the_question(repository, marker, program):
+def test_filter_whose_name_cannot_be_overridden_prevents_the_lookup(repository, marker, program):
     (repository / ".git" / "config").open("a").write(f'[filter "a=b"]\n  clean = {program}\n')
     (repository / ".git" / "info" / "attributes").write_text("*.py filter=a=b\n")
     assert_attack_fails(repository, marker, None)
@@ -114,7 +114,7 @@ def test_hooks_and_a_pager_of_the_repository_are_not_run(repository, marker, pro
     assert_attack_fails(repository, marker, commit)
 
 
-def test_a_submodule_has_its_own_settings_and_they_run_nothing(repository, marker, program, tmp_path):
+def test_settings_of_a_submodule_run_nothing(repository, marker, program, tmp_path):
     inner = tmp_path / "inner"
     shutil.copytree(repository, inner)
     git(repository, "submodule", "add", "-q", str(inner), "inner")
@@ -123,7 +123,7 @@ def test_a_submodule_has_its_own_settings_and_they_run_nothing(repository, marke
     assert_attack_fails(repository, marker, git(repository, "rev-parse", "HEAD"))
 
 
-def test_a_submodule_at_another_commit_is_a_change(repository, tmp_path):
+def test_submodule_at_another_commit_counts_as_a_change(repository, tmp_path):
     inner = tmp_path / "inner"
     shutil.copytree(repository, inner)
     git(repository, "submodule", "add", "-q", str(inner), "inner")
@@ -156,7 +156,7 @@ def test_a_bare_repository_in_a_folder_is_not_used(repository, marker, program):
     assert_attack_fails(hidden, marker, None)
 
 
-def test_a_work_tree_elsewhere_is_not_looked_through(repository, tmp_path):
+def test_work_tree_outside_the_repository_is_not_used(repository, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     git(repository, "config", "core.worktree", str(elsewhere))

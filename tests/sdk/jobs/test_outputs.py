@@ -1,4 +1,4 @@
-"""Bringing what a job wrote: whole or not at all, and never outside the target."""
+"""Downloading the output of a job: completely or not at all, and never outside the target."""
 
 import os
 
@@ -27,7 +27,7 @@ def found(folder):
     )
 
 
-def test_everything_below_is_listed_by_name(found):
+def test_all_output_files_are_listed_by_name(found):
     assert [(row.name, row.size) for row in found().rows] == [("a/one.txt", 3), ("two.sh", 3)]
     assert found().read("a/one.txt") == b"one"
 
@@ -40,7 +40,7 @@ def test_a_missing_folder_has_no_files(tmp_path):
     assert not (tmp_path / "target").exists()
 
 
-def test_links_that_lead_out_and_loops_and_pipes_are_left_out(folder, found, tmp_path):
+def test_escaping_symlinks_loops_and_pipes_are_left_out(folder, found, tmp_path):
     (folder / "a" / "loop").symlink_to(folder)
     (folder / "dangling").symlink_to(folder / "nowhere")
     (tmp_path / "storage" / "outputs").write_text("another's")
@@ -54,20 +54,20 @@ def test_links_that_lead_out_and_loops_and_pipes_are_left_out(folder, found, tmp
     assert sorted(os.listdir(tmp_path / "target")) == ["a", "two.sh"]
 
 
-def test_a_link_inside_comes_as_the_file_it_leads_to(folder, found, tmp_path):
+def test_symlink_inside_the_output_is_downloaded_as_its_target(folder, found, tmp_path):
     (folder / "again").symlink_to("a/one.txt")
     download_outputs(found(), tmp_path / "target")
     assert (tmp_path / "target" / "again").read_text() == "one"
     assert not (tmp_path / "target" / "again").is_symlink()
 
 
-def test_an_output_folder_that_is_a_link_is_refused(folder, tmp_path):
+def test_output_folder_that_is_a_symlink_is_refused(folder, tmp_path):
     (folder.parent / "linked").symlink_to(folder)
     with pytest.raises(PathError, match="link"):
         list_outputs("j1", Location(LocalStore(str(folder.parent)), "/linked", "pai://lab/home/linked"))
 
 
-def test_files_come_with_their_mode_into_a_folder_that_is_made(found, tmp_path):
+def test_files_are_downloaded_with_their_mode_into_a_new_folder(found, tmp_path):
     copied = download_outputs(found(), tmp_path / "new" / "place")
     assert (copied.files, copied.bytes, copied.failed) == (2, 6, ())
     assert (tmp_path / "new" / "place" / "a" / "one.txt").read_text() == "one"
@@ -81,7 +81,7 @@ def test_existing_files_are_not_downloaded_again(found, tmp_path):
     assert (copied.files, copied.skipped) == (1, 1)
 
 
-def test_a_file_that_was_there_is_replaced_not_written_into(found, tmp_path):
+def test_existing_symlink_is_replaced_and_not_written_through(found, tmp_path):
     target, kept = tmp_path / "there", tmp_path / "kept"
     target.mkdir()
     kept.write_text("kept")
@@ -101,7 +101,7 @@ def test_a_failed_copy_leaves_the_old_file_and_no_part(folder, found, tmp_path):
     assert sorted(os.listdir(target)) == ["a", "two.sh"] and (target / "two.sh").read_text() == "old one"
 
 
-def test_a_link_in_the_target_cannot_lead_out(found, tmp_path):
+def test_symlink_in_the_target_cannot_lead_the_download_out_of_it(found, tmp_path):
     target = tmp_path / "there"
     target.mkdir()
     (tmp_path / "elsewhere").mkdir()

@@ -1,4 +1,4 @@
-"""What is written down of a submission, and what is never."""
+"""What the record of a submission contains, and what it never contains."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ def text(**more):
     return protocol.dump({**document, **more})
 
 
-def test_a_record_can_be_found_again(project):
+def test_saved_record_is_found_by_job_and_cluster(project):
     records.save_record(client(), text(), origin(project))
     found = records.find_record(project, "one", "lab")
     assert (found.name, found.user, found.cluster, found.command) == ("one", "ann", "lab", "python3 train.py")
@@ -54,7 +54,7 @@ def test_a_record_can_be_found_again(project):
     )
 
 
-def test_secrets_and_registry_passwords_are_not_kept(project):
+def test_secrets_and_registry_passwords_are_not_recorded(project):
     auth = {"username": "u", "password": "registry-pass", "registryuri": "r"}
     image = {"name": "image", "type": "dockerimage", "uri": "python:3", "auth": auth}
     records.save_record(client(), text(secrets={"key": "s3cret"}, prerequisites=[image]), origin(project))
@@ -74,7 +74,7 @@ def test_a_second_job_of_the_same_name_keeps_the_first_record(project):
     assert "jobRetryCount: 3" in records.find_record(project, "one").document
 
 
-def test_a_broken_record_is_an_error_that_names_it(project):
+def test_error_names_an_invalid_record(project):
     records.save_record(client(), text(), origin(project))
     (project / ".openpai/jobs/one/record.json").write_text("[1")
     with pytest.raises(ConfigError, match=r"record\.json"):
@@ -82,11 +82,11 @@ def test_a_broken_record_is_an_error_that_names_it(project):
 
 
 @pytest.mark.parametrize("name", ["../one", "a/b", "", ".."])
-def test_odd_names_have_no_record(project, name):
+def test_invalid_job_names_have_no_record(project, name):
     assert records.find_record(project, name) is None
 
 
-def test_a_v1_document_is_kept_as_it_is(project):
+def test_v1_document_is_recorded_unchanged(project):
     role = {"name": "main", "command": "true", "taskNumber": 1}
     v1 = {"jobName": "old", "image": "python:3", "taskRoles": [role]}
     records.save_record(client(), json.dumps(v1), origin(project))
@@ -104,7 +104,7 @@ def test_the_hash_of_sources_covers_content_names_and_modes(project):
     assert len({before, runnable, renamed, origin(project).source_hash}) == 4
 
 
-def test_a_stamp_reads_back_and_odd_ones_are_not_believed():
+def test_stamp_is_read_back_and_invalid_stamps_are_ignored():
     stamp = provenance.Stamp("1", "c0ffee", True, "sha256:1", "jobs/one/source", "home", "team", "zero")
     assert provenance.read_stamp(provenance.put_stamp({"extras": {"mine": 1}}, stamp)) == stamp
     assert provenance.put_stamp({"extras": {"mine": 1}}, stamp)["extras"]["mine"] == 1
@@ -136,7 +136,7 @@ def test_the_revision_has_the_commit_and_whether_files_differ(project):
 
 @pytest.fixture
 def elsewhere(project, tmp_path_factory, monkeypatch):
-    """A folder beside the project, with a key in it that a link of the project leads to."""
+    """A folder beside the project, with a key in it that a symlink in the project points to."""
     folder = tmp_path_factory.mktemp("around") / "elsewhere"
     folder.mkdir()
     (folder.parent / "other").write_text("not named")
@@ -152,10 +152,10 @@ def shipped(project, *sources):
     return records.find_record(project, "one", "lab")
 
 
-def test_a_record_that_came_with_a_folder_takes_nothing_along_from_elsewhere(project, elsewhere):
+def test_record_that_came_with_a_folder_cannot_include_outside_sources(project, elsewhere):
     record = shipped(project, "train.py", str(elsewhere / "key"))
-    told = rf"the record of job 'one' names sources outside .*`--sources {elsewhere}/key`"
-    with pytest.raises(ConfigError, match=told):
+    message = rf"the record of job 'one' names sources outside .*`--sources {elsewhere}/key`"
+    with pytest.raises(ConfigError, match=message):
         records.trusted_sources(record, project)
     inside = records.trusted_sources(shipped(project, "train.py", "lib"), project)
     with pytest.raises(PathError, match="lib/link leads to"):
@@ -174,7 +174,7 @@ def test_sources_that_the_user_has_named_before_can_be_repeated(project, elsewhe
         records.trusted_sources(shipped(project, str(elsewhere.parent)), project)
 
 
-def test_links_that_the_user_has_taken_along_before_can_be_repeated(project, elsewhere):
+def test_symlinks_that_the_user_has_submitted_before_can_be_repeated(project, elsewhere):
     records.remember_sources(project, ["lib"], collect(["lib"], project))
     names = [
         source.name for source in collect(records.trusted_sources(shipped(project, "lib"), project), project)

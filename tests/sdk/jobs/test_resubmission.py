@@ -1,4 +1,4 @@
-"""A document made ready to run again: its paths, its GPUs."""
+"""Preparing a document to run again: its paths and its GPUs."""
 
 import pytest
 
@@ -20,7 +20,7 @@ SHA256 = "5" * 64
 
 
 def made(home, name):
-    """What `job.sub` would make there."""
+    """The document that `job.sub` would make there."""
     spec = JobRequest(
         "cat /mnt/old/data",
         name=name,
@@ -37,13 +37,13 @@ def made(home, name):
 
 @pytest.mark.parametrize("there", [MOUNT, OTHER, HDFS], ids=["same", "mount", "hdfs"])
 @pytest.mark.parametrize("here", [MOUNT, HDFS], ids=["from-mount", "from-hdfs"])
-def test_a_moved_document_is_as_if_it_was_made_there(here, there):
+def test_relocated_document_equals_one_made_there(here, there):
     before, after = made(here, "one"), made(there, "two")
     found = relocation.relocate({**before, "name": "two"}, there, SHA256, provenance.read_stamp(after))
     assert found == after
 
 
-def test_other_mounts_and_commands_stay_as_they_are():
+def test_relocation_keeps_other_mounts_and_commands():
     document = made(MOUNT, "one")
     document["extras"]["storages"].append({"name": "data"})
     found = relocation.relocate(document, OTHER, SHA256, provenance.read_stamp(made(OTHER, "one")))
@@ -55,13 +55,13 @@ def roles(**gpus):
     return {"taskRoles": {name: {"resourcePerInstance": {"gpu": gpu}} for name, gpu in gpus.items()}}
 
 
-def test_gpus_go_to_the_one_role_or_to_those_that_have_some():
+def test_gpu_count_applies_to_the_only_role_or_to_roles_with_gpus():
     assert with_gpus(roles(main=0), 4) == roles(main=4)
     assert with_gpus(roles(ps=0, worker=1), 4) == roles(ps=0, worker=4)
     assert with_gpus(roles(main=1), None) == roles(main=1)
 
 
-def test_gpus_that_cannot_be_set_are_an_error_that_says_how():
+def test_error_for_gpus_that_cannot_be_set_says_what_to_change():
     with pytest.raises(ConfigError, match=r"-u taskRoles\.a\.resourcePerInstance\.gpu=2"):
         with_gpus(roles(a=0, b=0), 2)
     with pytest.raises(ConfigError, match="negative"):

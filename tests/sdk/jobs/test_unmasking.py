@@ -1,4 +1,4 @@
-"""Secrets put back where they are used."""
+"""Restoring secrets where they are used."""
 
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.sdk.jobs.unmasking import secret_names, unmask
@@ -10,7 +10,7 @@ def roles(*commands):
     return {"taskRoles": {"main": {"commands": list(commands)}}}
 
 
-def test_every_secret_that_is_used_is_asked_for_once():
+def test_each_secret_is_requested_once():
     document = {**MASKED, **roles("a <% $secrets.x %> <%$secrets.y%>", "b <% $secrets.x %>")}
     asked = []
     found = unmask(document, ["unused"], lambda name: asked.append(name) or f"value of {name}")
@@ -24,19 +24,19 @@ def test_nested_secrets_keep_their_shape():
     assert unmask(document, (), str.upper)["secrets"] == {"hub": {"password": "HUB.PASSWORD"}}
 
 
-def test_secrets_that_are_there_are_left_alone():
+def test_existing_secrets_are_not_changed():
     document = {"secrets": {"x": "y"}, **roles("<% $secrets.x %>")}
     assert unmask(document, (), lambda name: "other") == document
     assert unmask(roles("true"), ("x",), lambda name: "other") == roles("true")
 
 
-def test_a_registry_password_that_a_record_left_out_is_asked_for():
+def test_masked_registry_password_is_requested():
     document = {"prerequisites": [{"name": "img", "auth": {"username": "u", "password": "******"}}]}
     [image] = unmask(document, (), lambda name: f"for {name}")["prerequisites"]
     assert image["auth"] == {"username": "u", "password": "for img_password"}
 
 
-def test_an_export_of_ours_is_written_anew_for_another_kind_of_value():
+def test_generated_export_is_rewritten_for_the_new_value():
     for before, after in (("plain", "it's"), ("it's", "plain"), ("it's", "a&b")):
         step = scripts.step(scripts.export_secret("KEY", before))
         found = unmask({**MASKED, **roles(step)}, (), lambda name, after=after: after)

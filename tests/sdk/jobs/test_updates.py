@@ -17,30 +17,30 @@ def document():
 
 
 @pytest.mark.parametrize("path", ["taskRoles.main.instances", "taskRoles:main:instances"])
-def test_dots_and_colons_are_the_same(path):
+def test_dots_and_colons_are_equivalent_separators(path):
     assert apply_updates(document(), [f"{path}=4"])["taskRoles"] == {"main": {"instances": 4}}
 
 
 @pytest.mark.parametrize(
     "path", ["prerequisites[0].uri", "prerequisites.0.uri", "prerequisites:0:uri", "prerequisites.-1.uri"]
 )
-def test_a_number_goes_into_a_list(path):
+def test_number_in_a_path_selects_a_list_item(path):
     changed = apply_updates(document(), [f"{path}=python:3.12"])
     assert changed["prerequisites"] == [{"name": "image", "uri": "python:3.12"}]
 
 
-def test_the_number_behind_the_last_item_adds_one():
+def test_index_after_the_last_item_appends_an_item():
     changed = apply_updates(document(), ['prerequisites[1]={"name": "data"}', "prerequisites.1.type=data"])
     assert changed["prerequisites"][1:] == [{"name": "data", "type": "data"}]
 
 
-def test_between_colons_a_name_may_have_dots():
+def test_names_between_colons_may_contain_dots():
     changed = apply_updates(document(), ["extras:com.microsoft.pai.runtimeplugin:0:parameters:jobssh=true"])
     [plugin] = changed["extras"]["com.microsoft.pai.runtimeplugin"]
     assert plugin == {"plugin": "ssh", "parameters": {"jobssh": True}}
 
 
-def test_missing_and_empty_levels_are_made():
+def test_missing_and_empty_levels_are_created():
     changed = apply_updates(document(), ["defaults.virtualCluster=test", "a.b.0.c=1"])
     assert changed["defaults"] == {"virtualCluster": "test"}
     assert changed["a"] == {"b": [{"c": 1}]}
@@ -64,7 +64,7 @@ def test_missing_and_empty_levels_are_made():
         ("[" * 100_000, "[" * 100_000),
     ],
 )
-def test_json_is_read_and_all_else_is_text(text, value):
+def test_value_is_parsed_as_json_or_else_kept_as_text(text, value):
     changed = apply_updates(document(), [f"x={text}"])["x"]
     assert changed == value and type(changed) is type(value)
 

@@ -1,4 +1,4 @@
-"""job.validate and job.schema: what editors and people are told about job files, without a cluster."""
+"""job.validate and job.schema: what users and editors learn about job files, without a cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_problems_are_reported_at_once_with_path_rule_and_line(shell):
     assert "did you mean 'image'?" in rules[3]
 
 
-def test_people_get_a_line_for_each_problem_that_editors_can_jump_to(shell):
+def test_table_output_has_one_line_per_problem_with_file_and_line(shell):
     (shell.project / "job.yaml").write_text(BROKEN)
     ran = shell.inv("job.validate", "job.yaml")
     assert "job.yaml:9: taskRoles.worker.instances: must be >= 1, got 0" in ran.out.splitlines()
@@ -59,7 +59,7 @@ def test_people_get_a_line_for_each_problem_that_editors_can_jump_to(shell):
     assert ran.err == "error: 1 of 1 job files are not valid: 'job.yaml'\n"
 
 
-def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
+def test_every_file_is_validated_even_if_one_cannot_be_read(shell):
     (shell.project / "good.yaml").write_text(GOOD)
     (shell.project / "old.json").write_text(OLD)
     (shell.project / "broken.yaml").write_text("a: [\n")
@@ -77,13 +77,13 @@ def test_every_file_is_judged_even_if_one_cannot_be_read(shell):
     assert ran.err == "error: 3 of 4 job files are not valid: 'nope.yaml', 'old.json', 'broken.yaml'\n"
 
 
-def test_valid_files_end_well(shell):
+def test_valid_files_are_reported_as_valid(shell):
     (shell.project / "good.yaml").write_text(GOOD)
     assert shell.ok("job.validate", "good.yaml", "good.yaml").out == "good.yaml: valid\n" * 2
     assert shell.ok("job.validate", "/dev/stdin", input=GOOD).out == "/dev/stdin: valid\n"
 
 
-def test_the_schema_is_printed_and_judges_job_files(shell):
+def test_printed_schema_validates_job_files(shell):
     schema = shell.ok("job.schema").json()
     document = yaml.safe_load(GOOD)
     jsonschema.validate(document, schema)
@@ -98,7 +98,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("name", config.VARIABLES)
-def test_the_schema_of_settings_agrees_with_how_they_are_read(name):
+def test_settings_schema_agrees_with_how_settings_are_read(name):
     checker = jsonschema.Draft7Validator(settings_schema())
     variable = config.VARIABLES[name]
     for value in VALUES:
@@ -112,7 +112,7 @@ def test_the_schema_of_settings_agrees_with_how_they_are_read(name):
         assert checker.is_valid({"openpai": {name: value}}) is taken, value
 
 
-def test_the_schema_of_settings_knows_every_spelling_and_nothing_else(shell):
+def test_settings_schema_accepts_every_spelling_and_nothing_else(shell):
     schema = shell.ok("job.schema", "--settings").json()
     jsonschema.Draft7Validator.check_schema(schema)
     checker = jsonschema.Draft7Validator(schema)

@@ -31,7 +31,7 @@ def on_screen(data):
     return lines
 
 
-def test_a_progress_bar_is_shown_as_it_grows_and_in_its_place():
+def test_progress_bar_is_updated_in_place():
     one = Labels()
     assert one.feed("a-0", b"\r 10%") + one.pause() == b"[a-0]  10%"
     assert one.feed("a-0", b"\r 20%") + one.pause() == b"\r[a-0]  20%"
@@ -39,24 +39,24 @@ def test_a_progress_bar_is_shown_as_it_grows_and_in_its_place():
     assert one.end() == b""
 
 
-def test_returns_without_any_newline_are_shown_when_they_come():
+def test_carriage_returns_without_a_newline_are_shown_at_once():
     assert shown(*[Chunk("a-0", b"50%\r"), Chunk("a-0", b"60%\r")]) == b"[a-0] 50%\r[a-0] 60%\r\n"
 
 
-def test_bars_of_several_tasks_do_not_write_over_each_other():
+def test_progress_bars_of_several_tasks_do_not_overwrite_each_other():
     chunks = [Chunk(task, b"\r%d%% of %s" % (done, task.encode())) for done in (1, 2) for task in ("a", "b")]
     rounds = [chunk for one in chunks for chunk in (one, PAUSE)]
     rows = ["[a] 1% of a", "[b] 1% of b", "[a] 2% of a", "[b] 2% of b"]
     assert on_screen(shown(*rounds)) == [*rows, ""]
 
 
-def test_a_line_of_another_task_leaves_a_bar_above_it():
+def test_line_of_another_task_leaves_a_progress_bar_above_it():
     data = shown(Chunk("a", b"50%\r"), Chunk("b", b"hello\n"), Chunk("a", b"60%\r\n"))
     assert on_screen(data) == ["[a] 50%", "[b] hello", "[a] 60%", ""]
 
 
 @pytest.mark.parametrize("pieces", [[b"one\r\ntwo\r\n"], [b"one\r", b"\ntwo\r", b"\n"]])
-def test_a_newline_behind_a_return_is_no_line_of_its_own(pieces):
+def test_newline_after_a_carriage_return_is_not_a_separate_line(pieces):
     assert on_screen(shown(*[Chunk("a", piece) for piece in pieces])) == ["[a] one", "[a] two", ""]
 
 
@@ -65,7 +65,7 @@ def test_the_newline_of_a_line_that_was_ended_for_another_task_is_not_shown_agai
     assert on_screen(data) == ["[a] one", "[b] other", "[a] two", ""]
 
 
-def test_a_label_cannot_steer_a_terminal():
+def test_label_cannot_control_a_terminal():
     data = shown(Chunk(f"role{ALL}-0", b"text\n"), Chunk("b-0", b"text\n"))
     assert not forbidden(data.decode()) and data.count(b"\n") == 2
 
@@ -81,7 +81,7 @@ chunks = strategies.lists(
 
 
 @given(chunks, strategies.integers(1, 8))
-def test_every_byte_is_shown_in_order_behind_its_own_label(written, longest):
+def test_every_byte_is_shown_in_order_after_its_own_label(written, longest):
     before, labels.LONGEST_PART = labels.LONGEST_PART, longest
     try:
         data = shown(*written)
@@ -100,7 +100,7 @@ def test_every_byte_is_shown_in_order_behind_its_own_label(written, longest):
 
 
 @given(strategies.lists(strategies.text("xy", max_size=4), max_size=6), strategies.integers(1, 5))
-def test_lines_are_the_same_however_they_are_cut(lines, size):
+def test_lines_are_the_same_however_the_data_is_split(lines, size):
     data = "".join(f"{line}\n" for line in lines).encode()
     cut = [Chunk("a", data[at : at + size]) for at in range(0, len(data), size)]
     assert shown(*cut).decode() == "".join(f"[a] {line}\n" for line in lines)
@@ -109,7 +109,7 @@ def test_lines_are_the_same_however_they_are_cut(lines, size):
 # A very long line
 
 
-def test_a_long_line_is_passed_on_in_pieces_and_little_of_it_is_held():
+def test_long_line_is_passed_on_in_pieces_with_little_buffering():
     one, sent, written = Labels(), 0, b""
     for _ in range(256):
         sent += 4096
@@ -118,12 +118,12 @@ def test_a_long_line_is_passed_on_in_pieces_and_little_of_it_is_held():
     assert written + one.end() == b"[a-0] " + b"x" * sent + b"\n"
 
 
-def test_a_long_line_that_another_task_interrupts_goes_on_behind_its_label():
+def test_long_line_interrupted_by_another_task_continues_after_its_label():
     data = shown(Chunk("a", b"x" * LONGEST_PART), Chunk("b", b"other\n"), Chunk("a", b"y\n"))
     assert data == b"[a] " + b"x" * LONGEST_PART + b"\n[b] other\n[a] y\n"
 
 
-def test_of_a_very_long_line_only_the_end_is_kept_where_lines_are_needed(monkeypatch):
+def test_line_splitter_keeps_only_the_end_of_a_very_long_line(monkeypatch):
     monkeypatch.setattr(output, "LONGEST_LINE", 10)
     lines = LineSplitter()
     assert not [line for at in range(100) for line in lines.feed(Chunk("a", b"%d," % at))]
@@ -156,11 +156,11 @@ def plain_lines(pieces):
 
 
 @pytest.mark.parametrize("act", [labelled_lines, plain_lines, whole_lines])
-def test_eight_times_the_line_takes_about_eight_times_as_long(act):
-    assert seconds(8, act) < 32 * seconds(1, act)  # a quadratic way would take 64 times as long
+def test_time_grows_about_linearly_with_the_line_length(act):
+    assert seconds(8, act) < 32 * seconds(1, act)  # a quadratic algorithm would take 64 times as long
 
 
-def test_the_benchmark_pours_every_shape_in_every_way():
+def test_benchmark_measures_every_shape_in_every_way():
     file = Path(__file__).parents[3] / "benchmarks" / "logs.py"
     spec = importlib.util.spec_from_file_location("logs_benchmark", file)
     benchmark = importlib.util.module_from_spec(spec)

@@ -3,7 +3,7 @@
 from openpai_tasks.sdk.logs.output import Chunk, add_labels, choose_stream, last_lines
 
 
-def test_one_task_is_shown_as_it_comes():
+def test_output_of_a_single_task_is_shown_unchanged():
     assert list(add_labels([Chunk("", b"50%\r"), Chunk("", b"100%")])) == [b"50%\r", b"100%"]
 
 
@@ -12,7 +12,7 @@ def test_lines_of_several_tasks_are_never_mixed():
     assert list(add_labels(chunks)) == [b"[b-0] other\n", b"[a-0] one two\n", b"[a-0] three\n"]
 
 
-def test_the_last_lines_are_each_tasks_own():
+def test_last_lines_are_counted_per_task():
     chunks = [Chunk("a", b"1\n2\n3"), Chunk("b", b"x\n")]
     assert [(chunk.task, chunk.data) for chunk in last_lines(chunks, 2)] == [
         ("a", b"2\n"),
@@ -21,11 +21,11 @@ def test_the_last_lines_are_each_tasks_own():
     ]
 
 
-def test_no_lines_at_all_can_be_asked_for():
+def test_zero_last_lines_show_nothing():
     assert list(last_lines([Chunk("", b"1\n2\n")], 0)) == []
 
 
-def test_two_flags_or_none_mean_everything():
+def test_both_stream_flags_or_none_select_all_output():
     assert [
         choose_stream(False, False),
         choose_stream(True, True),

@@ -1,4 +1,4 @@
-"""Notebooks that are not quite as their format has it: mended or refused before anything is sent."""
+"""Notebooks that deviate from their format are repaired or refused before anything is sent."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.notebook_files import cell, notebook, text
 
 @pytest.fixture
 def sent(tmp_path):
-    """What is sent of a notebook, if it is valid."""
+    """Return the notebook as it is sent, and check that it is valid."""
 
     def sent(content):
         (tmp_path / "n.ipynb").write_text(json.dumps(content))
@@ -31,7 +31,7 @@ def heading(source, level):
     return {"cell_type": "heading", "metadata": {}, "source": source, "level": level}
 
 
-def test_a_heading_becomes_text(sent):
+def test_heading_becomes_markdown(sent):
     cells = sent(notebook(heading(["Two\n", "lines"], 2), heading("odd", "x"), "1"))["cells"]
     assert [(one["cell_type"], one["source"]) for one in cells[:2]] == [
         ("markdown", "## Two lines"),
@@ -43,7 +43,7 @@ TAGS = {"parameters": ["parameters"], "a, parameters": ["a", "parameters"], "": 
 
 
 @pytest.mark.parametrize("tags", TAGS, ids=repr)
-def test_tags_that_are_text_become_a_list(sent, tags):
+def test_text_tags_become_a_list(sent, tags):
     [found] = sent(notebook(cell("1", metadata={"tags": tags})))["cells"]
     assert found["metadata"]["tags"] == TAGS[tags]
 
@@ -54,7 +54,7 @@ def test_other_tags_are_refused(sent, tags):
         sent(notebook(cell("1", metadata={"tags": tags})))
 
 
-def test_cells_without_an_id_of_their_own_get_one_that_is_the_same_every_time(sent):
+def test_cells_without_a_valid_unique_id_get_a_stable_one(sent):
     lost = cell("3")
     del lost["id"]
     content = notebook(cell("1", id="same"), cell("2", id="same"), lost, cell("4", id="no good"), text("t"))
@@ -64,7 +64,7 @@ def test_cells_without_an_id_of_their_own_get_one_that_is_the_same_every_time(se
     assert sent(content) == found
 
 
-def test_cells_of_older_formats_have_none(sent):
+def test_cells_of_older_formats_get_no_id(sent):
     found = sent({**notebook("1"), "nbformat_minor": 4})
     assert "id" not in found["cells"][0] and found["nbformat_minor"] == 4
 
@@ -77,12 +77,12 @@ SPECS = {
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_kernels_and_languages_have_what_the_format_wants(sent, name):
+def test_kernel_and_language_metadata_are_made_valid(sent, name):
     given, wanted = SPECS[name]
     assert sent(notebook("1", metadata=given))["metadata"] == wanted
 
 
-def test_a_normalised_notebook_runs_and_converts_without_complaint(sent, tmp_path):
+def test_normalised_notebook_runs_and_converts_without_errors(sent, tmp_path):
     lost = cell("x = 1", metadata={"tags": "parameters"})
     del lost["id"]
     content = sent(notebook(heading("Title", 1), lost, cell("print(x)", id="?"), metadata={}))

@@ -62,17 +62,17 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("source", OURS.values(), ids=OURS)
-def test_our_magics_and_calls_speak_to_the_cluster(source):
+def test_cells_with_our_magics_and_calls_use_the_cluster(source):
     assert uses_cluster(source)
 
 
 @pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
-def test_other_cells_do_not(source):
+def test_other_cells_do_not_use_the_cluster(source):
     assert not uses_cluster(source)
 
 
 def sent(path, folder):
-    """The cells as they go along."""
+    """The cells as they are sent."""
     (copy, _) = running.job_files(running.read_notebook(path.name, path.parent), folder)
     return json.loads(copy.path.read_text())["cells"]
 
@@ -83,10 +83,10 @@ def test_cluster_cells_become_raw_and_are_reported(tmp_path):
     )
     assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
     assert "outputs" not in sent(path, tmp_path)[0]
-    said = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
+    messages = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
     how = "(numbered among all cells, text included)"
-    assert said == [f"2 cells that use the cluster are not run {how}: {which}"]
+    assert messages == [f"2 cells that use the cluster are not run {how}: {which}"]
 
 
 def test_a_notebook_with_cluster_cells_only_is_refused(tmp_path):
@@ -95,8 +95,8 @@ def test_a_notebook_with_cluster_cells_only_is_refused(tmp_path):
         running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
 
 
-def test_a_notebook_of_format_3_goes_as_it_is(tmp_path):
-    told = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
-    (tmp_path / "old.ipynb").write_text(json.dumps(told))
+def test_notebook_of_format_3_is_sent_unchanged(tmp_path):
+    content = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
+    (tmp_path / "old.ipynb").write_text(json.dumps(content))
     (copy, _) = running.job_files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
-    assert json.loads(copy.path.read_text()) == told
+    assert json.loads(copy.path.read_text()) == content

@@ -23,7 +23,7 @@ def here(tmp_path, monkeypatch):
 
 
 def results(folder, stem, job):
-    """Those of a job that has run the notebook, and made a page of it."""
+    """The results of a job that has run the notebook and made a page of it."""
     made = {"state": "done", "cell": 1, "of": 1, "files": [f"{stem}.ipynb", f"{stem}.html"]}
     write(folder / f"{stem}.ipynb", "1", metadata={**PYTHON, "openpai_run": made})
     (folder / f"{stem}.html").write_text("page")
@@ -46,9 +46,9 @@ def results(folder, stem, job):
     ],
     ids=["long", "longest", "unicode", "job", "both"],
 )
-def test_a_long_name_is_shortened_until_it_fits_and_stays_the_same(here, tmp_path, stem, job):
+def test_long_name_is_shortened_to_fit_and_is_stable(here, tmp_path, stem, job):
     found = results(tmp_path / "out", stem, job)
-    for _ in range(2):  # the second time in place of the first
+    for _ in range(2):  # the second download replaces the first
         arrived = notebook_results.download_results(found, here)
         assert not arrived.copied.failed and len(arrived.files) == 2
     names = sorted(os.listdir(here))
@@ -57,7 +57,7 @@ def test_a_long_name_is_shortened_until_it_fits_and_stays_the_same(here, tmp_pat
     assert all(len(os.fsencode(name)) <= 255 for name in names)
 
 
-def test_beside_a_file_of_its_shortened_name_there_is_room_for_another(here, tmp_path):
+def test_shortened_name_leaves_room_for_another_file_beside_it(here, tmp_path):
     found = results(tmp_path / "out", "n" * 240, "lab")
     first = [Path(one.path) for one in notebook_results.download_results(found, here).files]
     for path in first:
@@ -69,7 +69,7 @@ def test_beside_a_file_of_its_shortened_name_there_is_room_for_another(here, tmp
     last.write_text("there is room for this too")
 
 
-def test_a_name_that_fits_is_not_touched(here, tmp_path):
+def test_name_that_fits_is_not_changed(here, tmp_path):
     notebook_results.download_results(results(tmp_path / "out", "n" * 200, "lab"), here)
     assert sorted(os.listdir(here)) == [f"{'n' * 200}.lab.html", f"{'n' * 200}.lab.ipynb"]
 
@@ -83,15 +83,15 @@ def test_different_long_names_stay_different(here, tmp_path):
 @pytest.mark.parametrize(
     "file", ["../keys/a.ipynb", "/etc/a.ipynb", "x/../../a.ipynb", "a.py", "", "a\0.ipynb", 5, None]
 )
-def test_a_document_that_names_a_file_elsewhere_names_no_notebook(file):
+def test_run_mark_with_an_invalid_file_is_ignored(file):
     assert running.read_run_mark({"extras": {running.MARK: {"file": file}}}) is None
 
 
 @pytest.mark.parametrize(
     "file", [".git/hooks/post-checkout", ".openpai/defaults.yaml", ".envrc", "../x.ipynb"]
 )
-def test_a_document_that_names_a_hidden_file_does_not_have_it_written(file):
-    """By the server's word alone nothing hidden is taken for what was sent, unless it is a notebook."""
+def test_hidden_file_in_a_server_mark_is_ignored_unless_it_is_a_notebook(file):
+    """A hidden file that only the server names is not accepted as sent, unless it is a notebook."""
     mark = serving.read_server_mark({"extras": {serving.MARK: {"file": file}}})
     assert mark is not None and mark.file == ""
     assert serving.read_server_mark({"extras": {serving.MARK: {"file": ".a/b.ipynb"}}}).file == ".a/b.ipynb"

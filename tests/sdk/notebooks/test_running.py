@@ -1,4 +1,4 @@
-"""Notebooks before they are sent and after they have run: what is read, refused, put in, told."""
+"""Notebooks before they are sent and after they have run: reading, parameters, progress, results."""
 
 import ast
 import json
@@ -24,18 +24,16 @@ from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.notebooks import (
     batch,
+    downloads,
     progress,
     resubmission,
     running,
     serving,
 )
 from openpai_tasks.sdk.notebooks import (
-    downloads as brought,
-)
-from openpai_tasks.sdk.notebooks import (
     results as notebook_results,
 )
-from openpai_tasks.sdk.notebooks import summary as telling
+from openpai_tasks.sdk.notebooks import summary as notebook_summary
 from openpai_tasks.sdk.notebooks.running import RunMark, RunOptions
 from openpai_tasks.sdk.notebooks.values import parse_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
@@ -99,7 +97,7 @@ def test_a_path_that_is_not_a_file_is_refused(tmp_path):
             running.read_notebook(name, tmp_path)
 
 
-def test_a_notebook_is_named_as_it_lies_below_the_folder(tmp_path):
+def test_notebook_is_named_relative_to_the_folder(tmp_path):
     write(tmp_path / "sub" / "größe 1.ipynb", "1")
     write(tmp_path / "out.ipynb", "1")
     assert running.read_notebook("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
@@ -107,12 +105,12 @@ def test_a_notebook_is_named_as_it_lies_below_the_folder(tmp_path):
     assert running.read_notebook(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
 
 
-def test_a_byte_order_mark_is_no_hindrance(tmp_path):
+def test_byte_order_mark_is_accepted(tmp_path):
     (tmp_path / "n.ipynb").write_bytes(b"\xef\xbb\xbf" + json.dumps(notebook("1")).encode())
     assert running.read_notebook("n.ipynb", tmp_path).as_sent().startswith(b"{")
 
 
-def test_it_is_sent_without_what_an_earlier_run_left(read):
+def test_notebook_is_sent_without_the_output_of_an_earlier_run(read):
     old = [{"output_type": "stream", "name": "stdout", "text": "x" * 1_000_000}]
     left = {**PYTHON, "widgets": {"state": "x" * 1_000_000}, runner.STATE: {"state": "done"}}
     full = read("full.ipynb", cell("1", outputs=old, execution_count=7), text("*t*"), metadata=left)
@@ -121,7 +119,7 @@ def test_it_is_sent_without_what_an_earlier_run_left(read):
     assert len(full.as_sent()) < 2000
 
 
-def test_kernel_and_language_are_what_it_says(read):
+def test_kernel_and_language_are_read_from_the_metadata(read):
     assert (read().kernel, read().language) == ("python3", "python")
     assert read(metadata=JULIA).language == "julia"
     nothing = read(metadata={})
@@ -162,7 +160,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("typed", VALUES)
-def test_values_are_typed_as_yaml_has_them(typed):
+def test_parameter_values_are_typed_as_in_yaml(typed):
     value = parse_value(typed, "-p x")
     assert value == VALUES[typed] and type(value) is type(VALUES[typed])
 
@@ -179,16 +177,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("typed", REFUSED)
-def test_a_value_that_cannot_travel_is_refused(typed):
+def test_parameter_value_that_cannot_be_sent_is_refused(typed):
     with pytest.raises(ConfigError, match=f"^-p x: .*{REFUSED[typed]}"):
         parse_value(typed, "-p x")
 
 
 class Real(float):
-    """As numpy's numbers are."""
+    """A subclass of float, like numpy's numbers."""
 
 
-def test_values_of_python_travel_as_they_are():
+def test_python_values_are_sent_unchanged():
     given = {"a": math.inf, "b": "bell \x07, null \x00, next \x85", "c": (1, Real(0.5)), "d": {"k": None}}
     found = running.check_parameters(given)
     assert found == {**given, "c": [1, 0.5]} and type(found["c"][1]) is float
@@ -198,7 +196,7 @@ def test_values_of_python_travel_as_they_are():
 @pytest.mark.parametrize(
     "value", [object(), {1: 2}, [b"x"], "\ud800"], ids=["object", "name", "bytes", "half"]
 )
-def test_values_of_python_that_cannot_travel_are_refused(value):
+def test_python_values_that_cannot_be_sent_are_refused(value):
     with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
         running.check_parameters({"x": value})
 
@@ -210,17 +208,17 @@ def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
         with pytest.raises(ConfigError, match=f"{wrong}' is reserved by Python"):
             running.check_parameters({wrong: 3})
     write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
-    said = running.remarks(running.read_notebook("n.ipynb", tmp_path), RunOptions({"print": 3, "lr": 1}))
-    assert said == ["parameter 'print' hides the Python builtin of the same name"]
+    warnings = running.remarks(running.read_notebook("n.ipynb", tmp_path), RunOptions({"print": 3, "lr": 1}))
+    assert warnings == ["parameter 'print' hides the Python builtin of the same name"]
 
 
 @pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
-def test_a_name_must_be_one_of_a_python_variable(name):
+def test_parameter_name_must_be_a_valid_python_variable(name):
     with pytest.raises(ConfigError, match="is not a valid name for a Python variable"):
         running.parse_parameters([f"{name}=1"])
 
 
-def test_a_parameter_is_a_name_and_a_value_and_is_given_once():
+def test_parameter_needs_a_name_and_a_value_and_is_given_once():
     assert running.parse_parameters(["größe=a=b", " n = 1"]) == {"größe": "a=b", "n": 1}
     with pytest.raises(ConfigError, match="'n' is given twice"):
         running.parse_parameters(["n=1", "n=2"])
@@ -234,14 +232,14 @@ def test_parameters_of_other_languages_are_refused(read):
     with pytest.raises(ConfigError, match="is in julia"):
         running.remarks(read(metadata=JULIA), RunOptions({"x": 1}, kernel="julia-1.9"))
     assert running.remarks(read(metadata=JULIA), RunOptions()) == []
-    told = read("n.ipynb", cell("x = 0", "parameters"), metadata=JULIA)
-    assert running.remarks(told, RunOptions({"x": 1}, kernel="python3")) == []
+    tagged = read("n.ipynb", cell("x = 0", "parameters"), metadata=JULIA)
+    assert running.remarks(tagged, RunOptions({"x": 1}, kernel="python3")) == []
 
 
-def test_what_is_odd_is_remarked(read):
-    told = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
-    assert running.remarks(told, RunOptions({"lr": 2, "n": 3})) == []
-    assert "does not set 'rate' (it sets: lr, n)" in running.remarks(told, RunOptions({"rate": 2}))[0]
+def test_unusual_parameters_and_kernels_cause_remarks(read):
+    tagged = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
+    assert running.remarks(tagged, RunOptions({"lr": 2, "n": 3})) == []
+    assert "does not set 'rate' (it sets: lr, n)" in running.remarks(tagged, RunOptions({"rate": 2}))[0]
     assert "no cell of n.ipynb is tagged" in running.remarks(read(), RunOptions({"rate": 2}))[0]
     assert "names no kernel; using python3" in running.remarks(read(metadata={}), RunOptions())[0]
     assert running.remarks(read(metadata={}), RunOptions(kernel="ir")) == []
@@ -253,7 +251,7 @@ def ran(source):
     return names
 
 
-def test_parameters_go_behind_the_cell_that_is_tagged():
+def test_parameters_are_injected_after_the_tagged_cell():
     book = notebook("a = 0", cell("lr = 1", "other", "parameters"), "b = 0")
     values = {"lr": 0.5, "t": "it's\n\\", "l": [1, None, True, math.nan], "d": {"k": -math.inf}}
     assert runner.inject(book, values)
@@ -266,7 +264,7 @@ def test_parameters_go_behind_the_cell_that_is_tagged():
     assert names["l"][:3] == [1, None, True] and math.isnan(names["l"][3])
 
 
-def test_parameters_go_on_top_where_no_cell_is_tagged_and_replace_those_of_an_earlier_run():
+def test_parameters_go_first_without_a_tagged_cell_and_replace_earlier_ones():
     book = notebook("a = 0")
     assert not runner.inject(book, {"x": 1})
     assert not runner.inject(book, {"x": 2})
@@ -298,7 +296,7 @@ def test_formats_are_chosen_by_name():
 GIVEN = RunOptions({"t": "it's; $(rm)", "n": [1]}, ("pdf",), "ir", 90, True)
 
 
-def test_the_runner_understands_what_the_command_says():
+def test_runner_parses_the_generated_command():
     python, own, *words = shlex.split(running.command("/opt/my python", "-odd 'name'.ipynb", GIVEN))
     assert (python, own) == ("/opt/my python", running.RUNNER)
     read = runner.arguments(words)
@@ -313,7 +311,7 @@ HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
 
 
 @pytest.mark.parametrize("limit", [None, 60])
-def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
+def test_commands_and_marks_contain_no_template_tags(tmp_path, limit):
     given, file = RunOptions(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
     text = running.command("shown", file, given)
     text = scripts.limit_time(text, limit) if limit else text
@@ -327,7 +325,7 @@ def test_nothing_in_a_command_or_a_mark_is_a_hole_to_be_filled(tmp_path, limit):
     assert (own, read.file, read.parameters, read.kernel) == (running.RUNNER, file, HOLES, given.kernel)
 
 
-def test_a_served_notebook_that_is_run_instead_has_none_either():
+def test_served_notebook_that_is_run_instead_contains_no_template_tags():
     command = f"python3 {serving.FOLDER}/{serving.SERVER.name} --idle 7200"
     role = {"resourcePerInstance": {"cpu": 1}, "commands": [command]}
     served = {"taskRoles": {"main": role}, "extras": {serving.MARK: {"file": "n.ipynb"}}}
@@ -348,7 +346,7 @@ def as_javascript_writes(value):
     return None if math.isinf(value) else int(value) if float(value).is_integer() else value
 
 
-def test_the_mark_of_a_job_names_its_notebook():
+def test_run_mark_is_read_back_and_invalid_marks_are_ignored():
     odd = RunOptions({"x": math.inf, "z": 12345678901234567890, "f": 1.0, "s": [1e300], **HOLES})
     for options in (GIVEN, odd, RunOptions(), RunOptions(formats=())):
         document = {"extras": {running.MARK: running.run_mark("a/b.ipynb", options)}}
@@ -363,17 +361,17 @@ def test_the_mark_of_a_job_names_its_notebook():
     ):
         assert running.read_run_mark(odd) is None
     for damaged in ("{", "1", 7, "[" * 100_000):
-        told = {"file": "n.ipynb", "parameters": damaged}
-        assert running.read_run_mark({"extras": {running.MARK: told}}).options.parameters == {}
+        mark = {"file": "n.ipynb", "parameters": damaged}
+        assert running.read_run_mark({"extras": {running.MARK: mark}}).options.parameters == {}
 
 
-def test_names_of_jobs_come_from_the_notebook():
+def test_job_name_is_derived_from_the_notebook_name():
     assert running.job_name_stem("My Analysis (2)") == "my-analysis-2"
     assert running.job_name_stem("分析") == "notebook"
 
 
 @pytest.mark.parametrize("limit", [None, 60])
-def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
+def test_runner_command_is_replaced_with_and_without_a_time_limit(limit):
     before = RunMark("a b.ipynb", RunOptions({**GIVEN.parameters, **HOLES, "x": math.inf}))
     after = RunMark("a b.ipynb", RunOptions({"t": "don't", **HOLES}))
     text = running.command("python3", before.file, before.options)
@@ -393,7 +391,7 @@ def test_the_command_of_a_job_is_changed_wherever_it_stands(limit):
     assert resubmission._with_command(document, *unchanged)["taskRoles"] == document["taskRoles"]
 
 
-# What it tells
+# Progress
 
 
 def test_progress_is_read_from_the_log():
@@ -409,7 +407,7 @@ def test_progress_is_read_from_the_log():
     assert str(progress.CellStart(2, 5, "x")) == "cell 2 of 5: x"
 
 
-def test_a_step_is_one_of_the_cells_that_the_runner_has_announced():
+def test_only_cells_that_the_runner_announced_count_as_progress():
     reader = progress.ProgressReader()
     assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.CellStart(
         7, 9, "x"
@@ -422,38 +420,38 @@ def test_a_step_is_one_of_the_cells_that_the_runner_has_announced():
     assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.CellStart(2, 2, "y")
 
 
-def test_the_first_line_of_a_cell_is_short_and_cannot_steer():
+def test_first_line_of_a_cell_is_short_and_cannot_control_a_terminal():
     assert runner.first_line(cell("\n\n  x = 1\ny = 2")) == "x = 1"
     assert len(runner.first_line(cell("x" * 1000))) == runner.WIDTH
     assert runner.visible("a\tb\x1b[31m\x07\n\u202e") == "a    b\\x1b[31m\\x07\\n\\x202e"
 
 
-def test_a_huge_traceback_leaves_its_end_in_the_log(capfdbinary):
+def test_only_the_end_of_a_huge_traceback_is_logged(capfdbinary):
     runner.say_detail("\n".join(f"line {number}" for number in range(100_000)))
     lines = capfdbinary.readouterr().out.decode().splitlines()
     assert lines[0] == "notebook| ..." and lines[-1] == "notebook| line 99999"
     assert len(lines) == runner.LINES + 1
 
 
-def test_colours_are_kept_for_terminals_and_nothing_else_is():
+def test_only_colours_are_kept_and_only_for_terminals():
     coloured = "\x1b[0;31mError\x1b[0m: \x1b]0;title\x07a\x1b[2Jb\x07"
-    assert telling.plain_traceback(coloured, has_colours=False) == "Error: ab\\x07"
-    assert telling.plain_traceback(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
-    assert telling.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
+    assert notebook_summary.plain_traceback(coloured, has_colours=False) == "Error: ab\\x07"
+    assert notebook_summary.plain_traceback(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
+    assert notebook_summary.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}']
 )
 def test_a_damaged_notebook_has_no_summary(content):
-    assert telling.read_summary(content) is None
+    assert notebook_summary.read_summary(content) is None
 
 
-# The runner on its own
+# The runner without a kernel
 
 
 @pytest.mark.parametrize("program", [runner, notebook_server], ids=["runner", "server"])
-def test_what_travels_is_one_file_that_old_pythons_read(program):
+def test_payload_is_one_file_that_old_python_versions_can_read(program):
     source = Path(program.__file__).read_text()
     tree = ast.parse(source, feature_version=(3, 8))
     top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -462,7 +460,7 @@ def test_what_travels_is_one_file_that_old_pythons_read(program):
     assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | {"__future__"}
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path):
+def test_file_is_replaced_completely_or_not_at_all(tmp_path):
     path = tmp_path / "x"
     path.write_text("old")
     with pytest.raises(ValueError), runner.replacing(path) as file:
@@ -508,25 +506,25 @@ def ensured(bare, folder, modules, **environment):
     )
 
 
-def test_what_is_missing_is_installed_beside_the_job_even_without_pip(bare, tmp_path):
+def test_missing_packages_are_installed_beside_the_job_even_without_pip(bare, tmp_path):
     wheel(tmp_path, "tinypart")
     done = ensured(
         bare, tmp_path, {"json": "json", "tinypart": "tinypart"}, PIP_FIND_LINKS=str(tmp_path), PIP_USER="1"
     )
-    said, where = done.stdout.splitlines()
+    message, where = done.stdout.splitlines()
     assert done.returncode == 0, done
-    assert said == "notebook: installing tinypart, missing in this image"
+    assert message == "notebook: installing tinypart, missing in this image"
     assert where == str(tmp_path / runner.PACKAGES / "tinypart.py")
 
 
-def test_what_cannot_be_installed_is_one_clear_line(tmp_path):
+def test_failed_installation_is_a_one_line_error(tmp_path):
     done = ensured(sys.executable, tmp_path, {"tinypart": "tinypart"}, PIP_FIND_LINKS=str(tmp_path))
     assert done.returncode == runner.CANNOT_RUN and done.stderr == ""
     last = done.stdout.splitlines()[-1]
     assert last.startswith("notebook: error: cannot install tinypart: ERROR: ") and "image" in last
 
 
-def test_what_is_there_needs_no_installer(bare, tmp_path):
+def test_installed_packages_need_no_installer(bare, tmp_path):
     (tmp_path / "tinypart.py").write_text("HERE = 'there'\n")
     done = ensured(bare, tmp_path, {"tinypart": "tinypart"}, PATH="/nowhere")
     assert (done.stdout, done.returncode) == ("there\n", 0)
@@ -546,7 +544,7 @@ def test_a_pdf_that_cannot_be_made_is_refused_before_the_first_cell(tmp_path):
     assert done.stdout.splitlines()[-1].startswith("notebook: error: a PDF needs chromium or xelatex")
 
 
-def test_packages_that_do_not_fit_together_are_one_line_before_the_first_cell(tmp_path):
+def test_import_error_is_one_line_before_the_first_cell(tmp_path):
     write(tmp_path / "n.ipynb", "1")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "nbclient.py").write_text("from json import no_such_name\n")
@@ -557,8 +555,8 @@ def test_packages_that_do_not_fit_together_are_one_line_before_the_first_cell(tm
         capture_output=True,
         text=True,
     )
-    said = "notebook: error: cannot import nbclient from this image: ImportError: cannot import name"
-    assert done.returncode == runner.CANNOT_RUN and done.stdout.startswith(said), done
+    expected = "notebook: error: cannot import nbclient from this image: ImportError: cannot import name"
+    assert done.returncode == runner.CANNOT_RUN and done.stdout.startswith(expected), done
     assert done.stdout.count("\n") == 1 and done.stderr == "" and os.listdir(tmp_path / "out") == []
 
 
@@ -570,7 +568,7 @@ WRITES = (
 )
 BAR = "for i in range(300): print(f'\\r{i} done', end='', flush=True)"
 SUFFIXES = ("html", "py", "ipynb")
-ZMQ_SAID = re.compile(  # a kernel's libzmq and tornado, now and then, at its end
+ZMQ_NOISE = re.compile(  # a kernel's libzmq and tornado, now and then, at its end
     r"Assertion failed: .* \(src/signaler\.cpp:\d+\)\n"
     r"|ERROR:tornado\.general:.*\nTraceback .*\n(?: .*\n)+zmq\.error\.ZMQError: .*\n"
 )
@@ -591,7 +589,7 @@ def started(folder, name, *words, program=runner.__file__, preexec_fn=None, **en
 def executed(folder, name, *words, **options):
     process = started(folder, name, *words, **options)
     out, err = process.communicate(timeout=100)
-    return process.returncode, out.splitlines(), ZMQ_SAID.sub("", err)
+    return process.returncode, out.splitlines(), ZMQ_NOISE.sub("", err)
 
 
 def until(condition, seconds=60):
@@ -601,13 +599,13 @@ def until(condition, seconds=60):
         time.sleep(0.05)
 
 
-def test_what_the_notebook_itself_writes_stays_even_when_the_job_is_tried_again(tmp_path):
+def test_files_written_by_the_notebook_are_kept_even_when_the_job_is_retried(tmp_path):
     write(tmp_path / "n.ipynb", WRITES, BAR, "print('a')\ndisplay(1)\nprint('b')")
     out, results = tmp_path / "out", {f"n.pai-run.{suffix}" for suffix in SUFFIXES}
     for _attempt in range(2):
-        code, said, err = executed(tmp_path, "n.ipynb", "--to", "html,script")
-        assert (code, err) == (0, ""), said
-        assert "notebook: keeping n.html, which the notebook wrote; the result gets another name" in said
+        code, output, err = executed(tmp_path, "n.ipynb", "--to", "html,script")
+        assert (code, err) == (0, ""), output
+        assert "notebook: keeping n.html, which the notebook wrote; the result gets another name" in output
         assert set(os.listdir(out)) == results | {f"n.{suffix}" for suffix in SUFFIXES}
         assert {(out / f"n.{suffix}").read_text() for suffix in SUFFIXES} == {"mine"}
     assert outputs(out / "n.pai-run.ipynb") == ["", "299 done", "a\n1b\n"]
@@ -626,7 +624,7 @@ def test_results_of_an_earlier_attempt_are_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
+def test_output_of_a_running_cell_is_saved_meanwhile(tmp_path, number):
     write(tmp_path / "n.ipynb", "import os, time\nprint('began', os.getpid(), flush=True)\ntime.sleep(600)")
     process = started(tmp_path, "n.ipynb", "--to", "ipynb")
     saved = tmp_path / "out" / "n.ipynb"
@@ -635,14 +633,14 @@ def test_what_a_running_cell_shows_is_saved_meanwhile(tmp_path, number):
         until(saved.exists)
         until(lambda: outputs(saved)[0].startswith("began"))
         kernel = int(outputs(saved)[0].split()[1])
-        assert telling.read_summary(saved.read_bytes()).state == "running"
+        assert notebook_summary.read_summary(saved.read_bytes()).state == "running"
     finally:
         process.send_signal(number)
         if number == signal.SIGKILL and kernel:
             os.kill(kernel, signal.SIGKILL)
         _, err = process.communicate(timeout=100)
     if number == signal.SIGTERM:
-        assert (process.returncode, ZMQ_SAID.sub("", err)) == (runner.STOPPED, "")
+        assert (process.returncode, ZMQ_NOISE.sub("", err)) == (runner.STOPPED, "")
     assert outputs(saved) == [f"began {kernel}\n"]
 
 
@@ -654,56 +652,57 @@ BACK = (
 )
 
 
-def test_a_save_that_fails_ends_no_computation_and_is_tried_again(tmp_path):
+def test_failed_save_does_not_end_the_run_and_is_retried(tmp_path):
     write(tmp_path / "n.ipynb", AWAY, BACK)
-    code, said, err = executed(tmp_path, "n.ipynb", "--to", "ipynb")
+    code, output, err = executed(tmp_path, "n.ipynb", "--to", "ipynb")
     assert (code, err) == (0, "") and outputs(tmp_path / "out" / "n.ipynb") == ["", "['n.ipynb']\n"]
-    told = "notebook: cannot save the notebook: No such file or directory; the run continues"
-    assert [line.startswith(told) for line in said].count(True) == 1 and "error:" not in "".join(said)
+    expected = "notebook: cannot save the notebook: No such file or directory; the run continues"
+    assert [line.startswith(expected) for line in output].count(True) == 1 and "error:" not in "".join(output)
 
 
-def test_a_result_that_cannot_be_saved_is_one_line_and_a_code_of_its_own(tmp_path):
+def test_result_that_cannot_be_saved_is_one_line_with_its_own_exit_code(tmp_path):
     write(tmp_path / "n.ipynb", "print('x' * 1_000_000)", "open('ran', 'w').close()", "print('on')")
 
     def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    code, said, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
+    code, output, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
     assert (code, err) == (runner.NOT_SAVED, "") and (tmp_path / "ran").exists()
-    assert said[-1] == "notebook: error: cannot save the result: File too large"
+    assert output[-1] == "notebook: error: cannot save the result: File too large"
     assert (
-        sum("error" in line for line in said) == 1 and sum("the run continues" in line for line in said) == 1
+        sum("error" in line for line in output) == 1
+        and sum("the run continues" in line for line in output) == 1
     )
-    assert os.listdir(tmp_path / "out") == ["n.ipynb"] and not any("failed" in line for line in said)
+    assert os.listdir(tmp_path / "out") == ["n.ipynb"] and not any("failed" in line for line in output)
 
 
-def test_an_output_folder_that_cannot_be_made_is_one_line(tmp_path):
+def test_output_folder_that_cannot_be_created_is_a_one_line_error(tmp_path):
     write(tmp_path / "n.ipynb", "1")
     (tmp_path / "out").write_text("a file")
-    code, said, err = executed(tmp_path, "n.ipynb")
+    code, output, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (runner.CANNOT_RUN, "")
-    assert said == ["notebook: error: cannot create the output folder: File exists"]
+    assert output == ["notebook: error: cannot create the output folder: File exists"]
 
 
-def test_a_notebook_that_says_no_minor_version_is_run_and_shown(tmp_path):
+def test_notebook_without_a_minor_version_is_run_and_converted(tmp_path):
     content = {key: value for key, value in notebook("print(1)").items() if key != "nbformat_minor"}
     (tmp_path / "n.ipynb").write_text(json.dumps(content))
     assert json.loads(running.read_notebook("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
-    code, said, err = executed(tmp_path, "n.ipynb")
-    assert (code, err) == (0, "") and said[-1] == "notebook: wrote n.ipynb, n.html"
+    code, output, err = executed(tmp_path, "n.ipynb")
+    assert (code, err) == (0, "") and output[-1] == "notebook: wrote n.ipynb, n.html"
 
 
 TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "nbclient", "argparse")
 
 
-def test_sources_may_have_names_of_modules_and_the_cells_see_them(tmp_path):
+def test_sources_named_like_modules_do_not_break_the_runner(tmp_path):
     (tmp_path / running.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
     for name in TAKEN:
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} of the user')\n")
     (tmp_path / "helper.py").write_text("FACTOR = 3\n")
     write(tmp_path / "n.ipynb", "import helper\nprint(helper.FACTOR)")
-    code, said, err = executed(tmp_path, "n.ipynb", program=running.RUNNER)
-    assert (code, err) == (0, ""), said
+    code, output, err = executed(tmp_path, "n.ipynb", program=running.RUNNER)
+    assert (code, err) == (0, ""), output
     assert outputs(tmp_path / "out" / "n.ipynb") == ["3\n"] and (tmp_path / "out" / "n.html").exists()
 
 
@@ -713,29 +712,29 @@ def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):
     (spec / "kernel.json").write_text(json.dumps({"argv": ["no"], "display_name": "Odd", "language": "R"}))
     write(tmp_path / "n.ipynb", "1")
     words = ("--kernel", "odd", "--parameters", '{"a": 1}')
-    code, said, err = executed(tmp_path, "n.ipynb", *words, JUPYTER_PATH=str(tmp_path / "jupyter"))
-    told = "notebook: error: -p works for Python notebooks only, and kernel 'odd' is for R"
-    assert (code, said, err) == (runner.CANNOT_RUN, [told], "")
+    code, output, err = executed(tmp_path, "n.ipynb", *words, JUPYTER_PATH=str(tmp_path / "jupyter"))
+    expected = "notebook: error: -p works for Python notebooks only, and kernel 'odd' is for R"
+    assert (code, output, err) == (runner.CANNOT_RUN, [expected], "")
 
 
-def test_a_notebook_that_no_page_could_be_made_of_is_refused_before_the_first_cell(tmp_path):
+def test_notebook_that_cannot_be_converted_is_refused_before_the_first_cell(tmp_path):
     write(tmp_path / "n.ipynb", "open('ran', 'w')", cell("1", metadata={"collapsed": "no"}))
-    code, said, _ = executed(tmp_path, "n.ipynb")
+    code, output, _ = executed(tmp_path, "n.ipynb")
     assert code == runner.CANNOT_RUN and not (tmp_path / "ran").exists()
-    told = "notebook: error: cannot read n.ipynb as a notebook: NotebookValidationError: 'no' is not"
-    assert said[-1].startswith(told)
+    expected = "notebook: error: cannot read n.ipynb as a notebook: NotebookValidationError: 'no' is not"
+    assert output[-1].startswith(expected)
 
 
-def test_an_old_notebook_that_cannot_be_converted_is_one_line(tmp_path):
+def test_old_notebook_that_cannot_be_converted_is_a_one_line_error(tmp_path):
     sheet = {"cells": [{"cell_type": "code"}]}
     broken = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [sheet]}
     (tmp_path / "n.ipynb").write_text(json.dumps(broken))
-    code, said, err = executed(tmp_path, "n.ipynb")
+    code, output, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (runner.CANNOT_RUN, "")
-    assert len(said) == 1 and said[0].startswith("notebook: error: cannot read n.ipynb as a notebook: ")
+    assert len(output) == 1 and output[0].startswith("notebook: error: cannot read n.ipynb as a notebook: ")
 
 
-def test_progress_bars_are_shown_as_they_end():
+def test_progress_bars_are_shown_in_their_final_state():
     assert runner.render_text("a\r\nb\n") == "a\nb\n"
     assert runner.render_text("x\n10%\r100%\rok\n") == "x\nok0%\n"
     assert runner.render_text("50%\b\b\b\r60%\r") == "60%"
@@ -755,11 +754,11 @@ ON_TERMINALS = {
 
 
 @pytest.mark.parametrize("printed", ON_TERMINALS, ids=repr)
-def test_colours_stay_with_their_text_and_what_is_erased_goes(printed):
+def test_colours_stay_with_their_text_and_erased_text_is_dropped(printed):
     assert runner.render_text(printed) == ON_TERMINALS[printed]
 
 
-def test_long_bars_are_settled_in_no_time():
+def test_long_progress_bars_are_rendered_quickly():
     bar = "".join(f"\r\x1b[32m{i}\x1b[0m |{'#' * 60}|" for i in range(5_000))
     began = time.monotonic()
     assert runner.render_text(bar) == f"\x1b[32m4999\x1b[0m |{'#' * 60}|"
@@ -767,7 +766,7 @@ def test_long_bars_are_settled_in_no_time():
     assert time.monotonic() - began < 10
 
 
-# What is brought
+# Downloaded results
 
 
 def of_job(folder, name="n.ipynb"):
@@ -781,7 +780,7 @@ def of_job(folder, name="n.ipynb"):
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """The output folder of a job: an executed notebook, which says what was made of it, and other files."""
+    """The output folder of a job: an executed notebook, which lists its results, and other files."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     out = tmp_path / "out"
     made = {**PYTHON, "openpai_run": {"state": "done", "cell": 1, "of": 1}}
@@ -797,57 +796,59 @@ def written(tmp_path, monkeypatch):
 
 
 def test_the_files_that_the_executed_notebook_lists_are_downloaded(written, tmp_path):
-    brought = notebook_results.download_results(of_job(written), tmp_path / "here")
+    downloaded = notebook_results.download_results(of_job(written), tmp_path / "here")
     names = ["n.lab.pai-run.ipynb", "n.lab.pai-run-2.html", "n.lab.py"]
-    assert [Path(file.path).name for file in brought.files] == names
-    assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and brought.others == 6
-    assert brought.summary.state == "done" and not brought.copied.failed
+    assert [Path(file.path).name for file in downloaded.files] == names
+    assert sorted(os.listdir(tmp_path / "here")) == sorted(names) and downloaded.others == 6
+    assert downloaded.summary.state == "done" and not downloaded.copied.failed
 
 
 def test_a_notebook_that_lists_no_files_is_downloaded_alone(written, tmp_path):
     state = {**PYTHON, "openpai_run": {"state": "running", "cell": 1, "of": 1}}
     write(written / "n.pai-run.ipynb", "1", metadata=state)
-    brought = notebook_results.download_results(of_job(written), tmp_path / "here")
-    assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and brought.others == 8
+    downloaded = notebook_results.download_results(of_job(written), tmp_path / "here")
+    assert os.listdir(tmp_path / "here") == ["n.lab.pai-run.ipynb"] and downloaded.others == 8
 
 
 def test_a_failed_download_affects_neither_the_other_files_nor_the_verdict(written, tmp_path):
     found = of_job(written)
     (written / "n.pai-run-2.html").unlink()
-    brought = notebook_results.download_results(found, tmp_path / "here")
-    assert [Path(file.path).name for file in brought.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
-    [lost] = brought.copied.failed
-    assert lost.path.endswith("n.pai-run-2.html") and brought.copied.files == 2
-    assert brought.summary.state == "done"
+    downloaded = notebook_results.download_results(found, tmp_path / "here")
+    assert [Path(file.path).name for file in downloaded.files] == ["n.lab.pai-run.ipynb", "n.lab.py"]
+    [lost] = downloaded.copied.failed
+    assert lost.path.endswith("n.pai-run-2.html") and downloaded.copied.files == 2
+    assert downloaded.summary.state == "done"
 
 
 def test_the_summary_is_read_remotely_if_the_notebook_cannot_be_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     state = {**PYTHON, "openpai_run": {"state": "failed", "cell": 1, "of": 1, "index": 0}}
     write(tmp_path / "out" / "n.ipynb", "1/0", metadata=state)
-    brought = notebook_results.download_results(of_job(tmp_path / "out"), too_deep(tmp_path))
-    assert brought.files == [] and len(brought.copied.failed) == 1 and brought.summary.source == "1/0"
+    downloaded = notebook_results.download_results(of_job(tmp_path / "out"), too_deep(tmp_path))
+    assert (
+        downloaded.files == [] and len(downloaded.copied.failed) == 1 and downloaded.summary.source == "1/0"
+    )
 
 
 def test_only_unchanged_downloads_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     path, beside = tmp_path / "n.j.ipynb", tmp_path / "n.j.remote.ipynb"
-    assert brought.target_path(path) == path
+    assert downloads.target_path(path) == path
     path.write_text("mine")
-    assert brought.target_path(path) == beside
+    assert downloads.target_path(path) == beside
     beside.write_text("theirs")
-    brought.remember([beside])
-    assert brought.target_path(path) == beside
+    downloads.remember([beside])
+    assert downloads.target_path(path) == beside
     beside.write_text("theirs, changed")
-    assert brought.target_path(path) == tmp_path / "n.j.remote-2.ipynb"
+    assert downloads.target_path(path) == tmp_path / "n.j.remote-2.ipynb"
     path.unlink()
     path.symlink_to(beside)
-    brought.remember([path])
-    assert brought.target_path(path) != path
+    downloads.remember([path])
+    assert downloads.target_path(path) != path
     assert (tmp_path / "home" / "brought.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_address_is_the_one_of_what_shows_best(tmp_path):
+def test_best_page_is_html_then_pdf_then_the_notebook(tmp_path):
     made = [
         notebook_results.DownloadedFile(f"{tmp_path}/n{end}", 1) for end in (".py", ".ipynb", ".pdf", ".html")
     ]

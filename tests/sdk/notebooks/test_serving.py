@@ -1,4 +1,4 @@
-"""What keeps the changes of a Jupyter server in its job, when it ends, and how changes come back."""
+"""How the job of a Jupyter server saves changes, when it ends, and how changes are pulled."""
 
 import dataclasses
 import importlib.util
@@ -20,7 +20,7 @@ from openpai_tasks.protocol.models import job_from_detail
 from openpai_tasks.sdk.jobs import outputs
 from openpai_tasks.sdk.notebooks import pull as pulls
 from openpai_tasks.sdk.notebooks import serving
-from openpai_tasks.sdk.notebooks import sessions as keeping
+from openpai_tasks.sdk.notebooks import sessions as notebook_sessions
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.payloads import notebook_runner
 from openpai_tasks.storage.local.store import LocalStore
@@ -66,7 +66,7 @@ def digest(text):
     return sha256(text.encode()).hexdigest()
 
 
-def test_what_is_new_or_changed_is_kept_and_nothing_else(program, places):
+def test_only_new_and_changed_files_are_saved(program, places):
     work, out = places
     (work / "deep").mkdir()
     for name in ("same.ipynb", "deep/changed.ipynb", "code.py", "other.py"):
@@ -92,7 +92,7 @@ def test_what_is_new_or_changed_is_kept_and_nothing_else(program, places):
     assert manifest(out)["new ü.ipynb"] == {"base": None, "versions": [digest("new")]}
 
 
-def test_a_second_try_of_the_job_goes_on_with_what_the_first_has_kept(program, places, tmp_path):
+def test_retry_of_the_job_continues_with_the_saved_changes(program, places, tmp_path):
     work, out = places
     (work / "a.ipynb").write_text("sent")
     first = program.Saver(work, out, [])
@@ -127,7 +127,7 @@ def test_a_failed_save_is_reported_once_and_tried_again(program, places, capfdbi
     assert not saver.trouble and kept(out) == ["a.ipynb"]
 
 
-def test_what_is_hidden_is_kept_if_it_was_sent_and_checkpoints_never_are(program, places):
+def test_hidden_files_are_saved_if_they_were_sent_but_checkpoints_never_are(program, places):
     work, out = places
     for name in (".flake8", ".work/hid.ipynb", ".a.ipynb", ".ipynb_checkpoints/x.ipynb", ".other/o.ipynb"):
         (work / name).parent.mkdir(exist_ok=True)
@@ -157,8 +157,8 @@ def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
         (work / "data.bin").write_bytes(letter * (3 << 20))
         (work / "code.py").write_bytes(letter * (2 << 20))
         assert saver.look() and not saver.look()
-    said = capfdbinary.readouterr().out.decode().splitlines()
-    assert sorted(said) == [
+    output = capfdbinary.readouterr().out.decode().splitlines()
+    assert sorted(output) == [
         f"notebook: warning: {name} is larger than 1 MiB: its changes are not saved"
         for name in ("code.py", "data.bin")
     ]
@@ -173,7 +173,7 @@ def large(out):
     return json.loads((out / "notebooks.json").read_text())["large"]
 
 
-def test_what_can_be_kept_does_not_hide_what_cannot(program, places):
+def test_successful_saves_do_not_hide_a_failed_one(program, places):
     work, out = places
     saver = program.Saver(work, out, [])
     saver.begin()
@@ -189,7 +189,7 @@ def test_what_can_be_kept_does_not_hide_what_cannot(program, places):
     assert not saver.look() and not saver.trouble
 
 
-def test_a_change_whose_note_could_not_be_written_is_noted_later(program, places):
+def test_change_is_added_to_the_manifest_later_if_writing_it_failed(program, places):
     work, out = places
     saver = program.Saver(work, out, [])
     saver.begin()
@@ -233,11 +233,11 @@ class Job:
             shutil.copy(path, own)
         (own / "sent.json").write_text("[]")
         port = str(free_port())
-        told = {"JUPYTER_TOKEN": "a-token-of-the-test", "PAI_CONTAINER_HOST_jupyter_PORT_LIST": port}
+        variables = {"JUPYTER_TOKEN": "a-token-of-the-test", "PAI_CONTAINER_HOST_jupyter_PORT_LIST": port}
         self.process = subprocess.Popen(
             [sys.executable, f"{serving.FOLDER}/{serving.SERVER.name}", *flags],
             cwd=work,
-            env={**os.environ, **told, "PAI_OUTPUT_DIR": str(out), **environment},
+            env={**os.environ, **variables, "PAI_OUTPUT_DIR": str(out), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -256,7 +256,7 @@ def jupyter():
     pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
 
 
-def test_a_limit_and_a_stop_end_it_with_everything_kept(jupyter, tmp_path):
+def test_time_limit_and_stop_end_the_server_with_all_changes_saved(jupyter, tmp_path):
     jobs = []
     for number, flags in enumerate([("--limit", "5"), ()]):
         work, out = tmp_path / f"work{number}", tmp_path / f"out{number}"
@@ -265,9 +265,9 @@ def test_a_limit_and_a_stop_end_it_with_everything_kept(jupyter, tmp_path):
         wait_for((out / "notebooks.json").exists)
         (work / "a.ipynb").write_text("new")
     jobs[1].process.send_signal(signal.SIGTERM)
-    said = [job.end() for job in jobs]
+    output = [job.end() for job in jobs]
     assert [job.process.returncode for job in jobs] == [0, 143]
-    assert "the time limit of 5 s is over" in said[0] and "notebook: stopped" in said[1]
+    assert "the time limit of 5 s is over" in output[0] and "notebook: stopped" in output[1]
     assert all(kept(tmp_path / f"out{number}") == ["a.ipynb"] for number in (0, 1))
 
 
@@ -279,27 +279,27 @@ def test_an_image_whose_settings_let_everybody_in_is_refused(jupyter, tmp_path):
         "from jupyter_server.auth.identity import IdentityProvider, User\n\n\n"
         "class Open(IdentityProvider):\n    def get_user(self, handler):\n        return User('all')\n"
     )
-    told = {"ServerApp": {"identity_provider_class": "openly.Open"}}
-    (settings / "jupyter_server_config.json").write_text(json.dumps(told))
+    config = {"ServerApp": {"identity_provider_class": "openly.Open"}}
+    (settings / "jupyter_server_config.json").write_text(json.dumps(config))
     job = Job(work, tmp_path / "out", PYTHONPATH=str(settings), JUPYTER_CONFIG_PATH=str(settings))
-    said = job.end()
-    assert job.process.returncode == 2 and "this image's settings let users in" in said
+    output = job.end()
+    assert job.process.returncode == 2 and "this image's settings let users in" in output
 
 
-# What comes back
+# Pulling changes
 
 
 def saved(out, files, origins=None):
-    """As if a job had kept these: a name to its base, and its versions, the last of which is there."""
-    told = {}
+    """Make the saved changes of a job: each name has its base and versions, and the last one is stored."""
+    entries = {}
     for name, (base, *versions) in files.items():
         if name and not name.startswith("/") and not {"..", "a\0b"} & set(name.split("/")):
             path = out / "notebooks" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(versions[-1])
-        told[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
+        entries[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
     found = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
-    return pulls.SavedChanges(JOB, found, pulls._changes({"files": told}), origins or Origins())
+    return pulls.SavedChanges(JOB, found, pulls._changes({"files": entries}), origins or Origins())
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def saved(out, files, origins=None):
         ("mine", "conflict", "mine"),
     ],
 )
-def test_what_becomes_of_a_file_depends_on_what_it_is_here(places, here, change, there):
+def test_pulled_change_depends_on_the_local_file(places, here, change, there):
     work, out = places
     if here:
         (work / "x.ipynb").write_text(here)
@@ -326,7 +326,7 @@ def test_what_becomes_of_a_file_depends_on_what_it_is_here(places, here, change,
     assert sorted(path.name for path in work.iterdir()) == expected
 
 
-def test_a_link_or_a_folder_in_its_place_stays(places):
+def test_symlink_or_folder_in_the_place_of_a_file_is_kept(places):
     work, out = places
     (work / "real").write_text("a")
     (work / "x.ipynb").symlink_to("real")
@@ -357,7 +357,7 @@ def test_a_link_or_a_folder_in_its_place_stays(places):
         ("out/evil.ipynb", "a link that leads out"),
     ],
 )
-def test_a_name_that_leads_out_is_refused_and_the_rest_is_pulled(places, name, reason):
+def test_escaping_or_hidden_name_is_refused_and_the_rest_is_pulled(places, name, reason):
     work, out = places
     (work / "out").symlink_to(work.parent)
     pulled = pulls.pull_changes(
@@ -397,7 +397,7 @@ def project(tmp_path):
     return here
 
 
-def test_what_comes_back_goes_where_it_came_from_wherever_one_is(project, places, tmp_path):
+def test_pulled_files_go_back_to_their_origins_from_any_working_directory(project, places, tmp_path):
     given = ("src", ".flake8", ".conf", "ext", "../lib", "../own.py")
     known = serving.source_origins(None, given, project)
     sent = [".flake8", ".conf/c.ini", "ext/e.py", "lib/l.py", "lib/deep/d.py", "own.py"]
@@ -417,7 +417,7 @@ def test_what_comes_back_goes_where_it_came_from_wherever_one_is(project, places
     assert (project / "ext").is_symlink() and not (project / "lib").exists()
 
 
-def test_two_folders_of_one_name_each_get_their_own_back(project, places):
+def test_two_folders_with_the_same_name_get_back_their_own_files(project, places):
     (project / "lib").mkdir()
     (project / "lib" / "a.py").write_text("sent")
     known = serving.source_origins(None, ("lib", "../lib"), project)
@@ -428,7 +428,7 @@ def test_two_folders_of_one_name_each_get_their_own_back(project, places):
     assert os.listdir(project / "lib") == ["a.py"]
 
 
-def test_a_hidden_file_that_was_not_sent_is_refused_beside_one_that_was(project, places):
+def test_hidden_files_that_were_not_sent_are_refused(project, places):
     known = serving.source_origins(None, (".flake8", ".conf"), project)
     names = [".flake8", ".conf/evil.ini", ".conf/.evil.ipynb", ".evil"]
     files = {name: ("sent", "there") for name in names}
@@ -437,7 +437,7 @@ def test_a_hidden_file_that_was_not_sent_is_refused_beside_one_that_was(project,
     assert not list(project.rglob("*evil*"))
 
 
-def test_what_is_pulled_into_a_folder_of_its_own_is_all_there_and_nowhere_else(project, places):
+def test_pull_into_a_given_folder_writes_everything_there_and_nowhere_else(project, places):
     work, out = places
     known = serving.source_origins(None, (".flake8", "../lib", "ext"), project)
     names = [".flake8", "ext/e.py", "lib/l.py"]
@@ -447,7 +447,7 @@ def test_what_is_pulled_into_a_folder_of_its_own_is_all_there_and_nowhere_else(p
     assert (project / "../lib/l.py").read_text() == "sent" == (project / "ext/e.py").read_text()
 
 
-def test_a_folder_that_is_no_longer_there_is_not_made_again(project, places):
+def test_missing_origin_folder_is_not_recreated(project, places):
     work, out = places
     known = serving.source_origins(None, ("src",), project)
     shutil.move(project, project.with_name("moved"))
@@ -457,23 +457,25 @@ def test_a_folder_that_is_no_longer_there_is_not_made_again(project, places):
     assert all((work / name).read_text() == "there" for name in names) and not project.exists()
 
 
-def test_where_things_came_from_is_read_as_it_was_written(project, tmp_path, monkeypatch):
+def test_saved_session_is_read_back_with_its_origins(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     client = SimpleNamespace(cluster=SimpleNamespace(shelf="lab"))
-    written = keeping.SavedSession(
+    written = notebook_sessions.SavedSession(
         "t", "n.ipynb", "/n.ipynb", serving.source_origins(None, (".flake8", "../lib"), project)
     )
     assert written.origins.elsewhere == {"lib": str(tmp_path / "lib")}
-    keeping.save_session(client, JOB, written)
-    keeping.forget_token(client, JOB)
-    assert keeping.load_session(client, JOB) == dataclasses.replace(written, token="")
+    notebook_sessions.save_session(client, JOB, written)
+    notebook_sessions.forget_token(client, JOB)
+    assert notebook_sessions.load_session(client, JOB) == dataclasses.replace(written, token="")
     [path] = (tmp_path / "home").rglob("*.json")
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text('{"token": "t", "file": "n.ipynb", "path": "/n.ipynb"}')  # of an earlier version
-    assert keeping.load_session(client, JOB) == keeping.SavedSession("t", "n.ipynb", "/n.ipynb")
+    assert notebook_sessions.load_session(client, JOB) == notebook_sessions.SavedSession(
+        "t", "n.ipynb", "/n.ipynb"
+    )
 
 
-def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
+def test_notebook_from_another_folder_is_pulled_back_to_it(places, tmp_path):
     work, out = places
     (tmp_path / "x.ipynb").write_text("a")
     known = Origins(elsewhere={"x.ipynb": str(tmp_path / "x.ipynb")})
@@ -484,7 +486,7 @@ def test_a_notebook_from_elsewhere_goes_back_to_where_it_was(places, tmp_path):
     assert (work / "x.ipynb").read_text() == "b"
 
 
-def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
+def test_file_that_does_not_match_the_manifest_is_not_pulled(places, monkeypatch):
     work, out = places
     monkeypatch.setattr(pulls, "READ_PAUSES", (0.0, 0.0))
     found = saved(out, {"x.ipynb": (None, "a")})
@@ -494,7 +496,7 @@ def test_a_copy_that_is_not_what_the_job_says_is_not_taken(places, monkeypatch):
     assert list(work.iterdir()) == []
 
 
-def test_what_runs_again_has_its_hidden_files_and_none_that_leads_out(places):
+def test_read_changes_include_hidden_files_and_refuse_escaping_names(places):
     out = places[1]
     assert pulls.read_changes(saved(out, {".flake8": ("a", "b")})) == {".flake8": b"b"}
     with pytest.raises(PathError, match=r"'\.\./x' from the job: its name leads out of the job's folder"):
@@ -511,20 +513,20 @@ def test_an_invalid_manifest_is_refused(told):
 @pytest.mark.parametrize(
     "flags", [("abcd", "2h", ""), ("x" * 15 + "&y", "2h", ""), ("", "0", ""), ("", "", ""), ("", "2h", "x")]
 )
-def test_bad_options_are_refused_and_no_token_is_repeated(flags):
+def test_invalid_options_are_refused_without_showing_the_token(flags):
     with pytest.raises(ConfigError) as refused:
         serving.serve_options(*flags, direct=False)
     assert not flags[0] or flags[0] not in str(refused.value)
 
 
-def test_tokens_are_random_and_never_in_a_repr_or_in_the_words_of_the_job():
+def test_tokens_are_random_and_never_in_a_repr_or_the_arguments_of_the_job():
     one, two = (serving.serve_options("", "never", "1h", direct=True) for _ in range(2))
     assert one.token != two.token and len(one.token) >= 40
     assert one.token not in repr(one) + " ".join(one.words())
     assert one.words() == ["--limit", "3600", "--direct"]
 
 
-def test_a_page_is_chosen_by_what_the_server_has():
+def test_page_depends_on_the_interface_of_the_server():
     assert serving.notebook_page(True, True, "a b.ipynb") == "/lab/tree/a%20b.ipynb"
     assert (
         serving.notebook_page(True, True, "") == "/lab" and serving.notebook_page(False, True, "") == "/tree"

@@ -1,4 +1,4 @@
-"""Tokens of Jupyter servers, which are sent to where the cluster says that the server is."""
+"""Tokens of Jupyter servers, which are sent to the address that the cluster reports."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
 
 
-def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
+def test_project_cluster_does_not_get_the_token_of_the_users_job():
     lab = Cluster("lab", "https://lab", "alice", generation="1.8")
     named_alike = dataclasses.replace(lab, uri="https://evil", is_own=False)
     job = job_from_summary({"name": "nb", "username": "alice", "state": "RUNNING"})
@@ -29,7 +29,7 @@ def test_a_cluster_of_a_project_does_not_get_the_token_of_the_users_job():
         sessions.token_of(other, job)
 
 
-def test_host_keys_and_keys_of_jobs_are_apart_in_the_same_way():
+def test_host_keys_and_job_keys_of_project_clusters_are_stored_separately():
     lab = Cluster("lab", "https://lab", "alice", is_own=False)
     assert forgetting.known_hosts(lab.shelf) != forgetting.known_hosts("lab")
     assert forgetting.job_key_path(lab.shelf, "alice~x") != forgetting.job_key_path("lab", "alice~x")

@@ -22,7 +22,7 @@ from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged, KeyRefused, NotLi
 from openpai_tasks.sdk.ssh.target import Gateway
 from openpai_tasks.settings.config import Settings
 from tests.sdk import sshd_server
-from tests.sdk.sshd_server import full, refusing_port, saying
+from tests.sdk.sshd_server import port_sending, refusing_port, unresponsive_port
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,17 @@ def remote(sshd, tmp_path):
         yield remote
 
 
-def said(remote, command, **more):
+def run_remotely(remote, command, **more):
     out, err = [], []
     code = sessions.run_command(remote, command, out.append, err.append, **more)
     return code, b"".join(out), b"".join(err)
 
 
 def test_a_command_keeps_its_exit_code_and_both_outputs(remote):
-    assert said(remote, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
+    assert run_remotely(remote, "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
 
 
-def test_bytes_go_through_unchanged_both_ways_at_once(remote):
+def test_bytes_pass_unchanged_in_both_directions_at_once(remote):
     data, (read, write) = os.urandom(3 << 20), os.pipe()
 
     def feed():
@@ -55,26 +55,26 @@ def test_bytes_go_through_unchanged_both_ways_at_once(remote):
             pipe.write(data)
 
     threading.Thread(target=feed, daemon=True).start()
-    assert said(remote, "cat", stdin=read) == (0, data, b"")
+    assert run_remotely(remote, "cat", stdin=read) == (0, data, b"")
     os.close(read)
 
 
-def test_what_a_signal_ends_is_255_and_the_connection_is_still_good(remote):
-    assert said(remote, "kill -9 $$")[0] == sessions.SIGNALLED
-    assert said(remote, "echo on") == (0, b"on\n", b"")
+def test_command_killed_by_a_signal_is_255_and_the_connection_still_works(remote):
+    assert run_remotely(remote, "kill -9 $$")[0] == sessions.SIGNALLED
+    assert run_remotely(remote, "echo on") == (0, b"on\n", b"")
 
 
-def test_a_command_has_a_limit_when_it_is_given_one(remote):
+def test_command_with_a_time_limit_times_out(remote):
     began = time.monotonic()
     with pytest.raises(TimedOut, match=r"within 0\.3 s"):
-        said(remote, "sleep 60", limits=sessions.RunLimits(0.3))
+        run_remotely(remote, "sleep 60", limits=sessions.RunLimits(0.3))
     assert time.monotonic() - began < 40
 
 
-def test_what_is_given_up_ends_over_there_too(remote, tmp_path):
+def test_command_that_timed_out_ends_on_the_remote_side_too(remote, tmp_path):
     script = f"trap 'echo caught >{tmp_path}/caught; exit 3' INT; while :; do sleep 0.05; done"
     with pytest.raises(TimedOut):
-        said(remote, script, limits=sessions.RunLimits(3))
+        run_remotely(remote, script, limits=sessions.RunLimits(3))
     limit = time.monotonic() + 60
     while not (caught := tmp_path / "caught").exists() or not caught.read_text():
         assert time.monotonic() < limit
@@ -82,7 +82,7 @@ def test_what_is_given_up_ends_over_there_too(remote, tmp_path):
     assert caught.read_text() == "caught\n"
 
 
-def test_the_first_host_key_is_kept_under_a_name_of_its_own(sshd, tmp_path):
+def test_first_host_key_is_stored_under_the_name_of_the_container(sshd, tmp_path):
     target = sshd.target(tmp_path)
     for _ in range(2):
         Remote(target).open().close()
@@ -108,12 +108,12 @@ def test_a_changed_host_key_is_refused_and_explained(tmp_path):
         other = server.target(tmp_path, name="ann~later-main-0-1")  # another job at the same address is fine
         Remote(other).open().close()
         subprocess.run(["ssh-keygen", "-R", target.name, "-f", target.known_hosts], check=True)
-        Remote(target).open().close()  # what the message advises does it
+        Remote(target).open().close()  # the advice in the message works
     finally:
         server.stop()
 
 
-def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
+def test_host_key_stored_by_openssh_is_accepted(sshd, tmp_path):
     target = sshd.target(tmp_path)
     program, *rest = hosts_file.ssh_command(target)
     argv = [program, "-F", "/dev/null", *rest, "echo there"]
@@ -124,12 +124,12 @@ def test_openssh_reads_what_we_keep_and_we_read_what_it_keeps(sshd, tmp_path):
     assert target.known_hosts.read_text() == kept
 
 
-def test_a_wrong_key_is_one_line(sshd, tmp_path):
+def test_wrong_key_is_refused_with_an_explanation(sshd, tmp_path):
     with pytest.raises(KeyRefused, match=r"refuses key .*other: it accepts only the keys"):
         Remote(sshd.target(tmp_path, key=sshd.folder / "other")).open()
 
 
-def test_a_key_with_a_passphrase_or_of_no_kind_is_one_line(sshd, tmp_path):
+def test_key_with_a_passphrase_or_invalid_key_is_an_error(sshd, tmp_path):
     locked, junk = tmp_path / "locked", tmp_path / "junk"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
     junk.write_text("no key\n")
@@ -140,7 +140,7 @@ def test_a_key_with_a_passphrase_or_of_no_kind_is_one_line(sshd, tmp_path):
 
 
 def test_no_other_key_is_offered(sshd, tmp_path, monkeypatch):
-    """One in ~/.ssh that would open it is not used."""
+    """A key in ~/.ssh that would be accepted is not used."""
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id_ed25519").write_bytes((sshd.folder / "id").read_bytes())
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -149,32 +149,32 @@ def test_no_other_key_is_offered(sshd, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [None, b"HTTP/1.1 200 OK\r\n\r\n"], ids=["silent", "another"])
-def test_what_is_no_ssh_ends_within_the_limit(sshd, tmp_path, words, capfd):
+def test_server_that_is_not_ssh_times_out_within_the_limit(sshd, tmp_path, words, capfd):
     began = time.monotonic()
-    with saying(words) as port, pytest.raises(Unreachable, match=r"no ssh answer from .* within 1 s"):
+    with port_sending(words) as port, pytest.raises(Unreachable, match=r"no ssh answer from .* within 1 s"):
         Remote(sshd.target(tmp_path, port=port, timeout=1.0)).open()
     assert time.monotonic() - began < 30
     assert capfd.readouterr().err == ""
 
 
-def test_a_closed_port_has_its_own_error(sshd, tmp_path):
+def test_closed_port_has_a_specific_error(sshd, tmp_path):
     with pytest.raises(NotListening, match="no ssh server at"):
         Remote(sshd.target(tmp_path, port=refusing_port())).open()
 
 
-def test_a_host_that_swallows_everything_ends_within_the_limit(sshd, tmp_path):
+def test_host_that_never_answers_times_out_within_the_limit(sshd, tmp_path):
     began = time.monotonic()
-    with full() as port, pytest.raises(Unreachable, match=r"no answer from .* within 1 s"):
+    with unresponsive_port() as port, pytest.raises(Unreachable, match=r"no answer from .* within 1 s"):
         Remote(sshd.target(tmp_path, port=port, timeout=1.0)).open()
     assert time.monotonic() - began < 30
 
 
-def test_a_host_without_an_address_is_one_line(sshd, tmp_path):
+def test_unknown_host_is_an_error(sshd, tmp_path):
     with pytest.raises(Unreachable, match=r"unknown host 'node\.invalid'"):
         Remote(sshd.target(tmp_path, host="node.invalid", timeout=2.0)).open()
 
 
-def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
+def test_broken_connection_is_detected_at_once(tmp_path):
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
         began = time.monotonic()
         with pytest.raises(Lost):
@@ -182,7 +182,7 @@ def test_a_connection_that_breaks_is_lost_at_once(tmp_path):
         assert time.monotonic() - began < 40 and not remote.is_open
 
 
-def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
+def test_server_that_stops_responding_is_given_up(tmp_path, monkeypatch):
     from openpai_tasks.sdk.ssh import connection as module
 
     monkeypatch.setattr(module, "KEEPALIVE_SECONDS", 0.5)
@@ -203,12 +203,12 @@ def test_a_server_that_falls_silent_is_given_up(tmp_path, monkeypatch):
                     os.kill(pid, signal.SIGKILL)
 
 
-def test_it_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
+def test_connection_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     user = sshd.target(tmp_path).user
     way = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "id")
     with Remote(sshd.target(tmp_path, gateway=way)).open() as remote:
-        assert said(remote, "echo through") == (0, b"through\n", b"")
+        assert run_remotely(remote, "echo through") == (0, b"through\n", b"")
     with pytest.raises(NotListening):
         Remote(sshd.target(tmp_path, gateway=way, port=refusing_port())).open()
     refused = Gateway("127.0.0.1", sshd.port, user, sshd.folder / "other")
@@ -236,7 +236,7 @@ def test_an_invalid_gateway_is_refused_in_one_line(text):
 
 @pytest.fixture
 def web(tmp_path):
-    """A web server, and the port that it is at."""
+    """Run a web server, and return its port."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -257,7 +257,7 @@ def fetched(port):
     return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=60).read()
 
 
-def test_a_port_is_forwarded_from_the_first_moment(sshd, tmp_path, web):
+def test_port_is_forwarded_as_soon_as_the_forward_has_started(sshd, tmp_path, web):
     target, talk = sshd.target(tmp_path), []
     with forwarding.Forward(lambda: Remote(target).open(), [forwarding.Port(web, 0)], talk.append) as forward:
         port = forward.start().ports[0].here
@@ -266,7 +266,7 @@ def test_a_port_is_forwarded_from_the_first_moment(sshd, tmp_path, web):
         socket.create_connection(("127.0.0.1", port), 1)
 
 
-def test_a_forward_comes_back_after_the_connection_broke(tmp_path, web):
+def test_forward_reconnects_after_the_connection_broke(tmp_path, web):
     talk = []
     with sshd_server.running(tmp_path / "sshd") as server:
         target = server.target(tmp_path)
@@ -304,7 +304,7 @@ def test_a_closed_forwarded_port_is_reported_once(sshd, tmp_path):
     assert len(talk) == 1 and "nothing listens at 127.0.0.1" in talk[0]
 
 
-def test_a_port_that_is_taken_is_one_line():
+def test_local_port_that_is_taken_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on local port {port}"):
@@ -312,6 +312,6 @@ def test_a_port_that_is_taken_is_one_line():
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "70000", "80:x", "80:70000", "80:-1", "1:2:3"])
-def test_what_is_no_port_is_one_line(text):
+def test_invalid_port_is_an_error(text):
     with pytest.raises(ConfigError, match="invalid port"):
         forwarding.parse_port(text)

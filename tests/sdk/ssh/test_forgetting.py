@@ -1,4 +1,4 @@
-"""Names for ssh and host keys go together: no name is left that any host could answer to."""
+"""Host names and host keys are removed together: no name is left that any host could answer to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def known(home):
 
 
 def named(client, sshd, known, name=NAME):
-    """The file of hosts, with a job in it that was logged in to by its name."""
+    """Write the hosts file with a job in it, and log in to the job by its name."""
     path = written(client, sshd.target(known.parent, known_hosts=known, name=name))
     done = ssh("-F", path, "-o", "BatchMode=yes", "train", "echo in")
     assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
@@ -55,7 +55,9 @@ def named(client, sshd, known, name=NAME):
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_a_name_never_leads_to_another_machine_with_the_address_of_an_ended_job(server, known, sshd, forgets):
+def test_host_name_never_leads_to_another_machine_at_the_address_of_an_ended_job(
+    server, known, sshd, forgets
+):
     client = client_of(server)
     path = named(client, sshd, known)
     sshd.stop()
@@ -69,7 +71,7 @@ def test_a_name_never_leads_to_another_machine_with_the_address_of_an_ended_job(
     assert ("Could not resolve" if forgets else "IDENTIFICATION HAS CHANGED") in done.stderr
 
 
-def test_when_another_container_is_met_names_of_jobs_that_are_over_go_with_their_keys(server, known, sshd):
+def test_connecting_to_a_new_container_removes_names_and_keys_of_ended_jobs(server, known, sshd):
     client = client_of(server)
     path = named(client, sshd, known, name="ann~train-main-0-pod-1")
     theirs = path.read_text().replace("ann~train", "bob~train").replace("Host train ", "Host bobs ")
@@ -85,7 +87,7 @@ def test_when_another_container_is_met_names_of_jobs_that_are_over_go_with_their
     assert [line.split()[0] for line in known.read_text().splitlines()] == ["ann~next-main-0-pod-2"]
 
 
-def test_a_host_key_stays_where_its_name_cannot_be_taken_away(server, known, sshd):
+def test_host_key_is_kept_if_its_host_name_cannot_be_removed(server, known, sshd):
     client = client_of(server)
     path = named(client, sshd, known)
     lock = path.with_name(".config.lock")
@@ -97,7 +99,7 @@ def test_a_host_key_stays_where_its_name_cannot_be_taken_away(server, known, ssh
     assert "Host train" in path.read_text() and NAME in known.read_text()
 
 
-def test_keys_of_earlier_tries_go_with_the_block_that_names_them(server, home, known, sshd, tmp_path):
+def test_host_keys_of_earlier_attempts_are_removed_with_their_block(server, home, known, sshd, tmp_path):
     known.write_text(line_of("ann~train-main-0-pod-1") + line_of(NAME) + line_of("other"))
     written(client_of(server), sshd.target(tmp_path, known_hosts=known, name="ann~train-main-0-pod-1"))
     server.answers[PATH] = detail(state="STOPPED")

@@ -1,4 +1,4 @@
-"""The host that the way goes through, and the keys that open it, as the settings name them."""
+"""The SSH gateway and its keys, as the settings name them."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def keygen(path: Path, passphrase: str = "") -> Path:
         ("ann@192.0.2.1:2222", "192.0.2.1", 2222),
     ],
 )
-def test_an_address_of_ipv6_keeps_its_colons(text, host, port):
+def test_ipv6_address_of_a_gateway_is_parsed(text, host, port):
     way = gateway(Settings(ssh_gateway=text))
     assert way is not None and (way.user, way.host, way.port) == ("ann", host, port)
 
 
 @pytest.mark.parametrize("text", ["a:b:c", "[::1]x", "[::1]:", "[::1]:70000", "[]", "::1:x", "lab:"])
-def test_what_is_no_place_is_one_line(text):
+def test_invalid_gateway_address_is_an_error(text):
     with pytest.raises(ConfigError, match=r"ssh\.gateway must be USER@HOST:PORT"):
         gateway(Settings(ssh_gateway=f"ann@{text}"))
 
 
-def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
+def test_gateway_key_is_found_like_other_keys(tmp_path, home, monkeypatch):
     own, other = keygen(tmp_path / "own"), keygen(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
     ways = {
         own: Settings(ssh_gateway="lab", ssh_key="own.pub"),
         other: Settings(ssh_gateway="lab", ssh_key="own", ssh_gateway_key="~/other.pub"),
-        home / "ssh" / "id_ed25519": Settings(ssh_gateway="lab"),  # which is made when first needed
+        home / "ssh" / "id_ed25519": Settings(ssh_gateway="lab"),  # created on first use
     }
     for key, given in ways.items():
         way = gateway(given)
@@ -69,7 +69,7 @@ def test_its_key_is_found_by_the_rule_for_all_keys(tmp_path, home, monkeypatch):
         gateway(Settings(ssh_gateway="lab", ssh_gateway_key="none"))
 
 
-def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
+def test_check_of_the_settings_reports_unusable_keys(tmp_path):
     good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
     endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
@@ -87,7 +87,7 @@ def test_keys_that_cannot_be_used_are_known_before_there_is_a_job(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
-def test_relative_keys_are_whole_paths_in_files_and_commands(tmp_path, monkeypatch):
+def test_relative_keys_become_absolute_paths_in_files_and_commands(tmp_path, monkeypatch):
     keygen(tmp_path / "own"), keygen(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
     given = Settings(ssh_key="own", ssh_gateway="ann@lab", ssh_gateway_key="other")
@@ -122,7 +122,7 @@ def test_two_jobs_go_through_two_gateways(tmp_path):
     assert hosts == {"train": "first", "next": "second"}
 
 
-def test_the_key_of_a_container_is_a_whole_path(tmp_path, monkeypatch):
+def test_relative_key_of_a_container_becomes_an_absolute_path(tmp_path, monkeypatch):
     keygen(tmp_path / "own")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")

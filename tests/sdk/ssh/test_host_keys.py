@@ -1,4 +1,4 @@
-"""Files of host keys that are damaged, and disks that take no more: read and written as OpenSSH would."""
+"""Damaged known_hosts files and full disks: read and written as OpenSSH would."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def public(sshd, name="host"):
 @pytest.mark.parametrize(
     "kept", ["name ssh-ed25519 AAAA", "name ssh-ed25519 A", "name ssh-rsa !", "x", "a b c"]
 )
-def test_a_damaged_line_is_passed_over_and_nothing_is_glued_to_it(sshd, tmp_path, kept):
+def test_damaged_line_is_skipped_and_nothing_is_appended_to_it(sshd, tmp_path, kept):
     target = sshd.target(tmp_path)
     target.known_hosts.write_text(f"{public(sshd)}\n\0\xff\n{kept}")
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_a_damaged_line_is_passed_over_and_nothing_is_glued_to_it(sshd, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-def test_half_a_key_is_no_key_wherever_it_was_cut(tmp_path, kind):
+def test_truncated_key_is_ignored_wherever_it_was_cut(tmp_path, kind):
     file = tmp_path / "known"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(tmp_path / "k")], check=True)
     line = "name " + " ".join((tmp_path / "k.pub").read_text().split()[:2])
@@ -55,7 +55,7 @@ def test_half_a_key_is_no_key_wherever_it_was_cut(tmp_path, kind):
     assert len(known_keys(file, "name")) == 1
 
 
-def test_a_key_is_found_among_damaged_lines_also_by_a_hashed_name(sshd, tmp_path):
+def test_key_is_found_among_damaged_lines_even_by_a_hashed_name(sshd, tmp_path):
     file = tmp_path / "known"
     file.write_text(f"[127.0.0.1]:{sshd.port} {public(sshd)}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
@@ -81,7 +81,7 @@ def test_damaged_lines_in_the_users_file_do_not_block_a_gateway(sshd, tmp_path):
         Remote(target).open()
 
 
-def test_a_full_disk_is_reported_and_leaves_the_file_whole(sshd, tmp_path):
+def test_full_disk_is_reported_and_leaves_the_file_intact(sshd, tmp_path):
     target = sshd.target(tmp_path)
     target.known_hosts.write_text(f"other {public(sshd)}\n")
     before, (soft, hard) = target.known_hosts.read_text(), resource.getrlimit(resource.RLIMIT_FSIZE)

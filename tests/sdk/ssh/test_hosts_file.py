@@ -1,4 +1,4 @@
-"""The files by which OpenSSH and Fabric know containers, read by the real programs."""
+"""The files that tell OpenSSH and Fabric about containers, read by the real programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sshd(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """The folder of a user who has nothing yet."""
+    """The home folder of a user who has nothing in it yet."""
     user = tmp_path / "user"
     (user / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(user))
@@ -82,7 +82,7 @@ def opened(client, settings):
 
 
 def seen_by_ssh(path, host="train"):
-    """What OpenSSH makes of the file."""
+    """The options that OpenSSH reads from the file."""
     done = subprocess.run(["ssh", "-G", "-F", str(path), host], capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
@@ -91,7 +91,7 @@ def ssh(*words, **more):
     return subprocess.run(["ssh", *map(str, words)], capture_output=True, text=True, timeout=60, **more)
 
 
-# What a server tells
+# Values from the server
 
 
 @pytest.mark.parametrize("ip", [EVIL, "-oProxyCommand=x", "a b", "%h", "$(x)", "a;b"])
@@ -109,17 +109,17 @@ def test_an_invalid_user_is_refused_in_one_line(server, home, user):
 
 
 @pytest.mark.parametrize("text", [f"ann@{EVIL}:22", "a b@host", "ann@ho st:22", "ann@%h", "-x@host"])
-def test_a_gateway_holds_nothing_that_ssh_takes_for_more(text):
+def test_gateway_that_could_inject_ssh_options_is_refused(text):
     with pytest.raises(ConfigError, match=r"ssh\.gateway"):
         gateway(Settings(ssh_gateway=text))
 
 
-def test_a_gateway_may_be_an_address_of_the_new_kind():
+def test_gateway_may_be_an_ipv6_address():
     assert gateway(Settings(ssh_gateway="ann@[::1]:2222")).host == "::1"
 
 
 @pytest.mark.parametrize("part", ["host", "user", "name", "role", "key", "pattern"])
-def test_the_file_takes_no_value_that_is_more_than_one(home, sshd, tmp_path, part):
+def test_value_that_could_inject_ssh_options_is_not_written(home, sshd, tmp_path, part):
     target, names = sshd.target(tmp_path), ("train",)
     if part in ("role", "pattern"):
         names = (f"train-{EVIL if part == 'role' else '*'}-0",)
@@ -129,10 +129,10 @@ def test_the_file_takes_no_value_that_is_more_than_one(home, sshd, tmp_path, par
         hosts_file.host_block("lab", job(), [hosts_file.Host(names, target)])
 
 
-# What OpenSSH does with it
+# OpenSSH
 
 
-def test_what_the_user_has_for_all_hosts_does_not_hold_for_containers(server, home, sshd, tmp_path):
+def test_users_options_for_all_hosts_do_not_apply_to_containers(server, home, sshd, tmp_path):
     written(client_of(server), sshd.target(tmp_path))
     own = home / ".ssh" / "config"
     own.write_text(
@@ -145,7 +145,7 @@ def test_what_the_user_has_for_all_hosts_does_not_hold_for_containers(server, ho
 
 
 @pytest.mark.parametrize("folder", ["plain", "50% of it"])
-def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, home, sshd, tmp_path, folder):
+def test_openssh_connects_through_a_gateway_that_it_has_never_seen(server, home, sshd, tmp_path, folder):
     keys = tmp_path / folder
     keys.mkdir()
     for name in ("id", "id.pub"):
@@ -161,7 +161,7 @@ def test_openssh_goes_through_a_gateway_that_it_sees_for_the_first_time(server, 
     program, *rest = hosts_file.ssh_command(target)
     done = ssh("-F", "/dev/null", "-o", "BatchMode=yes", *rest, "echo in")
     assert (program, done.returncode, done.stdout) == ("ssh", 0, "in\n"), done.stderr
-    Remote(target).open().close()  # and we read what it kept
+    Remote(target).open().close()  # and we accept the host key that OpenSSH stored
     assert len(gateways_file().read_text().splitlines()) == 1
 
 
@@ -169,11 +169,11 @@ def test_an_unreachable_gateway_is_reported_as_such(home, sshd, tmp_path):
     way = Gateway("127.0.0.1", refusing_port(), "ann", sshd.folder / "id")
     with pytest.raises(Unreachable, match=r"the gateway ann@.*ssh\.gateway") as caught:
         Remote(sshd.target(tmp_path, gateway=way)).open()
-    assert type(caught.value) is Unreachable  # nothing that is explained by the container
+    assert type(caught.value) is Unreachable  # not an error that is explained by the container
 
 
 @pytest.mark.parametrize("whose", ["ours", "users"])
-def test_a_changed_key_of_a_gateway_names_the_file_it_is_in(home, sshd, tmp_path, whose):
+def test_error_for_a_changed_gateway_key_names_its_file(home, sshd, tmp_path, whose):
     file = gateways_file() if whose == "ours" else home / ".ssh" / "known_hosts"
     file.parent.mkdir(parents=True, exist_ok=True)
     kind, key, *_ = (sshd.folder / "host2.pub").read_text().split()
@@ -214,7 +214,7 @@ def other_job(server, name):
     return job_from_detail(body, f"ann~{name}")
 
 
-def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, sshd, tmp_path):
+def test_job_named_like_a_container_loses_only_that_host_name(server, home, sshd, tmp_path):
     client, target = client_of(server), sshd.target(tmp_path)
     other = other_job(server, "train-main-0")
     theirs = dataclasses.replace(target, port=1, name="theirs")
@@ -227,7 +227,7 @@ def test_a_job_that_has_the_name_of_a_container_keeps_its_others(server, home, s
     assert hosts_file.write_hosts(client, job(), [hosts_file.Host(("train",), target)]).moved == ()
 
 
-def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server, home, sshd, tmp_path):
+def test_ended_job_is_removed_even_if_it_lost_all_its_host_names(server, home, sshd, tmp_path):
     known = home / ".openpai/known_hosts/far"
     known.parent.mkdir(parents=True)
     known.write_text(line_of("ann~train-main-0-far") + line_of("other"))
@@ -245,7 +245,7 @@ def test_a_job_that_lost_all_its_names_is_still_forgotten_when_it_is_over(server
 # The user's own files
 
 
-def test_a_host_of_the_users_own_keeps_its_name(server, home, sshd, tmp_path):
+def test_host_in_the_users_config_keeps_its_name(server, home, sshd, tmp_path):
     (home / ".ssh" / "config").write_text("Host *.lab other\nhost=train\n  HostName 192.0.2.1\nHost t*\n")
     assert user_config.named_hosts() == {"other", "train"}
     targets = [("main-0", sshd.target(tmp_path))]
@@ -254,7 +254,7 @@ def test_a_host_of_the_users_own_keeps_its_name(server, home, sshd, tmp_path):
 
 
 @pytest.mark.parametrize("before", [b"# caf\xe9\nHost a\n", b"# x\r\nHost a\r\n  User b\r\n", b"Host a", b""])
-def test_every_byte_of_the_users_file_stays(home, before):
+def test_users_ssh_config_keeps_every_byte(home, before):
     path = home / ".ssh" / "config"
     path.write_bytes(before)
     path.chmod(0o644)
@@ -280,12 +280,12 @@ def test_every_byte_of_the_users_file_stays(home, before):
         ("Host x\nInclude ~/.openpai/ssh/config", False),
     ],
 )
-def test_our_file_is_found_among_those_included(home, line, is_ours):
+def test_include_of_our_file_is_detected(home, line, is_ours):
     (home / ".ssh" / "config").write_text(f"{line}\n")
     assert user_config.is_included() is is_ours
 
 
-def test_a_file_for_fabric_is_ours_or_theirs(home):
+def test_our_and_the_users_fabric_settings_are_distinguished(home):
     assert not user_config.is_fabric_configured() and user_config.fabric_settings() is None
     path = user_config.configure_fabric()
     assert user_config.is_fabric_configured() and user_config.fabric_settings() is None
@@ -334,7 +334,7 @@ def test_fabric_refuses_a_changed_host_key_with_one_line(server, home, tmp_path,
         sshd.stop()
 
 
-def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, home, sshd, tmp_path):
+def test_suggested_line_makes_fabric_find_the_hosts(server, home, sshd, tmp_path):
     own, known = home / ".fabric.py", home / ".openpai/known_hosts/lab"
     written(client_of(server), sshd.target(tmp_path, known_hosts=known))
     own.write_text("run = {'echo': True}\n")
@@ -342,11 +342,13 @@ def test_the_line_for_ones_own_settings_of_fabric_has_it_find_the_hosts(server, 
     line = user_config.fabric_manual(own).partition(f"{own}: ")[2]
     own.write_text(f"{own.read_text()}{line}\n")
     done = fab(home, "-H", "train", "--", "echo in")
-    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["in"]), done  # after the echo of their own
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["in"]), (
+        done
+    )  # after the echo that the user has set
     assert known.read_text().startswith("ann~train-main-0-1 ")
 
 
-def test_a_host_that_fab_does_not_know_is_one_line(home):
+def test_host_unknown_to_fab_is_a_one_line_error(home):
     user_config.configure_fabric()
     done = fab(home, "-H", "gone.invalid", "--", "echo in")
     assert (done.returncode, done.stdout) == (121, "")
@@ -356,7 +358,7 @@ def test_a_host_that_fab_does_not_know_is_one_line(home):
     )
 
 
-def test_who_expects_a_host_without_an_address_still_meets_the_error_for_it(home, tmp_path):
+def test_code_that_catches_gaierror_for_an_unknown_host_still_works(home, tmp_path):
     user_config.configure_fabric()
     (tmp_path / "fabfile.py").write_text(
         "import socket\nfrom fabric import Connection, task\n@task\ndef look(c):\n"
@@ -378,10 +380,10 @@ def test_fab_knows_the_tasks_of_a_project_without_a_fabfile(home, tmp_path):
     assert "other" in fab(home, "--list", cwd=project / "below").stdout and tasks_of(project) == {}
 
 
-# What is over
+# Ended jobs
 
 
-def test_what_was_kept_for_a_job_goes_with_it(server, home, sshd, tmp_path):
+def test_stored_files_of_an_ended_job_are_removed(server, home, sshd, tmp_path):
     client = client_of(server)
     known, key = home / ".openpai/known_hosts/lab", home / ".openpai/keys/lab/ann~train"
     path = written(client, sshd.target(tmp_path, known_hosts=known))
@@ -401,7 +403,7 @@ def line_of(name):
     return f"{name} ssh-ed25519 AAAA\n"
 
 
-def test_who_asks_for_a_job_that_is_over_forgets_its_containers(server, home):
+def test_asking_for_an_ended_job_removes_its_host_keys(server, home):
     client, known = client_of(server), home / ".openpai/known_hosts/lab"
     known.parent.mkdir(parents=True)
     known.write_text(line_of("ann~train-main-0-pod-2") + line_of("ann~train-main-0-pod-20"))
@@ -411,7 +413,7 @@ def test_who_asks_for_a_job_that_is_over_forgets_its_containers(server, home):
     assert known.read_text() == line_of("ann~train-main-0-pod-20")
 
 
-def test_a_container_that_is_met_first_has_those_of_jobs_that_are_over_forgotten(server, home, sshd):
+def test_first_connection_to_a_container_removes_keys_of_ended_jobs(server, home, sshd):
     known, keys = home / ".openpai/known_hosts/lab", home / ".openpai/keys/lab"
     for folder in (known.parent, keys):
         folder.mkdir(parents=True)
@@ -433,7 +435,7 @@ def test_a_container_that_is_met_first_has_those_of_jobs_that_are_over_forgotten
 
 @pytest.mark.parametrize(("pod", "is_its"), [("pod-2", True), (None, True), ("pod-1", False)])
 @pytest.mark.parametrize("port", ["silent", "none"])
-def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_its, port):
+def test_event_of_another_container_does_not_explain_this_one(server, home, pod, is_its, port):
     note = {"reason": "SshNotServed", "message": "no sshd there", "podUid": pod}
     assert event_from_body(note).container == (pod or "")
     server.answers[f"{PATH}/events"] = {"totalCount": 1, "data": [note]}
@@ -448,5 +450,5 @@ def test_a_reason_of_another_container_is_not_this_ones(server, home, pod, is_it
     assert ("no sshd there" in str(caught.value)) is is_its
     with pytest.raises(
         Unreachable if is_its else TimedOut, match="the job continues"
-    ):  # only for this one one waits
+    ):  # with a reason, it does not wait
         interactive.wait_ready(client, "train", settings, 60 if is_its else 0.2, lambda line: None)

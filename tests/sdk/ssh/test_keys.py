@@ -1,4 +1,4 @@
-"""Keys that open containers: our own, one of the settings, and those that an OpenPAI 0.14 makes for jobs."""
+"""Keys for containers: our own key, a key from the settings, and keys that OpenPAI 0.14 makes for jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keygen(*words):
     return subprocess.run(["ssh-keygen", *map(str, words)], check=True, capture_output=True, text=True).stdout
 
 
-def test_our_own_is_made_once_and_is_private(home):
+def test_own_key_is_created_once_and_is_private(home):
     public = keys.public_key(Settings())
     path = keys.private_key(Settings())
     assert keys.public_key(Settings()) == public and path.is_relative_to(home)
@@ -36,7 +36,7 @@ def test_our_own_is_made_once_and_is_private(home):
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-def test_the_one_of_the_settings_is_used_also_without_its_public_file(tmp_path, kind):
+def test_key_from_the_settings_is_used_even_without_its_public_file(tmp_path, kind):
     path = tmp_path / "mine"
     keygen("-q", "-t", kind, "-N", "", "-f", path)
     given, public = Settings(ssh_key=str(path)), (tmp_path / "mine.pub").read_text().split()[:2]
@@ -45,7 +45,7 @@ def test_the_one_of_the_settings_is_used_also_without_its_public_file(tmp_path, 
     assert keys.public_key(given).split()[:2] == public
 
 
-def test_keys_that_cannot_be_used_are_one_line(tmp_path):
+def test_unusable_keys_are_an_error(tmp_path):
     keygen("-q", "-t", "ed25519", "-N", "secret", "-f", tmp_path / "locked")
     (tmp_path / "locked.pub").unlink()
     (tmp_path / "junk").write_text("junk")
@@ -54,7 +54,7 @@ def test_keys_that_cannot_be_used_are_one_line(tmp_path):
             keys.public_key(Settings(ssh_key=str(tmp_path / name)))
 
 
-def test_a_job_takes_the_key_along_and_keeps_the_plugins_it_has():
+def test_key_is_added_to_the_job_and_its_plugins_are_kept():
     made = document(JobRequest("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
     validate(dump(made))
     [plugin] = made["extras"][PLUGINS]
@@ -68,7 +68,7 @@ def test_a_job_takes_the_key_along_and_keeps_the_plugins_it_has():
     assert with_key(both, "k2") == both
 
 
-def test_a_document_says_whether_a_role_can_be_logged_in_to():
+def test_document_shows_whether_a_role_accepts_logins():
     some = {"extras": {PLUGINS: [{"plugin": "ssh", "taskroles": ["worker"]}]}}
     assert has_ssh(some, "worker") and not has_ssh(some, "main")
     needed = {

@@ -17,7 +17,7 @@ def test_axes_make_a_grid_in_their_order():
     ]
 
 
-def test_a_range_is_every_whole_number_in_it():
+def test_range_expands_to_every_whole_number_in_it():
     assert [point["seed"] for point in grid.parse_points(["seed=1..3,7"])] == ["1", "2", "3", "7"]
     assert [point["n"] for point in grid.parse_points(["n=1..-1"])] == ["1", "0", "-1"]
 
@@ -26,7 +26,7 @@ def test_a_point_that_is_given_twice_counts_once():
     assert len(grid.parse_points(["a=1,1,2"])) == 2
 
 
-def test_no_axis_and_no_file_is_no_sweep():
+def test_no_axis_and_no_file_give_no_points():
     assert grid.parse_points([]) == []
 
 
@@ -36,12 +36,12 @@ def test_an_axis_needs_a_name_and_values(axis):
         grid.parse_points([axis])
 
 
-def test_a_name_that_no_variable_can_have_is_refused():
+def test_axis_name_that_is_not_a_valid_variable_is_refused():
     with pytest.raises(ProtocolError, match="learning-rate"):
         grid.parse_points(["learning-rate=1"])
 
 
-def test_one_name_cannot_be_varied_twice():
+def test_same_axis_name_cannot_be_used_twice():
     with pytest.raises(ConfigError, match="twice"):
         grid.parse_points(["lr=1", "lr=2"])
 
@@ -64,7 +64,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_rows_come_from_every_kind_of_file(tmp_path, name):
+def test_rows_are_read_from_every_file_format(tmp_path, name):
     (tmp_path / name).write_text(FILES[name])
     found = grid.parse_points([], str(tmp_path / name))
     assert found == [{"lr": "0.1", "opt": "sgd"}, {"lr": "0.01", "opt": ""}]
@@ -93,22 +93,22 @@ def test_a_file_without_proper_rows_is_refused(tmp_path, name, text, words):
         grid.parse_points([], str(tmp_path / name))
 
 
-def test_a_missing_file_is_named():
+def test_error_names_a_missing_file():
     with pytest.raises(PathError, match=r"none\.csv"):
         grid.parse_points([], "none.csv")
 
 
-def test_names_tell_the_point_and_are_valid():
+def test_job_names_contain_the_point_and_are_valid():
     names = grid.job_names("tune", [{"lr": "0.1", "opt": "adam w"}, {"lr": "-3", "opt": "/a/b"}])
     assert names == ["tune-lr-0_1-opt-adam_w", "tune-lr-m3-opt-a_b"]
 
 
-def test_names_that_would_be_the_same_get_a_hash():
+def test_job_names_that_would_be_equal_get_a_hash():
     names = grid.job_names("s", [{"x": "a b"}, {"x": "a_b"}, {"x": "c"}])
     assert len(set(names)) == 3 and names[2] == "s-x-c" and names[0].startswith("s-x-a_b-")
 
 
-def test_long_names_stay_within_what_servers_take():
+def test_long_job_names_stay_within_the_limit_of_servers():
     names = grid.job_names("s", [{"x": "y" * 500}, {"x": "y" * 501}])
     assert len(set(names)) == 2 and max(map(len, names)) <= 255
 
@@ -120,7 +120,7 @@ def test_placeholders_are_filled_as_one_word_and_other_braces_stay():
     assert grid.fill_command(command, point) == expected
 
 
-def test_a_record_is_read_back_also_when_its_last_line_was_cut(tmp_path):
+def test_record_is_read_back_even_if_its_last_line_was_cut(tmp_path):
     record = records.load(tmp_path, "local", "tune")
     record.begin("id")
     record.add("tune-a-1", {"a": "1"})
@@ -143,7 +143,7 @@ def test_progress_counts_states_and_check_names_the_failed():
         check_sweep("s", rows)
 
 
-def test_a_record_is_not_written_through_a_link_that_came_with_the_folder(tmp_path):
+def test_record_is_not_written_through_a_symlink_that_came_with_the_folder(tmp_path):
     (tmp_path / "theirs").write_text("mine\n")
     path = tmp_path / ".openpai" / "sweeps" / "lab" / "one.jsonl"
     path.parent.mkdir(parents=True)

@@ -61,12 +61,12 @@ def filled(project, name="mine", **parameters):
     return catalog.fill(catalog.find_template(name, project), parameters)
 
 
-def test_there_is_a_template_of_each_kind():
+def test_built_in_templates_are_the_expected_ones():
     assert set(KINDS.split()) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-class TestOurs:
+class TestBuiltInTemplates:
     def test_each_template_is_valid_and_has_a_description(self, name, tmp_path):
         template = catalog.find_template(name, tmp_path)
         document = protocol.validate(template.path.read_text())
@@ -76,18 +76,18 @@ class TestOurs:
         for parameter in template.parameters:
             assert parameter.about and parameter.default is not None, parameter
 
-    def test_its_roles_have_names_that_every_runtime_knows(self, name, tmp_path):
+    def test_role_names_are_accepted_by_every_runtime(self, name, tmp_path):
         for role in protocol.validate(catalog.find_template(name, tmp_path).path.read_text()).roles:
             assert re.fullmatch("[a-z][a-z0-9]*", role.name)
 
-    def test_every_parameter_is_used_and_every_hole_is_filled(self, name, tmp_path):
+    def test_every_parameter_is_used_and_every_placeholder_has_a_parameter(self, name, tmp_path):
         text = catalog.find_template(name, tmp_path).path.read_text()
         known = set(protocol.validate(text).parameters)
         holes = set(re.findall(r"<% \$parameters\.(\w+) %>", text))
         aliases = set(re.findall(r"[ \[]\*(\w+)", text))
         assert holes <= known <= holes | aliases
 
-    def test_its_commands_are_shell_on_servers_that_join_them_either_way(self, name, tmp_path):
+    def test_commands_are_valid_shell_however_a_server_joins_them(self, name, tmp_path):
         document = protocol.validate(catalog.find_template(name, tmp_path).path.read_text())
         for role, script in document.entrypoints().items():
             commands = [part.strip() for part in document.data["taskRoles"][role]["commands"]]
@@ -96,7 +96,7 @@ class TestOurs:
                     checked = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True)
                     assert (checked.returncode, checked.stderr) == (0, ""), (role, shell)
 
-    def test_its_example_is_python(self, name, tmp_path):
+    def test_embedded_example_is_valid_python(self, name, tmp_path):
         text = "\n".join(
             protocol.validate(catalog.find_template(name, tmp_path).path.read_text()).entrypoints().values()
         )
@@ -105,7 +105,7 @@ class TestOurs:
         for example in examples:
             ast.parse(example)
 
-    def test_it_holds_no_secret(self, name, tmp_path):
+    def test_template_contains_no_secrets(self, name, tmp_path):
         assert "secrets" not in yaml.safe_load(catalog.find_template(name, tmp_path).path.read_text())
 
 
@@ -117,7 +117,7 @@ def test_parameters_have_their_defaults_and_the_comment_beside_or_above_them(pro
     assert found["rate"].about == ""
 
 
-def test_a_projects_own_template_is_found_first_also_from_below(project):
+def test_template_of_the_project_is_found_first_even_from_a_subfolder(project):
     (project / "job_templates" / "hello.yaml").write_text(MINE)
     below = project / "deep" / "er"
     below.mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_a_template_can_be_named_by_its_file(project):
         catalog.find_template("./none.yaml", project)
 
 
-def test_a_template_that_is_not_there_is_suggested_if_it_is_near(project):
+def test_error_for_an_unknown_template_suggests_a_similar_name(project):
     with pytest.raises(
         ConfigError, match=r"no template named 'helo' \(known: .*mine.*\), did you mean 'hello'"
     ):
@@ -158,7 +158,7 @@ def test_filling_changes_values_and_nothing_else(project):
     assert document.roles[0].instances == 3 and document.roles[0].image == "a:b"
 
 
-def test_filling_with_nothing_gives_the_template(project):
+def test_filling_without_parameters_gives_the_template(project):
     assert filled(project) == MINE
 
 
@@ -166,7 +166,7 @@ def test_filling_with_nothing_gives_the_template(project):
     "value", ["", "yes", "12", "a: b # c", "it's", 'a "b"', "two\nlines\n", " x\n\ny", "é\t"]
 )
 @pytest.mark.parametrize("name", ["image", "script"])
-def test_any_text_arrives_as_it_is(project, name, value):
+def test_any_text_parameter_is_kept_exactly(project, name, value):
     text = filled(project, **{name: value})
     assert protocol.validate(text).parameters[name] == value
     assert "# where it runs" in text and "# what to run" in text and "# the end" in text
@@ -189,7 +189,7 @@ def test_lists_and_mappings_are_given_as_json(project):
         ("inline", "[1]", "a mapping"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(project, name, value, kind):
+def test_value_of_another_type_is_refused(project, name, value, kind):
     with pytest.raises(ConfigError, match=f"template 'mine': parameter '{name}' must be {kind}, got"):
         filled(project, **{name: value})
 
@@ -206,14 +206,14 @@ def test_a_value_that_makes_the_job_invalid_is_refused(project):
         filled(project, count=0)
 
 
-def test_a_parameter_that_borrows_its_value_can_get_one_of_its_own(project):
+def test_parameter_that_is_a_yaml_alias_can_get_its_own_value(project):
     path = project / "job_templates" / "mine.yaml"
     path.write_text(MINE.replace("rate: 0.5", "rate: *count"))
     parameters = protocol.validate(filled(project, rate="7")).parameters
     assert (parameters["count"], parameters["rate"]) == (2, 7)
 
 
-def test_values_inside_of_brackets_can_be_replaced():
+def test_values_inside_braces_can_be_replaced():
     assert rewriting.replace_values("a: {b: x, c: y}\n", {("a", "b"): "p, q"}) == 'a: {b: "p, q", c: y}\n'
 
 
@@ -223,11 +223,11 @@ def test_a_parameter_without_name_or_value_is_refused(word):
         catalog.parse_template_parameters([word])
 
 
-def test_given_parameters_are_cut_at_the_first_equals_sign():
+def test_given_parameters_are_split_at_the_first_equals_sign():
     assert catalog.parse_template_parameters(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
-def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch):
+def test_job_file_is_written_with_its_name_and_not_overwritten_without_force(project, monkeypatch):
     monkeypatch.chdir(project)
     template = catalog.find_template("mine", project)
     written = catalog.write_job_file(template, Path("jobs/my job.yaml"), {"count": 4}, force=False)
@@ -246,7 +246,7 @@ def test_a_file_is_written_whole_named_and_not_over_another(project, monkeypatch
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
-def test_a_file_that_cannot_be_written_is_one_line(project):
+def test_job_file_that_cannot_be_written_is_an_error(project):
     (project / "file").touch()
     with pytest.raises(PathError, match="cannot write"):
         catalog.write_job_file(
@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_written_is_one_line(project):
         )
 
 
-def test_the_built_package_has_the_templates_in_it(tmp_path):
+def test_built_package_contains_the_templates(tmp_path):
     command = [sys.executable, "setup.py", "-q", "build", "--build-base", str(tmp_path / "build")]
     egg = ["egg_info", "--egg-base", str(tmp_path)]
     subprocess.run([*command, *egg], cwd=ROOT, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""What is held of a folder while it is compared with another one."""
+"""The listing of a folder that is kept in memory while it is compared with another folder."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=range(len(ENTRIES)))
-def test_an_entry_comes_back_as_it_was(entry):
+def test_entry_is_returned_unchanged(entry):
     assert CompactListing("/d", ENTRIES).pop(entry.name) == entry
 
 
-def test_what_nobody_took_is_left_by_name():
-    held = CompactListing("/d", reversed(ENTRIES))
-    assert held.pop("none") is held.pop("lin") is held.pop("") is None
-    held.pop("a"), held.pop("pipe")
-    held.drop_popped()
-    assert list(held) == [ENTRIES[1], ENTRIES[2], ENTRIES[3], ENTRIES[6], ENTRIES[5]]
-    assert len(held) == 5 and held.pop("a") is None
+def test_entries_that_were_not_popped_remain_in_order():
+    listing = CompactListing("/d", reversed(ENTRIES))
+    assert listing.pop("none") is listing.pop("lin") is listing.pop("") is None
+    listing.pop("a"), listing.pop("pipe")
+    listing.drop_popped()
+    assert list(listing) == [ENTRIES[1], ENTRIES[2], ENTRIES[3], ENTRIES[6], ENTRIES[5]]
+    assert len(listing) == 5 and listing.pop("a") is None
 
 
-def test_a_name_that_is_listed_twice_leaves_nothing():
-    held = CompactListing("/d", [Entry("x", "/d/x", False, 5), Entry("x", "/d/x", True)])
-    assert held.pop("x") == Entry("x", "/d/x", False, 5)
-    held.drop_popped()
-    assert not held
+def test_name_that_is_listed_twice_leaves_no_entry_once_popped():
+    listing = CompactListing("/d", [Entry("x", "/d/x", False, 5), Entry("x", "/d/x", True)])
+    assert listing.pop("x") == Entry("x", "/d/x", False, 5)
+    listing.drop_popped()
+    assert not listing
 
 
 @measurable
-def test_a_folder_of_many_takes_little_memory():
+def test_large_folder_takes_little_memory():
     code = """if True:
         from openpai_tasks.storage.copying.compact_listing import CompactListing
         from openpai_tasks.storage.store import Entry

@@ -1,4 +1,4 @@
-"""Copies that go wrong on the way: a file is complete or absent, and everything is accounted for."""
+"""Copies that fail on the way: each file is complete or absent, and every failure is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
 
 class Faulty(LocalStore):
-    """A store on a bad line: reading breaks after so many bytes, so many times."""
+    """A store with a bad connection: the first ``times`` reads break after ``break_at`` bytes."""
 
     def __init__(self, root, break_at=500_000, times=0, error=Unreachable, damage=0, short=False):
         super().__init__(str(root))
@@ -64,7 +64,7 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def bad(tmp_path):
-    """A store that misbehaves as told."""
+    """Make a store with the given faults."""
 
     def make(**faults):
         (tmp_path / "bad").mkdir(exist_ok=True)
@@ -77,7 +77,7 @@ def parts(place):
     return [entry.name for entry in place.store.list(place.path) if entry.name.startswith(PART)]
 
 
-def test_a_broken_connection_costs_a_retry(here, bad):
+def test_broken_connection_is_retried(here, bad):
     source = bad(times=3)
     plant(source, {"f": CONTENT})
     copied = copy(copies([at(source, "f")], here))
@@ -86,7 +86,7 @@ def test_a_broken_connection_costs_a_retry(here, bad):
 
 
 @pytest.mark.parametrize("break_at", [0, 1, 500_000, len(CONTENT)])
-def test_a_line_that_stays_broken_leaves_nothing(here, bad, break_at):
+def test_connection_that_stays_broken_leaves_no_file(here, bad, break_at):
     source = bad(times=99, break_at=break_at)
     plant(source, {"f": CONTENT})
     copied = copy(copies([at(source, "f")], here))
@@ -95,13 +95,13 @@ def test_a_line_that_stays_broken_leaves_nothing(here, bad, break_at):
 
 
 @pytest.mark.parametrize("error", [Denied, PathError])
-def test_a_refusal_is_not_tried_again(here, bad, error):
+def test_refusal_is_not_retried(here, bad, error):
     source = bad(times=99, error=error)
     plant(source, {"f": CONTENT})
     assert copy(copies([at(source, "f")], here)).failed and source.store.reads == 1
 
 
-def test_an_answer_that_is_too_short_is_no_file(here, bad):
+def test_file_that_arrives_too_short_is_not_kept(here, bad):
     source = bad(times=99, short=True)
     plant(source, {"f": CONTENT})
     assert "500000 bytes came of 1048576" in copy(copies([at(source, "f")], here)).failed[0].reason
@@ -110,14 +110,14 @@ def test_an_answer_that_is_too_short_is_no_file(here, bad):
     assert copy(copies([at(source, "f")], here)).failed == ()
 
 
-def test_a_damaged_byte_is_seen_and_sent_again(here, bad):
+def test_damaged_file_is_detected_and_sent_again(here, bad):
     plant(here, {"f": CONTENT})
     target = bad(damage=1)
     assert copy(copies([at(here, "f")], target)).failed == ()
     assert seen(target) == {"f": CONTENT}
 
 
-def test_what_is_always_damaged_never_gets_its_name(here, bad):
+def test_file_that_is_always_damaged_never_replaces_the_target(here, bad):
     plant(here, {"f": CONTENT})
     target = bad(damage=99)
     plant(Location(LocalStore(), target.store.root, ""), {"f": b"what was there before"})
@@ -153,13 +153,13 @@ def test_a_failure_names_the_file_at_the_target_and_its_storage(here, tmp_path):
 
 
 class Refusing(LocalStore):
-    """A store that takes nothing, and says where."""
+    """A store that refuses every write, and names the path."""
 
     def write(self, path, pieces, size=None):
         raise PathError(f"{path}: no space for it")
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_storage(here, tmp_path):
+def test_error_for_a_folder_that_cannot_be_created_names_the_storage(here, tmp_path):
     plant(here, {"f": b"f", "d/": None})
     target = Location(LocalStore(str(tmp_path), read_only=True), "/", "pai://lab/s/")
     with pytest.raises(Denied, match=r"^pai://lab/s/k: the storage is read-only") as raised:
@@ -183,7 +183,7 @@ def test_there_are_no_more_threads_than_files(here, bad, files, threads):
     assert 0 < watch.most - before <= threads
 
 
-def test_a_bug_in_a_store_ends_the_copy_as_a_bug(here, bad):
+def test_unexpected_error_in_a_store_ends_the_copy(here, bad):
     source = bad(times=99, error=RuntimeError)
     plant(source, {f"d/{number}": CONTENT for number in range(20)})
     with pytest.raises(RuntimeError, match="connection reset"):
@@ -191,7 +191,7 @@ def test_a_bug_in_a_store_ends_the_copy_as_a_bug(here, bad):
     assert seen(here) == {"d/": None}
 
 
-def test_a_copy_can_be_ended_between_two_pieces(here, tmp_path):
+def test_copy_can_be_interrupted_between_two_pieces(here, tmp_path):
     class Impatient(Watch):
         def moved(self, count):
             self.stop()
@@ -212,7 +212,7 @@ def test_a_copy_can_be_ended_between_two_pieces(here, tmp_path):
     assert threading.active_count() == before
 
 
-def test_a_watch_is_told_of_every_byte_and_file(here, bad):
+def test_watch_is_notified_of_every_byte_and_file(here, bad):
     class Noting(Watch):
         files, bytes, ends = 0, 0, ()
 
@@ -231,14 +231,14 @@ def test_a_watch_is_told_of_every_byte_and_file(here, bad):
     assert (watch.files, watch.bytes, watch.ends) == (1, len(CONTENT), (("/f", "copied", len(CONTENT)),))
 
 
-def test_sync_of_what_is_there_costs_one_listing_per_folder(here, bad):
+def test_sync_of_unchanged_files_costs_one_listing_per_folder(here, bad):
     plant(here, {f"{folder}/{number}": b"x" for folder in "abc" for number in range(100)})
     target = bad()
     copy(synced(here, target))
     target.store.calls.clear()
     again = copy(synced(here, target))
     assert (again.skipped, again.files) == (300, 0)
-    assert target.store.calls == {"list": 4, "stat": 2}  # the target itself is looked at, and no file
+    assert target.store.calls == {"list": 4, "stat": 2}  # only the target itself is checked, no file
 
 
 def test_sync_deletes_nothing_when_something_failed(here, bad):
@@ -249,7 +249,7 @@ def test_sync_deletes_nothing_when_something_failed(here, bad):
     assert seen(here) == {"old": b"old"}
 
 
-def test_a_link_in_the_target_does_not_lead_a_copy_out_of_it(here, tmp_path):
+def test_copy_does_not_follow_a_symlink_out_of_the_target(here, tmp_path):
     plant(here, {"d/s/y": b"y", "d/x": b"x", "to/d/": None})
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -258,7 +258,7 @@ def test_a_link_in_the_target_does_not_lead_a_copy_out_of_it(here, tmp_path):
     assert "is not entered" in copied.failed[0].reason and list(outside.iterdir()) == []
 
 
-def test_a_link_at_the_target_is_replaced_not_written_through(here):
+def test_symlink_at_the_target_is_replaced_and_not_written_through(here):
     plant(here, {"f": b"new", "victim": b"kept"})
     os.symlink("victim", f"{here.path}/link")
     copy(copies([at(here, "f")], at(here, "link")))
@@ -266,19 +266,19 @@ def test_a_link_at_the_target_is_replaced_not_written_through(here):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "../x", "a\0b"])
-def test_a_listing_with_a_name_that_leads_elsewhere_is_an_error(name):
+def test_listed_name_that_is_not_a_plain_file_name_is_an_error(name):
     with pytest.raises(PathError, match="cannot be a file's"):
         check_name(name, "pai://lab/home/")
 
 
-def test_programs_can_be_run_after_a_copy(here):
+def test_copied_programs_stay_executable(here):
     plant(here, {"run.sh": b"#!/bin/sh\n", "f": b""})
     os.chmod(f"{here.path}/run.sh", 0o755)
     copy(copies([at(here, "run.sh"), at(here, "f")], at(here, "to/")))
     assert os.access(f"{here.path}/to/run.sh", os.X_OK) and not os.access(f"{here.path}/to/f", os.X_OK)
 
 
-def test_a_file_that_grows_while_it_is_copied_arrives_whole(here, bad):
+def test_file_that_grows_while_it_is_copied_arrives_complete(here, bad):
     class Growing(Faulty):
         def read(self, path, offset=0, length=None):
             if not self.reads:

@@ -1,4 +1,4 @@
-"""Copies that could cost somebody a file: links, deletion, parts of others, modes, files that change."""
+"""Copies that could lose a file: symlinks, deletion, parts of other copies, modes, files that change."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reasons(copied):
     return [failure.reason for failure in copied.failed]
 
 
-def test_a_link_to_a_folder_in_the_target_is_not_entered(here):
+def test_symlink_to_a_folder_in_the_target_is_not_entered(here):
     plant(here, {"s/latest/new": b"n", "s/x": b"x", "t/run-3/kept": b"k"})
     os.symlink("run-3", f"{here.path}/t/latest")
     copied = copy(synced(at(here, "s"), at(here, "t")), DELETE)
@@ -62,21 +62,21 @@ def test_a_link_to_a_folder_in_the_target_is_not_entered(here):
     assert seen(at(here, "t/run-3")) == {"kept": b"k"} and at(here, "t").store.stat(f"{here.path}/t/x")
 
 
-def test_a_link_under_the_sources_name_is_not_entered(here):
+def test_symlink_with_the_name_of_the_source_is_not_entered(here):
     plant(here, {"d/x": b"x", "t/other/": None})
     os.symlink("other", f"{here.path}/t/d")
     assert "not entered" in reasons(copy(copies([at(here, "d")], at(here, "t"))))[0]
     assert seen(at(here, "t/other")) == {}
 
 
-def test_the_target_itself_may_be_a_link(here):
+def test_target_itself_may_be_a_symlink(here):
     plant(here, {"s/x": b"x", "real/old": b"o"})
     os.symlink("real", f"{here.path}/t")
     assert copy(synced(at(here, "s"), at(here, "t")), DELETE).failed == ()
     assert seen(at(here, "real")) == {"x": b"x"}
 
 
-def test_a_link_that_is_surplus_goes_without_what_it_leads_to(here):
+def test_sync_deletes_a_surplus_symlink_but_not_its_target(here):
     plant(here, {"s/x": b"x", "t/": None, "other/kept": b"k"})
     os.symlink("../other", f"{here.path}/t/link")
     assert copy(synced(at(here, "s"), at(here, "t")), DELETE).removed == 1
@@ -95,7 +95,7 @@ def test_sync_does_not_delete_its_own_source(here):
     "text", ["/", "//", "/./", "pai://lab/home//", "pai://lab/home//x", "none//x", *ROOTS]
 )
 @pytest.mark.parametrize("preview", [False, True])
-def test_sync_does_not_delete_where_an_empty_variable_leads(here, text, preview):
+def test_sync_with_delete_refuses_a_target_that_an_empty_variable_may_cause(here, text, preview):
     plant(here, {"s/x": b"x", "home/kept": b"k"})
     target = locate(text, Home(f"{here.path}/home"))
     with pytest.raises(PathError, match=r"empty name|the root of"):
@@ -103,25 +103,25 @@ def test_sync_does_not_delete_where_an_empty_variable_leads(here, text, preview)
     assert seen(at(here, "home")) == {"kept": b"k"}
 
 
-def test_all_of_a_storage_is_made_like_a_folder_if_it_is_said_so(here):
+def test_sync_with_delete_to_a_whole_storage_needs_a_final_dot(here):
     plant(here, {"s/x": b"x", "home/old": b"o"})
     target = locate("pai://lab/home/.", Home(f"{here.path}/home"))
     assert copy(synced(at(here, "s"), target), DELETE).removed == 1
 
 
-def test_a_copy_that_deletes_has_one_source(here):
+def test_copy_with_delete_needs_a_single_source(here):
     plant(here, {"a/x": b"x", "b/y": b"y", "t/": None})
     with pytest.raises(PathError, match="one source"):
         copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t")), DELETE)
 
 
-def begun(days):
-    """The name of a part that was begun so many days ago."""
+def part_begun(days):
+    """The name of a part that was begun the given number of days ago."""
     return f"{PART}{int(time.time() - days * 86400):08x}{secrets.token_hex(4)}"
 
 
-def test_parts_are_not_copied_and_go_a_day_after_they_grew_last(here):
-    old, grows, live = begun(3), begun(3), part_name()
+def test_parts_are_not_copied_and_are_removed_a_day_after_they_last_grew(here):
+    old, grows, live = part_begun(3), part_begun(3), part_name()
     plant(here, {"d/x": b"x", f"d/{live}": b"", f"t/d/{live}": b"live"})
     plant(at(here, "t/d"), {old: b"", grows: b"more"})
     here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
@@ -131,8 +131,8 @@ def test_parts_are_not_copied_and_go_a_day_after_they_grew_last(here):
 
 
 @pytest.mark.parametrize("days, stays", [(3, True), (8, False)])
-def test_a_part_whose_time_does_not_tell_when_it_grew_stays_for_a_week(here, days, stays):
-    part = begun(days)
+def test_part_whose_time_does_not_show_when_it_grew_is_kept_for_a_week(here, days, stays):
+    part = part_begun(days)
     plant(here, {"d/x": b"x", f"t/d/{part}": b"p"})
     here.store.set_mtime(f"{here.path}/t/d/{part}", int((time.time() - days * 86400) * 1000))
     copy(copies([at(here, "d")], at(here, "t")))
@@ -140,7 +140,7 @@ def test_a_part_whose_time_does_not_tell_when_it_grew_stays_for_a_week(here, day
 
 
 def test_a_copy_of_single_files_removes_stale_parts_too(here):
-    old, live = begun(9), part_name()
+    old, live = part_begun(9), part_name()
     plant(here, {"x": b"x", "y": b"y", f"t/{old}": b"p", f"t/{live}": b"live"})
     here.store.set_mtime(f"{here.path}/t/{old}", int((time.time() - 9 * 86400) * 1000))
     assert copy(copies([at(here, "x"), at(here, "y")], at(here, "t")), Rules(preview=True)).files == 2
@@ -149,7 +149,7 @@ def test_a_copy_of_single_files_removes_stale_parts_too(here):
     assert seen(at(here, "t")) == {"x": b"x", "y": b"y", live: b"live"}
 
 
-def test_a_copy_of_single_files_looks_at_a_folder_once_and_not_at_all_of_it(here, monkeypatch):
+def test_copy_of_single_files_lists_the_target_folder_once_and_only_in_part(here, monkeypatch):
     class Listed(LocalStore):
         listings = names = 0
 
@@ -166,7 +166,7 @@ def test_a_copy_of_single_files_looks_at_a_folder_once_and_not_at_all_of_it(here
     assert (target.store.listings, target.store.names) == (1, 5)
 
 
-def test_names_that_only_begin_like_a_part_are_files_like_others(here):
+def test_names_that_only_begin_like_a_part_are_ordinary_files(here):
     mine = {f"{PART}mine": b"m", f"{PART}00000000000000001": b"n", f"{PART}0000000000000000/x": b"x"}
     plant(at(here, "d"), mine)
     plant(at(here, "t/d"), {f"{PART}old": b"o"})
@@ -175,7 +175,7 @@ def test_names_that_only_begin_like_a_part_are_files_like_others(here):
 
 
 @pytest.mark.parametrize("preview", [False, True])
-def test_two_sources_with_a_file_for_one_path_do_not_race(here, preview):
+def test_two_sources_with_a_file_for_the_same_target_path_do_not_race(here, preview):
     plant(here, {"a/x": b"first", "a/s/y": b"1", "b/x": b"second", "b/s/y": b"2", "b/z": b"z", "t/": None})
     copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")), Rules(preview=preview))
     assert copied.files == 3 and sorted(failure.path for failure in copied.failed) == [
@@ -185,14 +185,14 @@ def test_two_sources_with_a_file_for_one_path_do_not_race(here, preview):
     assert preview or seen(at(here, "t")) == {"x": b"first", "s/y": b"1", "z": b"z"}
 
 
-def test_a_folder_and_a_file_for_one_path_do_not_race(here):
+def test_folder_and_file_for_the_same_target_path_do_not_race(here):
     plant(here, {"a/x": b"first", "b/x/y": b"2", "t/": None})
     copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")))
     assert (copied.files, len(copied.failed)) == (1, 1) and seen(at(here, "t")) == {"x": b"first"}
 
 
 @pytest.mark.usefixtures("usual_umask")
-def test_a_new_file_gets_the_sources_mode_less_the_umask(here):
+def test_new_file_gets_the_mode_of_the_source_minus_the_umask(here):
     plant(here, {"d/secret": b"s", "d/open": b"o", "d/run": b"r", "d/in/x": b"x"})
     for name, bits in {"secret": 0o600, "open": 0o666, "run": 0o777, "in": 0o700}.items():
         os.chmod(f"{here.path}/d/{name}", bits)
@@ -202,7 +202,7 @@ def test_a_new_file_gets_the_sources_mode_less_the_umask(here):
 
 
 @pytest.mark.usefixtures("usual_umask")
-def test_what_is_there_keeps_its_mode(here):
+def test_existing_files_and_folders_keep_their_mode(here):
     plant(here, {"d/f": b"new", "t/d/f": b"older", "d/g": b"g"})
     os.chmod(f"{here.path}/d/f", 0o644)
     os.chmod(f"{here.path}/t/d/f", 0o640)
@@ -225,7 +225,7 @@ def test_nobody_else_can_read_a_part(here):
     assert mode(here, "f") == 0o644
 
 
-def test_a_link_to_the_same_content_is_replaced(here):
+def test_symlink_to_the_same_content_is_replaced(here):
     plant(here, {"s/f": b"1", "kept": b"1", "t/": None})
     os.symlink("../kept", f"{here.path}/t/f")
     for name in ("s/f", "kept"):
@@ -235,7 +235,7 @@ def test_a_link_to_the_same_content_is_replaced(here):
 
 
 @pytest.mark.parametrize("leads", ["t", ".", "t/in", "t/in/f"])
-def test_a_link_in_the_source_that_leads_to_the_target_fails(here, leads):
+def test_symlink_in_the_source_that_points_to_the_target_fails(here, leads):
     plant(here, {"s/x": b"x", "t/in/f": b"f"})
     os.symlink(f"{here.path}/{leads}", f"{here.path}/s/link")
     copied = copy(synced(at(here, "s"), at(here, "t")))
@@ -273,7 +273,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(here):
     assert store.asked == (5, 5) and seen(at(here, "t")) == {"f": b"new!!"}
 
 
-def test_the_first_moment_of_time_is_kept(here):
+def test_modification_time_of_zero_is_kept(here):
     plant(here, {"f": b"1", "t/": None})
     here.store.set_mtime(f"{here.path}/f", 0)
     copy(copies([at(here, "f")], at(here, "t")))

@@ -1,4 +1,4 @@
-"""Files that are made here and not copied (sources, notes, shards): a bad line costs a try."""
+"""Files that are generated and not copied (sources, notes, shards): a bad connection costs a retry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def archive(tmp_path):
     return pack(collect(["data"], tmp_path))
 
 
-def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
+def test_sources_arrive_over_a_connection_that_is_cut(hdfs, archive, tmp_path):
     cut = Fault("CREATE", "cut", 4096, is_upload=True), Fault("CREATE", "cut", 10, times=2, is_upload=True)
     with Gateway(hdfs.name_node, faults=list(cut)) as gateway:
         store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/{tmp_path.name}")
@@ -41,7 +41,7 @@ def test_sources_arrive_by_a_line_that_is_cut(hdfs, archive, tmp_path):
         store.close()
 
 
-def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_path):
+def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, archive, tmp_path):
     half, is_back = threading.Event(), threading.Event()
     store = HdfsStore([hdfs.name_node], "root", root=f"/{tmp_path.name}")
     sent, pieces = [], archive.pieces
@@ -63,7 +63,7 @@ def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
-    hdfs.start_data_node()  # by the main thread, with which it ends
+    hdfs.start_data_node()  # in the main thread, because the process ends with its thread
     hdfs.until_data_node_answers()
     is_back.set()
     thread.join()
@@ -72,7 +72,7 @@ def test_sources_outlive_a_data_node_that_dies_in_the_middle(hdfs, archive, tmp_
     store.close()
 
 
-def test_each_try_begins_anew_and_there_are_five(tmp_path, monkeypatch):
+def test_failed_put_starts_over_and_finally_gives_up(tmp_path, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
     begun = []
 

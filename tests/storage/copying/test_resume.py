@@ -1,4 +1,4 @@
-"""Large copies that broke off go on where they were, and never with the part of another copy."""
+"""Interrupted large copies resume where they stopped, and never use the part of another copy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data(tmp_path):
 
 
 class Counting(Watch):
-    """Counts what travels, and ends the copy after so many bytes."""
+    """Counts the bytes moved, and stops the copy after ``most`` bytes."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Counting(Watch):
 
 
 class Counted(LocalStore):
-    """This machine, with a count of the bytes that are written."""
+    """A store on this machine that counts the bytes written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,16 +88,16 @@ def notes(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "home/transfers").iterdir())
 
 
-def broken(data, folder: Path, most: int = SIZE // 2) -> None:
-    """A copy to ``folder/copy`` that was ended half-way."""
+def interrupt_copy(data, folder: Path, most: int = SIZE // 2) -> None:
+    """Interrupt a copy to ``folder/copy`` half-way."""
     folder.mkdir(exist_ok=True)
     with pytest.raises(Interrupted):
         send(LocalStore(), data[0], LocalStore(), folder / "copy", Counting(most))
     assert len(parts(folder)) == 1 and not (folder / "copy").exists()
 
 
-def test_a_copy_that_was_ended_goes_on_where_it_was(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_interrupted_copy_resumes_where_it_stopped(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     target = Counted()
     send(LocalStore(), data[0], target, tmp_path / "to/copy")
     assert (tmp_path / "to/copy").read_bytes() == data[1]
@@ -105,8 +105,8 @@ def test_a_copy_that_was_ended_goes_on_where_it_was(data, tmp_path):
     assert parts(tmp_path / "to") == [] and notes(tmp_path) == []
 
 
-def test_a_source_that_changed_since_begins_anew(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_copy_of_a_changed_source_starts_over(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     content = os.urandom(SIZE)
     data[0].write_bytes(content)
     os.utime(data[0], (5, 5))
@@ -115,20 +115,20 @@ def test_a_source_that_changed_since_begins_anew(data, tmp_path):
     assert (tmp_path / "to/copy").read_bytes() == content and target.written == SIZE
 
 
-def test_a_part_that_was_damaged_since_is_not_believed(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_damaged_part_is_not_used(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     (name,) = parts(tmp_path / "to")
     with open(tmp_path / "to" / name, "r+b") as file:
         file.write(b"damage")
     target = Counted()
     send(LocalStore(), data[0], target, tmp_path / "to/copy")
     assert (tmp_path / "to/copy").read_bytes() == data[1]
-    assert target.written > SIZE  # what was missing, and then all of it
+    assert target.written > SIZE  # the missing bytes, and then the whole file
     assert parts(tmp_path / "to") == [] and notes(tmp_path) == []
 
 
-def test_a_part_that_is_longer_than_the_source_is_not_believed(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_part_that_is_longer_than_the_source_is_not_used(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     (name,) = parts(tmp_path / "to")
     with open(tmp_path / "to" / name, "ab") as file:
         file.write(bytes(SIZE))
@@ -136,8 +136,8 @@ def test_a_part_that_is_longer_than_the_source_is_not_believed(data, tmp_path):
     assert (tmp_path / "to/copy").read_bytes() == data[1]
 
 
-def test_a_part_that_has_gone_costs_nothing_but_its_bytes(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_copy_succeeds_when_its_part_has_disappeared(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     (tmp_path / "to" / parts(tmp_path / "to")[0]).unlink()
     send(LocalStore(), data[0], LocalStore(), tmp_path / "to/copy")
     assert (tmp_path / "to/copy").read_bytes() == data[1]
@@ -145,25 +145,25 @@ def test_a_part_that_has_gone_costs_nothing_but_its_bytes(data, tmp_path):
 
 def test_two_copies_at_once_do_not_share_a_part(data, tmp_path):
     source, entry, path = LocalStore(), entry_of(LocalStore(), data[0]), str(tmp_path / "to/copy")
-    broken(data, tmp_path / "to")
+    interrupt_copy(data, tmp_path / "to")
     with note_of(source, entry, LocalStore(), path) as first:
         assert first is not None and first.part
         with note_of(source, entry, LocalStore(), path) as second:
             assert second is None
         before = (tmp_path / "to" / parts(tmp_path / "to")[0]).read_bytes()
-        send(source, data[0], LocalStore(), path)  # the second copy has a part of its own
+        send(source, data[0], LocalStore(), path)  # the second copy has a separate part
         assert Path(path).read_bytes() == data[1]
         assert [(tmp_path / "to" / name).read_bytes() for name in parts(tmp_path / "to")] == [before]
 
 
-def test_another_target_has_another_part(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_copy_to_another_target_has_another_part(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     target = Counted()
     send(LocalStore(), data[0], target, tmp_path / "to/other")
     assert target.written == SIZE and len(parts(tmp_path / "to")) == 1
 
 
-def test_of_what_never_came_no_part_stays(data, tmp_path):
+def test_no_part_is_kept_when_no_data_arrived(data, tmp_path):
     class Silent(LocalStore):
         def read(self, path, offset=0, length=None):
             raise Unreachable(f"{path}: no answer")
@@ -180,7 +180,7 @@ def test_of_what_never_came_no_part_stays(data, tmp_path):
     assert len(list((tmp_path / "to").iterdir())) == 1  # what came before is kept
 
 
-def test_a_full_disk_keeps_nothing(data, tmp_path):
+def test_full_disk_leaves_no_part_and_no_note(data, tmp_path):
     class Full(Counted):
         def _stream(self, path, pieces, how):
             super()._stream(path, pieces, how)
@@ -198,7 +198,7 @@ def test_a_full_disk_keeps_nothing(data, tmp_path):
     assert list((tmp_path / "to").iterdir()) == [] and notes(tmp_path) == []
 
 
-def test_without_a_home_that_can_be_written_a_copy_begins_anew(data, tmp_path, monkeypatch):
+def test_copy_works_without_a_writable_home_folder(data, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", "/dev/null/none")
     send(LocalStore(), data[0], LocalStore(), tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == data[1]
@@ -223,8 +223,8 @@ transfer(source, source.stat(one), target, other, Slow())
 """
 
 
-def killed(way: str, here: Path, there: str, host: str, prefix: str, at: int) -> None:
-    """The copy as a process, killed when so many bytes have travelled."""
+def run_and_kill(way: str, here: Path, there: str, host: str, prefix: str, at: int) -> None:
+    """Run the copy in a process, and kill it when ``at`` bytes have moved."""
     command = [sys.executable, "-c", COPY, way, str(here), there, host, prefix]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -237,7 +237,7 @@ def killed(way: str, here: Path, there: str, host: str, prefix: str, at: int) ->
 
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("prefix", ["/webhdfs/v1", "/webhdfs/api/v1"], ids=["direct", "gateway"])
-def test_a_copy_that_was_killed_goes_on_where_it_was(hdfs, data, tmp_path, way, prefix):
+def test_killed_copy_resumes_where_it_stopped(hdfs, data, tmp_path, way, prefix):
     with contextlib.ExitStack() as stack:
         behind = prefix != "/webhdfs/v1"
         host = stack.enter_context(Gateway(hdfs.name_node)).host if behind else hdfs.name_node
@@ -247,20 +247,20 @@ def test_a_copy_that_was_killed_goes_on_where_it_was(hdfs, data, tmp_path, way, 
         store.make_folder(folder)
         if way == "down":
             store.write(there, [data[1]], SIZE)
-        killed(way, here, there, host, prefix, SIZE // 2)
+        run_and_kill(way, here, there, host, prefix, SIZE // 2)
         if way == "up":
             assert [entry.name for entry in store.list(folder) if not PART_NAME.fullmatch(entry.name)] == []
         else:
             assert not here.exists()
-        moved = rest(store, here, there, way)
+        moved = repeat_copy(store, here, there, way)
         assert moved < SIZE * 0.75
         assert b"".join(store.read(there)) == data[1] == here.read_bytes()
         assert [entry.name for entry in store.list(folder)] == ["f"]
         store.close()
 
 
-def rest(store: HdfsStore, here: Path, there: str, way: str) -> int:
-    """Do the copy again; how many bytes crossed the wire."""
+def repeat_copy(store: HdfsStore, here: Path, there: str, way: str) -> int:
+    """Repeat the copy, and return the number of bytes that crossed the network."""
     crossed = []
 
     class Seen(HdfsStore):
@@ -292,20 +292,20 @@ def rest(store: HdfsStore, here: Path, there: str, way: str) -> int:
     return sum(crossed)
 
 
-def test_a_line_that_breaks_costs_only_what_was_on_it(hdfs, data, tmp_path):
-    """Within one copy, too: the next try goes on, in the same process."""
+def test_broken_connection_costs_only_the_data_in_flight(hdfs, data, tmp_path):
+    """A retry within the same copy, in the same process, resumes too."""
     with Gateway(hdfs.name_node) as gateway:
         store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", patience=Patience(3, 0.02))
         store.make_folder("/resume-line")
         gateway.faults.append(Fault("APPEND", "cut", 3 * SIZE // 4, is_upload=True))
         send(LocalStore(), data[0], store, "/resume-line/f")
         assert b"".join(store.read("/resume-line/f")) == data[1]
-        assert gateway.count("CREATE") == 2 and gateway.count("APPEND") >= 4  # never begun anew
+        assert gateway.count("CREATE") == 2 and gateway.count("APPEND") >= 4  # never started over
         store.close()
 
 
-def renamed(folder: Path, note: Path, days: float) -> Path:
-    """The part as if its copy had begun, and last moved, so many days ago."""
+def age_part(folder: Path, note: Path, days: float) -> Path:
+    """Make the part look as if its copy had begun, and last moved data, ``days`` ago."""
     (old,) = parts(folder)
     when = time.time() - days * 86400
     part = folder / f"{PART}{int(when):08x}01234567"
@@ -315,22 +315,22 @@ def renamed(folder: Path, note: Path, days: float) -> Path:
     return part
 
 
-def test_a_part_that_a_copy_is_at_is_never_stale(data, tmp_path):
-    broken(data, tmp_path / "to")
+def test_part_of_a_running_copy_is_never_stale(data, tmp_path):
+    interrupt_copy(data, tmp_path / "to")
     (note,) = notes(tmp_path)
-    part = renamed(tmp_path / "to", note, 30)
+    part = age_part(tmp_path / "to", note, 30)
     entry = entry_of(LocalStore(), str(part))
     os.utime(note, (time.time() - 30 * 86400,) * 2)
     with note.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert not is_stale(entry)
-        broken(data, tmp_path / "other")  # clears the notes that nobody holds
+        interrupt_copy(data, tmp_path / "other")  # clears the notes that nobody holds
         assert note.exists()
     assert is_stale(entry)
 
 
 class Peeks(Counted):
-    """Whether another machine finds the part stale just before it gets its name."""
+    """Records whether another machine finds the part stale just before it is renamed."""
 
     def rename(self, source, target):
         if base(target) == "copy":
@@ -340,19 +340,19 @@ class Peeks(Counted):
         super().rename(source, target)
 
 
-def test_a_copy_that_took_days_does_not_look_stale_at_its_end(data, tmp_path):
+def test_copy_that_took_days_is_not_stale_at_its_end(data, tmp_path):
     os.utime(data[0], (1_000_000_000,) * 2)
-    broken(data, tmp_path / "to")
+    interrupt_copy(data, tmp_path / "to")
     (note,) = notes(tmp_path)
-    renamed(tmp_path / "to", note, 30)
+    age_part(tmp_path / "to", note, 30)
     store = Peeks()
     send(LocalStore(), data[0], store, tmp_path / "to" / "copy")
-    assert 0 < store.written < SIZE * 0.6  # it went on
+    assert 0 < store.written < SIZE * 0.6  # it resumed
     assert store.was_stale is False and parts(tmp_path / "to") == [] and notes(tmp_path) == []
 
 
 def test_stale_notes_are_cleared(data, tmp_path):
-    broken(data, tmp_path / "to")
+    interrupt_copy(data, tmp_path / "to")
     (note,) = notes(tmp_path)
     os.utime(note, (time.time() - 9 * 86400,) * 2)
     with note_of(LocalStore(), entry_of(LocalStore(), data[0]), LocalStore(), str(tmp_path / "x")) as other:

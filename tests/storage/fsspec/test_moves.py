@@ -1,4 +1,4 @@
-"""``pai://`` in fsspec never loses a file: moves, copies and removals of what is itself, or has odd names."""
+"""``pai://`` in fsspec never loses a file: moves and copies onto itself, and names with wildcards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Book:
         return StorageSpec(cluster, storage, "local", {}, user="root"), self.stores[storage]
 
 
-class Tried(ClusterFileSystem):
+class StoresFileSystem(ClusterFileSystem):
     cachable = False
 
     def __init__(self, stores):
@@ -54,11 +54,11 @@ def place(tmp_path):
 
 @pytest.fixture
 def fs(place, tmp_path):
-    """Storages of one cluster: ``one`` by three names, ``other``, and one that may only be read."""
+    """Storages of one cluster: ``one`` by three names, ``other``, and a read-only one."""
     (tmp_path / "other").mkdir()
     one, twin = place.store, LocalStore(place.store.root)
     other, fixed = LocalStore(str(tmp_path / "other")), LocalStore(str(tmp_path / "other"), read_only=True)
-    return Tried({"one": one, "0": one, "twin": twin, "other": other, "fixed": fixed})
+    return StoresFileSystem({"one": one, "0": one, "twin": twin, "other": other, "fixed": fixed})
 
 
 TREE = {"keep.bin": b"keep", "root.y": b"y", "d/f": b"f", "d/e/g": b"g", "z/z/z": b"z", "t/": None}
@@ -87,7 +87,7 @@ def named(paths):
 
 @pytest.mark.parametrize("verb", ["mv", "cp"])
 @pytest.mark.parametrize("source, target", ITSELF, ids=str)
-def test_nothing_goes_onto_or_into_itself(fs, place, verb, source, target):
+def test_path_is_not_moved_or_copied_onto_or_into_itself(fs, place, verb, source, target):
     plant(place, TREE)
     with pytest.raises(OSError, match=r"are the same|into itself"):
         getattr(fs, verb)(named(source), named(target), recursive=True)
@@ -100,13 +100,13 @@ def twins(hdfs, request):
     port, root = hdfs.name_node.partition(":")[2], f"/{request.node.name}"
     stores = {"one": HdfsStore([hdfs.name_node], "root", root=root)}
     stores["twin"] = HdfsStore([f"localhost:{port}"], "root", root=root)
-    yield Tried(stores)
+    yield StoresFileSystem(stores)
     stores["one"].remove("/", recursive=True)
     for store in stores.values():
         store.close()
 
 
-def test_nothing_is_moved_onto_itself_by_another_name_of_hdfs(twins):
+def test_path_is_not_moved_onto_itself_by_another_host_name_of_hdfs(twins):
     place = Location(twins.stores["one"], "/", ROOT)
     plant(place, {"keep.bin": b"keep", "d/e/g": b"g"})
     with pytest.raises(OSError, match="are the same"):
@@ -138,14 +138,14 @@ def test_files_and_folders_are_moved(fs, to):
     assert not [name for name in ("f", "d", "old", "g1", "g2") if fs.exists(ROOT + name)]
 
 
-def test_a_move_within_a_storage_is_a_new_name(fs, place):
+def test_move_within_a_storage_is_a_rename(fs, place):
     plant(place, {"d/f": b"f"})
     number = os.stat(f"{place.store.root}/d/f").st_ino
     fs.mv(f"{ROOT}d", f"{ROOT}e", recursive=True)
     assert os.stat(f"{place.store.root}/e/f").st_ino == number
 
 
-def test_folders_are_merged_and_what_cannot_be_is_left(fs, place):
+def test_moved_folders_are_merged_and_impossible_moves_change_nothing(fs, place):
     plant(place, {"d/x": b"x", "d/y": b"new", "t/d/y": b"old", "t/d/z": b"z", "file": b"file"})
     fs.mv(f"{ROOT}d", f"{ROOT}t", recursive=True)
     assert seen(place) == {"t/d/x": b"x", "t/d/y": b"new", "t/d/z": b"z", "file": b"file"}
@@ -166,7 +166,7 @@ def test_folders_are_merged_and_what_cannot_be_is_left(fs, place):
     assert seen(place) == {"t/d/x": b"x", "t/d/y": b"new", "t/d/z": b"z", "file": b"file"}
 
 
-def test_what_does_not_arrive_as_a_whole_stays(fs, place):
+def test_source_of_an_incomplete_move_is_kept(fs, place):
     plant(place, {"d/x": b"x", "d/y": b"y"})
     os.mkfifo(f"{place.store.root}/d/pipe")
     with pytest.raises(OSError, match="stays: /d/pipe: neither a file nor a folder"):
@@ -179,21 +179,21 @@ def test_what_does_not_arrive_as_a_whole_stays(fs, place):
 
 def test_folders_of_a_bucket_are_moved(tmp_path):
     with s3(tmp_path) as bucket:
-        system = Tried({"one": bucket.store})
+        system = StoresFileSystem({"one": bucket.store})
         plant(bucket, {"d/e/x": b"x", "d/y": b"y", "f": b"f"})
         system.mv(f"{ROOT}d", f"{ROOT}new", recursive=True)
         system.mv(f"{ROOT}f", f"{ROOT}new/y")
         assert seen(bucket) == {"new/e/x": b"x", "new/y": b"f"}
 
 
-def test_a_file_is_not_fetched_onto_itself(fs, place):
+def test_file_is_not_downloaded_onto_itself(fs, place):
     plant(place, {"f": b"kept"})
     with pytest.raises(OSError, match="are the same"):
         fs.get(f"{ROOT}f", f"{place.store.root}/f")
     assert seen(place) == {"f": b"kept"}
 
 
-def test_a_name_that_exists_is_no_pattern(fs, place):
+def test_existing_name_with_wildcards_is_not_a_pattern(fs, place):
     tree = {"a[1].txt": b"b", "a1.txt": b"1", "d[1]/x": b"bx", "d1/x": b"1x", "q?": b"?", "qq": b"q"}
     plant(place, tree)
     assert fs.cat(f"{ROOT}a[1].txt") == b"b" and fs.glob(f"{ROOT}d[1]/*") == ["lab/one/d[1]/x"]
@@ -210,16 +210,16 @@ def test_a_name_that_exists_is_no_pattern(fs, place):
 
 
 @pytest.mark.parametrize("ask", ["exists", "isfile", "isdir", "lexists"])
-def test_a_storage_that_does_not_answer_is_no_answer(ask):
+def test_unreachable_storage_raises_instead_of_returning_false(ask):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and never listens
         store = HdfsStore([f"127.0.0.1:{silent.getsockname()[1]}"], "root", patience=Patience(tries=1))
         with pytest.raises(ConnectionError):
-            getattr(Tried({"one": store}), ask)(f"{ROOT}f")
+            getattr(StoresFileSystem({"one": store}), ask)(f"{ROOT}f")
         store.close()
 
 
-def test_what_is_missing_is_not_there(fs, place):
+def test_exists_isfile_and_isdir_are_right(fs, place):
     plant(place, {"f": b"f", "d/": None})
     assert fs.exists(f"{ROOT}f") and fs.isfile(f"{ROOT}f") and not fs.isdir(f"{ROOT}f")
     assert fs.isdir(f"{ROOT}d") and not fs.isfile(f"{ROOT}d")
@@ -228,7 +228,7 @@ def test_what_is_missing_is_not_there(fs, place):
 
 
 @pytest.mark.parametrize("size", [10, 20])
-def test_a_reader_does_not_mix_two_versions(fs, size):
+def test_reader_does_not_mix_two_versions_of_a_file(fs, size):
     fs.pipe(f"{ROOT}f", b"x" * 10)
     with fs.open(f"{ROOT}f", block_size=4) as file:
         assert file.read(2) == b"xx"

@@ -19,7 +19,7 @@ ROOT = "pai://local/home/"
 
 @pytest.fixture
 def fs(cluster, monkeypatch):
-    """The file system of a user whose embedded cluster is running, and a folder of the test's own."""
+    """The file system of a user whose embedded cluster is running; its storage is emptied after the test."""
     monkeypatch.setenv("OPENPAI_HOME", str(cluster.home))
     monkeypatch.chdir(cluster.project)
     fsspec.get_filesystem_class("pai").clear_instance_cache()
@@ -29,7 +29,7 @@ def fs(cluster, monkeypatch):
         system.rm(found, recursive=True)
 
 
-def test_a_file_is_written_and_read(fs):
+def test_file_is_written_and_read_back(fs):
     with fsspec.open(f"{ROOT}a/b.txt", "wb") as file:
         file.write(b"one\n")
         file.write(b"two\n")
@@ -56,7 +56,7 @@ def test_reading_seeks_and_reads_ahead(fs):
         assert file.read() == content[-4:]
 
 
-def test_a_block_that_fails_leaves_no_file(fs):
+def test_failing_with_block_leaves_no_file(fs):
     with pytest.raises(ZeroDivisionError), fs.open(f"{ROOT}half", "wb") as file:
         file.write(b"half")
         raise ZeroDivisionError
@@ -103,7 +103,7 @@ def fill(file):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_however_a_file_is_opened_a_block_that_fails_leaves_none(fs, way):
+def test_failing_block_leaves_no_file_however_the_file_is_opened(fs, way):
     with pytest.raises(ZeroDivisionError), WAYS[way](fs, f"{ROOT}half") as file:
         fill(file)
         raise ZeroDivisionError
@@ -114,7 +114,7 @@ def test_however_a_file_is_opened_a_block_that_fails_leaves_none(fs, way):
     assert (gzip.decompress(content) if "gzip" in way else content) == b"half"
 
 
-def test_a_file_that_is_written_because_something_failed_is_there(fs):
+def test_file_that_is_written_while_handling_an_error_is_kept(fs):
     early = fs.open(f"{ROOT}early", "wb")
     try:
         raise ZeroDivisionError
@@ -138,7 +138,7 @@ def test_a_file_that_is_written_because_something_failed_is_there(fs):
 
 
 @pytest.mark.parametrize("mode, compression", [("wb", None), ("w", None), ("wb", "gzip"), ("w", "gzip")])
-def test_a_file_that_nobody_closes_is_not_there(fs, mode, compression):
+def test_file_that_is_never_closed_is_not_written(fs, mode, compression):
     file = fs.open(f"{ROOT}half", mode, compression=compression)
     fill(file)
     with pytest.warns(RuntimeWarning, match="half: never closed"):
@@ -161,7 +161,7 @@ def test_a_table_that_cannot_be_written_leaves_no_file(fs):
     assert fs.ls(ROOT) == []
 
 
-def test_a_block_that_fails_in_a_transaction_takes_only_its_own_file_along(fs):
+def test_failing_block_in_a_transaction_drops_only_its_own_file(fs):
     with fs.transaction:
         with contextlib.suppress(ZeroDivisionError), fs.open(f"{ROOT}a", "wb") as file:
             file.write(b"a")
@@ -183,7 +183,7 @@ def test_a_transaction_is_all_or_nothing(fs):
     assert fs.cat(f"{ROOT}a") == b"a"
 
 
-def test_the_verbs_of_fsspec_work(fs):
+def test_file_system_operations_of_fsspec_work(fs):
     fs.makedirs(f"{ROOT}d/e")
     with pytest.raises(FileExistsError):
         fs.mkdir(f"{ROOT}d")
@@ -200,7 +200,7 @@ def test_the_verbs_of_fsspec_work(fs):
     assert fs.ls(ROOT) == [] and fs.ls("pai://local/", detail=False) == ["local/home"]
 
 
-def test_errors_are_those_that_libraries_look_for(fs):
+def test_errors_are_the_built_in_ones_that_libraries_expect(fs):
     for act in (fs.info, fs.cat, fs.ls):
         with pytest.raises(FileNotFoundError):
             act(f"{ROOT}none")
@@ -215,7 +215,7 @@ def test_errors_are_those_that_libraries_look_for(fs):
         fs.open(f"{ROOT}x", "xb")
 
 
-def test_files_come_and_go_by_put_and_get(fs, tmp_path):
+def test_folders_are_transferred_with_put_and_get(fs, tmp_path):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "d" / "e" / "f").write_bytes(b"f")
     fs.put(str(tmp_path / "d"), f"{ROOT}d", recursive=True)
@@ -224,7 +224,7 @@ def test_files_come_and_go_by_put_and_get(fs, tmp_path):
     assert not [name for name in fs.find(ROOT) if PART in name]
 
 
-def test_it_can_be_sent_to_another_process(fs):
+def test_file_system_can_be_pickled(fs):
     fs.pipe(f"{ROOT}f", b"f")
     assert pickle.loads(pickle.dumps(fs)).cat(f"{ROOT}f") == b"f"
 
@@ -281,7 +281,7 @@ def test_a_tree_is_walked_and_a_range_is_read(fs):
 
 
 @pytest.mark.parametrize("kind", ["readahead", "bytes", "all", "blockcache", "background", "none", "mmap"])
-def test_every_way_to_read_ahead_reads_the_same(fs, kind):
+def test_every_cache_type_reads_the_same_content(fs, kind):
     content = os.urandom(300_000)
     fs.pipe(f"{ROOT}f", content)
     with fs.open(f"{ROOT}f", "rb", block_size=10_000, cache_type=kind) as file:
@@ -292,7 +292,7 @@ def test_every_way_to_read_ahead_reads_the_same(fs, kind):
         assert file.read() == content
 
 
-def test_a_store_of_chunks_is_a_mapping(fs):
+def test_mapper_for_chunked_data_works(fs):
     chunks = fsspec.get_mapper(f"{ROOT}array.zarr")
     chunks["0.0"] = b"chunk"
     chunks[".zgroup"] = b"{}"
@@ -301,7 +301,7 @@ def test_a_store_of_chunks_is_a_mapping(fs):
     assert list(chunks) == [".zgroup"]
 
 
-def test_a_cache_on_this_machine_can_be_put_in_front(fs, tmp_path):
+def test_local_cache_works(fs, tmp_path):
     fs.pipe(f"{ROOT}f", b"cached")
     with fsspec.open(f"simplecache::{ROOT}f", simplecache={"cache_storage": str(tmp_path)}) as file:
         assert file.read() == b"cached"
@@ -310,7 +310,7 @@ def test_a_cache_on_this_machine_can_be_put_in_front(fs, tmp_path):
 
 @pytest.mark.parametrize("mode", ["wb", "wt"])
 @pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
-def test_what_is_written_through_a_cache_is_there_whole_or_not_at_all(fs, tmp_path, cache, mode):
+def test_file_written_through_a_cache_is_complete_or_absent(fs, tmp_path, cache, mode):
     options = {cache: {"cache_storage": str(tmp_path / "cache")}}
     content = "some\n" * 1000 if mode == "wt" else os.urandom(300_000)
     with fsspec.open(f"{cache}::{ROOT}new/f", mode, **options) as file:
@@ -325,7 +325,7 @@ def test_what_is_written_through_a_cache_is_there_whole_or_not_at_all(fs, tmp_pa
         file.read()
 
 
-def test_a_cache_that_is_told_to_check_sees_a_new_file(fs, tmp_path):
+def test_cache_with_check_files_sees_a_new_file(fs, tmp_path):
     options = {"filecache": {"cache_storage": str(tmp_path), "check_files": True}}
     for content in (b"first", b"second one"):
         fs.pipe(f"{ROOT}f", content)
@@ -333,7 +333,7 @@ def test_a_cache_that_is_told_to_check_sees_a_new_file(fs, tmp_path):
             assert file.read() == content
 
 
-def test_a_file_of_a_cache_can_be_written_while_another_block_fails(fs, tmp_path):
+def test_cached_file_can_be_written_while_another_block_fails(fs, tmp_path):
     class Reports:
         def __enter__(self): ...
 
@@ -354,7 +354,7 @@ def test_a_compressed_text_is_read_by_lines(fs):
         assert list(file) == ["é\n", "b\n"]
 
 
-def test_a_file_that_is_open_can_be_sent_to_another_process(fs):
+def test_open_file_can_be_pickled(fs):
     fs.pipe(f"{ROOT}f", b"0123456789")
     with fs.open(f"{ROOT}f", "rb") as file:
         file.seek(4)
@@ -365,7 +365,7 @@ def test_a_file_that_is_open_can_be_sent_to_another_process(fs):
         assert file.read(2) == b"01"
 
 
-def test_a_child_has_connections_of_its_own(fs):
+def test_forked_child_opens_its_own_connections(fs):
     fs.pipe(f"{ROOT}f", b"f")
     before = fs._book
     child = os.fork()
@@ -375,13 +375,13 @@ def test_a_child_has_connections_of_its_own(fs):
     assert fs._book is before
 
 
-def test_a_folder_is_no_file(fs):
+def test_opening_a_folder_is_an_error(fs):
     fs.mkdir(f"{ROOT}d")
     with pytest.raises(IsADirectoryError):
         fs.open(f"{ROOT}d", "rb")
 
 
-def test_numbers_are_read_straight_from_a_file(fs):
+def test_numpy_arrays_are_read_from_an_open_file(fs):
     numpy = pytest.importorskip("numpy")
     with fs.open(f"{ROOT}a.npz", "wb") as file:
         numpy.savez(file, a=numpy.arange(10), b=numpy.ones((3, 3)))

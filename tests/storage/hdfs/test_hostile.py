@@ -36,13 +36,13 @@ def store_of(server, timeout=TIMEOUT):
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
-def test_a_name_node_that_drips_is_given_up(begin, again):
+def test_dripping_name_node_is_given_up(begin, again):
     with Hostile(for_ever(begin, again), 0.03) as server, pytest.raises(Unreachable):
         store_of(server).stat("/f")
 
 
 @pytest.mark.parametrize("begin, again", FLOODS.values(), ids=FLOODS)
-def test_a_name_node_that_floods_is_given_up(begin, again):
+def test_flooding_name_node_is_given_up(begin, again):
     with Hostile(for_ever(begin, again)) as server:
         with pytest.raises(Unreachable):
             store_of(server, 0.5).stat("/f")
@@ -50,7 +50,7 @@ def test_a_name_node_that_floods_is_given_up(begin, again):
 
 
 @pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"1_0", b"f" * 100])
-def test_a_chunk_whose_size_is_wrong_is_an_error(size):
+def test_invalid_chunk_size_is_an_error(size):
     with (
         Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
         pytest.raises(PaiError),
@@ -59,7 +59,7 @@ def test_a_chunk_whose_size_is_wrong_is_an_error(size):
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)
-def test_a_data_node_that_drips_is_given_up(begin, again):
+def test_dripping_data_node_is_given_up(begin, again):
     drip = for_ever(begin, again)
 
     def answer(request):

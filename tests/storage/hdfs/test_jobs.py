@@ -59,7 +59,7 @@ def gateway(hdfs):
 
 @pytest.fixture
 def store(gateway, tmp_path):
-    """HDFS as it is seen through OpenPAI's gateway, in a folder of the test's own."""
+    """HDFS through OpenPAI's gateway, in a separate folder for the test."""
     store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", root=f"/jobs-{tmp_path.name}")
     yield store
     store.remove("/", recursive=True)
@@ -118,7 +118,7 @@ def test_a_shell_with_curl_fetches_the_sources_and_keeps_the_output(
     assert subprocess.run(["diff", "-r", str(tmp_path / "made"), str(tmp_path / "back")]).returncode == 0
 
 
-def test_output_is_kept_of_a_job_that_failed_and_written_anew_by_its_next_try(store, workspace, tmp_path):
+def test_output_of_a_failed_job_is_kept_and_overwritten_by_its_retry(store, workspace, tmp_path):
     for text in ("first", "second"):
         command = f'echo {text} > "$PAI_OUTPUT_DIR/log"; false; exit 7'
         text_of_job = script(JobRequest(command, "n", "i", home=seen(store)))
@@ -128,8 +128,8 @@ def test_output_is_kept_of_a_job_that_failed_and_written_anew_by_its_next_try(st
 
 
 @pytest.fixture
-def hasty(tmp_path):
-    """A PATH whose `sleep` only says how long it would."""
+def instant_sleep(tmp_path):
+    """A PATH whose `sleep` returns at once and prints the seconds."""
     tool = tmp_path / "hasty" / "sleep"
     tool.parent.mkdir()
     tool.write_text('#!/bin/sh\necho "slept $1" >&2\n')
@@ -138,8 +138,8 @@ def hasty(tmp_path):
 
 
 @pytest.mark.parametrize("op, act", [("CREATE", "cut"), ("RENAME", "refuse")])
-def test_output_that_does_not_arrive_leaves_what_was_there(
-    store, workspace, gateway, tmp_path, hasty, op, act
+def test_failed_output_upload_leaves_the_old_file(
+    store, workspace, gateway, tmp_path, instant_sleep, op, act
 ):
     text = script(
         JobRequest(
@@ -151,7 +151,7 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
     (tmp_path / "new").write_bytes(os.urandom(3 << 20))
     assert run(SHELLS["dash"], text, tmp_path / "first", FROM=str(tmp_path / "old")).returncode == 0
     gateway.faults.append(Fault(op, act, 1 << 20, times=5, is_upload=True))
-    done = run(SHELLS["dash"], text, tmp_path / "second", FROM=str(tmp_path / "new"), PATH=hasty)
+    done = run(SHELLS["dash"], text, tmp_path / "second", FROM=str(tmp_path / "new"), PATH=instant_sleep)
     assert done.returncode == 1 and "error: cannot keep the output" in done.stderr
     assert "error: cannot send it/m &+ to http://" in done.stderr
     assert b"".join(store.read(place)) == b"old"
@@ -162,11 +162,11 @@ def test_output_that_does_not_arrive_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("op, act", [("CREATE", "cut"), ("RENAME", "refuse"), ("RENAME", "lose")])
-def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_path, hasty, op, act):
+def test_output_upload_is_retried_after_a_fault(store, workspace, gateway, tmp_path, instant_sleep, op, act):
     text = script(JobRequest('cp "$FROM" "$PAI_OUTPUT_DIR/m"', "n", "i", home=seen(store)))
     (tmp_path / "new").write_bytes(os.urandom(3 << 20))
     gateway.faults.append(Fault(op, act, 1 << 20, times=4, is_upload=act == "cut"))
-    done = run(SHELLS["dash"], text, tmp_path / "work", FROM=str(tmp_path / "new"), PATH=hasty)
+    done = run(SHELLS["dash"], text, tmp_path / "work", FROM=str(tmp_path / "new"), PATH=instant_sleep)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if "slept" in line] == [
         f"slept {seconds}" for seconds in (1, 3, 6, 10)
@@ -175,12 +175,12 @@ def test_output_that_meets_a_fault_is_sent_again(store, workspace, gateway, tmp_
     assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
 
 
-def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, workspace, tmp_path):
+def test_output_upload_survives_a_data_node_outage(hdfs, store, workspace, tmp_path):
     urls = tuple(url.replace("/api/", "/") for url in store.urls("/my%20team"))
     home = Seen(tuple(re.sub("//[^/]*/", f"//{hdfs.name_node}/", url) for url in urls), "root")
     command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'
     os.mkfifo(tmp_path / "gate")
-    patient = tmp_path / "patient" / "sleep"  # how long the pauses are is told elsewhere
+    patient = tmp_path / "patient" / "sleep"  # another test checks the length of the pauses
     patient.parent.mkdir()
     patient.write_text(f"#!/bin/sh\nuntil test -e '{tmp_path}/back'; do {shutil.which('sleep')} 0.1; done\n")
     patient.chmod(0o755)
@@ -207,22 +207,27 @@ def test_output_outlasts_a_data_node_that_is_gone_for_a_while(hdfs, store, works
     assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
 
 
-def test_output_that_hdfs_will_not_have_is_named_and_the_rest_is_sent(store, workspace, tmp_path, hasty):
+def test_output_file_that_hdfs_refuses_is_named_and_the_rest_is_sent(
+    store, workspace, tmp_path, instant_sleep
+):
     store.make_folder(f"{workspace.output('one')}/b")
     command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; echo x > a/x; echo b > b; echo z > z/z'
     text = script(JobRequest(command, "n", "i", home=seen(store)))
-    done = run(SHELLS["bash"], text, tmp_path / "work", PATH=hasty)
-    said = done.stderr.splitlines()
-    assert done.returncode == 1 and len(said) == 2, said
-    assert said[0].startswith("error: cannot send b to http://") and "must both be directories" in said[0]
-    assert said[1].startswith("error: cannot keep the output: it stays in /")
+    done = run(SHELLS["bash"], text, tmp_path / "work", PATH=instant_sleep)
+    messages = done.stderr.splitlines()
+    assert done.returncode == 1 and len(messages) == 2, messages
+    assert (
+        messages[0].startswith("error: cannot send b to http://")
+        and "must both be directories" in messages[0]
+    )
+    assert messages[1].startswith("error: cannot keep the output: it stays in /")
     found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "z/z"]
 
 
 @pytest.fixture(params=["standby", "dead"])
 def other(request, store):
-    """The same folder at a name node that is on standby, or dead."""
+    """The same folder on a name node that is on standby, or dead."""
     [url] = store.urls("/my%20team")
     if request.param == "dead":
         yield re.sub("//[^/]*/", "//127.0.0.1:1/", url)
@@ -233,40 +238,42 @@ def other(request, store):
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["other first", "other second"])
 @pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
-def test_what_one_name_node_refuses_is_left_out_whatever_another_says(
-    shell, store, workspace, other, is_first, tmp_path, hasty
+def test_file_that_one_name_node_refuses_is_left_out_whatever_another_answers(
+    shell, store, workspace, other, is_first, tmp_path, instant_sleep
 ):
     [url] = store.urls("/my%20team")
     home = Seen((other, url) if is_first else (url, other), "root")
     command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; for name in a/x 12:30:00.log y z/12:31:00.log z/z; do echo x'
     spec = JobRequest(f'{command} > "$name"; done', "n", "i", home=home)
-    done = run(shell, script(spec), tmp_path / "work", PATH=hasty)
-    said = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
-    assert done.returncode == 1 and len(said) == 3, said
-    for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(said[:2]), strict=True):
+    done = run(shell, script(spec), tmp_path / "work", PATH=instant_sleep)
+    messages = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
+    assert done.returncode == 1 and len(messages) == 3, messages
+    for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(messages[:2]), strict=True):
         assert line.startswith(f"error: cannot send {name} to {url}/") and "InvalidPath" in line
     found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
     assert sorted(found.files) == ["a/x", "y", "z/z"]
     assert not [one for one in walk(Location(store, "/", "hdfs")) if one.name.startswith(".pai-part")]
 
 
-def test_sources_that_one_name_node_does_not_have_are_not_waited_for(store, other, archive, tmp_path, hasty):
+def test_sources_that_are_missing_on_one_name_node_are_not_retried(
+    store, other, archive, tmp_path, instant_sleep
+):
     store.make_folder("/my team")
     [url] = store.urls("/my%20team")
     spec = JobRequest("echo ran", "n", "i", home=Seen((url, other), "root"), archive=archive.sha256)
-    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
+    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=instant_sleep)
     assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
     assert f"cannot fetch the sources from {url}/" in done.stderr and "(HTTP status 404)" in done.stderr
 
 
-def test_output_that_may_not_be_written_is_sent_once(store, gateway, tmp_path, hasty):
+def test_output_upload_without_permission_is_not_retried(store, gateway, tmp_path, instant_sleep):
     store.make_folder("/my team")
     home = Seen(store.urls("/my%20team"), "somebody")
     done = run(
         SHELLS["bash"],
         script(JobRequest('echo x > "$PAI_OUTPUT_DIR/x"', "n", "i", home=home)),
         tmp_path / "work",
-        PATH=hasty,
+        PATH=instant_sleep,
     )
     assert done.returncode == 1 and "Permission denied: user=somebody" in done.stderr
     assert "slept" not in done.stderr and gateway.asked.count("PUT CREATE") == 2
@@ -276,7 +283,7 @@ def test_output_that_may_not_be_written_is_sent_once(store, gateway, tmp_path, h
     "end", ["exec python3 -c 'print(1)'", "trap 'echo 1' EXIT", "trap 'echo 1; exit 3' 0"]
 )
 @pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
-def test_output_is_kept_of_a_command_that_replaces_its_shell_or_has_traps(
+def test_output_of_a_command_that_replaces_its_shell_or_has_traps_is_kept(
     shell, end, store, workspace, tmp_path
 ):
     command = f'echo hi > "$PAI_OUTPUT_DIR/a"; mkdir -p "$PAI_OUTPUT_DIR/empty/folder"; {end}'
@@ -287,28 +294,28 @@ def test_output_is_kept_of_a_command_that_replaces_its_shell_or_has_traps(
 
 
 @pytest.mark.parametrize("act", ["cut", "lose", "refuse"])
-def test_sources_that_meet_a_fault_are_fetched_again(
-    act, store, workspace, gateway, archive, tmp_path, hasty
+def test_source_download_is_retried_after_a_fault(
+    act, store, workspace, gateway, archive, tmp_path, instant_sleep
 ):
     workspace.send(archive)
     gateway.faults.append(Fault("OPEN", act, 100, times=4))
     spec = JobRequest("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
-    done = run(SHELLS["bash"], script(spec), tmp_path / "work", PATH=hasty)
+    done = run(SHELLS["bash"], script(spec), tmp_path / "work", PATH=instant_sleep)
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
     assert done.stderr.count("slept") == 4
 
 
-def test_a_name_node_that_is_down_is_passed_over(store, workspace, archive, tmp_path, hasty):
+def test_name_node_that_is_down_is_skipped(store, workspace, archive, tmp_path, instant_sleep):
     workspace.send(archive)
     home = seen(store, "http://127.0.0.1:1/webhdfs/v1/my%20team")
     spec = JobRequest('cp train.py "$PAI_OUTPUT_DIR"', "n", "i", home=home, archive=archive.sha256)
-    done = run(SHELLS["bash"], script(spec, "\n"), tmp_path / "work", PATH=hasty)
+    done = run(SHELLS["bash"], script(spec, "\n"), tmp_path / "work", PATH=instant_sleep)
     assert done.returncode == 0 and "slept" not in done.stderr, done.stderr
     assert store.stat(f"{workspace.output('one')}/train.py").size == 15
 
 
 @pytest.mark.parametrize("tool", ["wget", "python3"])
-def test_without_curl_the_sources_come_by(tool, store, workspace, archive, tmp_path):
+def test_sources_are_fetched_without_curl(tool, store, workspace, archive, tmp_path):
     workspace.send(archive)
     (tmp_path / "tools").mkdir()
     for name in ("tar", "gzip", "rm", "mkdir", "cat", "sha256sum", "find", tool):
@@ -321,14 +328,14 @@ def test_without_curl_the_sources_come_by(tool, store, workspace, archive, tmp_p
 
 
 @pytest.mark.parametrize("what", ["damaged", "missing"])
-def test_sources_that_are_not_what_was_sent_end_the_job(what, store, workspace, archive, tmp_path, hasty):
+def test_damaged_or_missing_sources_end_the_job(what, store, workspace, archive, tmp_path, instant_sleep):
     workspace.send(archive)
     if what == "damaged":
         store.write(workspace.archive(archive.sha256), [bytes(archive.size)], archive.size)
     else:
         store.remove(workspace.archive(archive.sha256))
     spec = JobRequest("echo ran", "n", "i", home=seen(store), archive=archive.sha256)
-    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=hasty)
+    done = run(SHELLS["dash"], script(spec), tmp_path / "work", PATH=instant_sleep)
     assert done.returncode == 1 and "ran" not in done.stdout and "slept" not in done.stderr
     words = {"damaged": "the sources are damaged", "missing": "cannot fetch the sources"}
     assert f"error: {words[what]}" in done.stderr
@@ -357,7 +364,7 @@ def server(request, tmp_path_factory):
 
 @pytest.fixture
 def client(server, gateway, store, tmp_path, monkeypatch):
-    """A user of the cluster who has chosen an HDFS of their own for the files of jobs."""
+    """A user of the cluster who has selected a personal HDFS for the files of jobs."""
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     monkeypatch.delenv("OPENPAI_PASSWORD", raising=False)
@@ -380,7 +387,7 @@ def start(client, here, command, name, *sources):
     return submit(client, prepare(client, request, here))
 
 
-def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
+def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tmp_path):
     here = tmp_path / "project"
     (here / "train.py").write_text("import os; open(os.environ['PAI_OUTPUT_DIR'] + '/m', 'w').write('0.9')")
     unique = f"hdfs-{os.urandom(3).hex()}"
@@ -396,7 +403,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     waits = f"until test -e '{gate}'; do sleep 0.05; done"
     start(client, here, f"{waits}; python3 train.py", f"{unique}-b", "train.py")
     again = [asked for asked in gateway.asked if "CREATE" in asked][len(sent) :]
-    assert len(again) == 2  # what the second job says it uses, at the name node and at the data node
+    assert len(again) == 2  # the reference of the second job, at the name node and at the data node
     gate.touch()
     assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
@@ -430,7 +437,7 @@ def test_a_job_its_files_and_their_end(client, gateway, tmp_path):
     assert [one.name for one in walk(place) if not one.entry.is_folder] == []
 
 
-def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
+def test_stopped_job_keeps_its_output(client, tmp_path):
     name = f"stopped-{os.urandom(3).hex()}"
     start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
     limit = time.monotonic() + 60
@@ -443,7 +450,7 @@ def test_a_job_that_is_stopped_keeps_what_it_has_written(client, tmp_path):
     assert outputs.find_outputs(client, name).read("m") == b"0.9\n"
 
 
-def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, tmp_path):
+def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client, tmp_path):
     here, gate = tmp_path / "project", tmp_path / "gate"
     waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.1)"
     write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
@@ -456,13 +463,17 @@ def test_a_notebook_is_there_when_its_job_is_over_and_as_far_as_it_came(client, 
     gate.touch()
     assert lookup.wait(client, name, 60).user_exit_code == 1
     found = results.find_results(client, name)
-    brought = results.download_results(found, here)
-    told = brought.summary
-    assert not brought.copied.failed and (told.state, told.cell, told.of) == ("failed", 2, 3)
-    assert shown_by(Path(brought.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
+    downloaded = results.download_results(found, here)
+    run_summary = downloaded.summary
+    assert not downloaded.copied.failed and (run_summary.state, run_summary.cell, run_summary.of) == (
+        "failed",
+        2,
+        3,
+    )
+    assert shown_by(Path(downloaded.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
 
 
-def test_a_refused_job_leaves_nothing(client, tmp_path):
+def test_refused_job_leaves_no_files(client, tmp_path):
     here = tmp_path / "project"
     (here / "one.py").write_text("1")
     spec = JobRequest("true", name="refused", image="i", virtual_cluster="no-such", sources=("one.py",))

@@ -1,4 +1,4 @@
-"""Hadoop's own protocol against a real HDFS: what goes straight to data nodes, and what must not."""
+"""Hadoop's native protocol against a real HDFS: what goes directly to data nodes, and what must not."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def store(hdfs, request):
     store.close()
 
 
-class Told(HdfsStore):
-    """A store that notes what it does over HTTP with the bytes of files."""
+class HttpRecorder(HdfsStore):
+    """A store that records which file contents it transfers over HTTP."""
 
     def __init__(self, *args, **options) -> None:
         super().__init__(*args, **options)
@@ -68,10 +68,10 @@ class Told(HdfsStore):
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 70_000, 3 * MEGABYTE + 17, 9 * MEGABYTE])
-def test_files_go_straight_to_data_nodes_and_back(hdfs, store, tmp_path, size):
+def test_files_are_transferred_directly_to_and_from_data_nodes(hdfs, store, tmp_path, size):
     content = os.urandom(size)
     (tmp_path / "f").write_bytes(content)
-    there, here = Told([hdfs.name_node], "root", root=store.root), LocalStore()
+    there, here = HttpRecorder([hdfs.name_node], "root", root=store.root), LocalStore()
     entry = here.stat(str(tmp_path / "f"))
     assert transfer(here, entry, there, "/f", Watch()) == size
     assert transfer(there, there.stat("/f"), here, str(tmp_path / "back"), Watch()) == size
@@ -94,7 +94,7 @@ def test_a_file_of_many_blocks_is_written_and_read_in_order(hdfs, store):
     assert len(store._direct.ask(lambda names: names.blocks(f"{store.root}/f", 0, 1 << 40))) == 4
 
 
-def test_a_range_begins_and_ends_inside_chunks(store):
+def test_range_may_begin_and_end_inside_chunks(store):
     content = os.urandom(200_000)
     put(store, "/f", lambda: [content])
     for offset, length in ((0, 1), (511, 2), (1000, 70_000), (199_999, 1)):
@@ -102,14 +102,14 @@ def test_a_range_begins_and_ends_inside_chunks(store):
         assert b"".join(found) == content[offset : offset + length]
 
 
-def test_one_byte_at_a_time_is_written_as_one_file(store):
+def test_many_one_byte_pieces_are_written_as_one_file(store):
     assert put(store, "/f", lambda: (bytes([number % 256]) for number in range(5000))) == 5000
     assert b"".join(store.read("/f")) == bytes(number % 256 for number in range(5000))
 
 
 @pytest.mark.parametrize("way", ["https", "gateway"])
-def test_where_only_http_leads_nothing_goes_past_it(hdfs, store, tmp_path, way):
-    """A person who asked for https gets no plain connection, and nobody goes round a gateway."""
+def test_native_protocol_does_not_bypass_https_or_a_gateway(hdfs, store, tmp_path, way):
+    """A user who asked for HTTPS gets no plain connection, and a gateway is not bypassed."""
     (tmp_path / "f").write_bytes(b"x" * 1000)
     with Gateway(hdfs.name_node) as gateway:
         there = HdfsStore([gateway.host], "root", root=store.root, patience=QUICK)
@@ -120,7 +120,7 @@ def test_where_only_http_leads_nothing_goes_past_it(hdfs, store, tmp_path, way):
         there.close()
 
 
-def test_a_refusal_is_told_as_webhdfs_tells_it(hdfs, store, tmp_path):
+def test_refusal_is_reported_as_by_webhdfs(hdfs, store, tmp_path):
     (tmp_path / "f").write_bytes(b"x" * 1000)
     put(store, "/secret", lambda: [b"s"])
     store._names.set_permission(f"{store.root}/secret", permission="600")
@@ -141,7 +141,7 @@ def test_stripes_and_blocks_behind_tokens_are_left_to_webhdfs(field, value):
     assert Block.parse(message((1, message((2, 7))), (2, 0), (3, node), (5, message((1, b""))))).is_plain
 
 
-def test_messages_are_what_they_were():
+def test_protobuf_message_is_read_back_unchanged():
     data = message((1, "a"), (2, 300), (3, None), (4, -1), (5, message((1, 7))))
     found = fields(data)
     assert (inner(found, 1), number(found, 2), number(found, 4)) == (b"a", 300, (1 << 64) - 1)
@@ -150,14 +150,14 @@ def test_messages_are_what_they_were():
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x09\x01", b"\xff" * 11])
-def test_bytes_that_are_no_message_are_an_error(data):
+def test_bytes_that_are_not_a_message_are_an_error(data):
     with pytest.raises(Garbled):
         fields(data)
 
 
 @pytest.mark.parametrize("crc", ["CRC32", "CRC32C"])
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE])
-def test_bytes_fit_their_crcs_and_no_others(crc, size):
+def test_data_matches_its_own_crcs_only(crc, size):
     data, whole = os.urandom(size), crc_of(crc)
     crcs = SUMS[crc]()(data, 512)
     assert fits(data, crcs, 512, crc, whole)
@@ -169,14 +169,14 @@ def test_bytes_fit_their_crcs_and_no_others(crc, size):
     assert size < 1024 or not fits(data, swapped, 512, crc, whole)
 
 
-def test_combined_crcs_are_those_of_all_bytes():
+def test_combined_crc_equals_the_crc_of_the_whole_data():
     data = bytes(range(256)) * 14
     assert combined(SUMS["CRC32"]()(data, 512), 512, "CRC32") == zlib.crc32(data)
 
 
 @measurable
 def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
-    """In a process of its own, whose memory is what the system says it was at most."""
+    """Runs in a separate process and reads its peak memory from the system."""
     size = 300 * MEGABYTE
     with open(tmp_path / "f", "wb") as file:
         file.truncate(size)

@@ -1,4 +1,4 @@
-"""A real pair of name nodes: who is active is found, also when it becomes the other one."""
+"""A real pair of name nodes: the active one is found, also after a failover."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def pair():
     pair.stop()
 
 
-def test_files_outlive_the_name_node_that_was_active(pair, tmp_path):
+def test_files_are_read_after_the_active_name_node_died(pair, tmp_path):
     (tmp_path / "sent").mkdir()
     for number, name in enumerate(NAMES):
         (tmp_path / "sent" / name).write_bytes(os.urandom(100_000 if number < 3 else 0))
     store, here = HdfsStore(pair.name_nodes, "root"), LocalStore()
     there = Location(store, "/data", "hdfs")
 
-    pair.activate("two")  # the first that is asked is on standby
+    pair.activate("two")  # the first name node in the list is on standby
     sent = Location(here, str(tmp_path / "sent"), "sent")
     assert copy([Errand(sent, here.stat(sent.path), there)]).files == len(NAMES)
 

@@ -1,4 +1,4 @@
-"""HDFS and what others must not see: nothing goes in plain, and what is closed stays closed."""
+"""Private data on HDFS: nothing is sent unencrypted after HTTPS, and private files stay private."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def secure(gateway, root, folder):
 
 
 @pytest.mark.parametrize("port", ["", ":80", ":its own"], ids=["no port", "80", "its own port"])
-def test_a_gateway_that_forgets_its_own_tls_is_asked_by_tls(hdfs, root, tmp_path, port):
+def test_gateway_that_redirects_to_itself_over_http_is_asked_over_https(hdfs, root, tmp_path, port):
     with Gateway(hdfs.name_node, tls=certificate(tmp_path)) as gateway:
-        told = gateway.host if "own" in port else f"127.0.0.1{port}"
-        gateway.uri = f"http://{told}"  # in what it sends us on to
+        address = gateway.host if "own" in port else f"127.0.0.1{port}"
+        gateway.uri = f"http://{address}"  # in its redirects
         store = secure(gateway, root, tmp_path)
         store.write("/f", [b"secret"], 6)
         assert b"".join(store.read("/f")) == b"secret"
@@ -52,7 +52,7 @@ def test_a_gateway_that_forgets_its_own_tls_is_asked_by_tls(hdfs, root, tmp_path
         store.close()
 
 
-def test_nothing_goes_in_plain_to_another_server(hdfs, root, tmp_path):
+def test_nothing_is_sent_unencrypted_to_another_server(hdfs, root, tmp_path):
     with contextlib.closing(HdfsStore([hdfs.name_node], "root", root=root)) as direct:
         direct.write("/f", [b"known"], 5)
     with (
@@ -71,14 +71,14 @@ def test_nothing_goes_in_plain_to_another_server(hdfs, root, tmp_path):
             gateway.asked.clear()
             with pytest.raises(PathError, match=line):
                 act()
-            assert len(gateway.asked) == 1  # and is not tried again
+            assert len(gateway.asked) == 1  # it is not retried
         assert plain.connections == 0
         store.close()
 
 
 @pytest.fixture(params=["direct", "http"])
 def there(request, hdfs, root):
-    """A folder of HDFS by either way of its bytes."""
+    """A folder of HDFS, reached by the native protocol or over HTTP."""
     if request.param == "direct":
         store = HdfsStore([hdfs.name_node], "root", root=root, prefix=V1)
         yield Location(store, "/", "hdfs")
@@ -91,7 +91,7 @@ def there(request, hdfs, root):
 
 
 def modes(hdfs, root):
-    """Of all that is below the root, by another client than ours."""
+    """The modes of everything below the root, read with another client than ours."""
     client, found, folders = pyhdfs.HdfsClient(hdfs.name_node, user_name="root"), {}, [""]
     for folder in folders:
         for entry in client.list_status(f"{root}/{folder}"):
@@ -102,7 +102,7 @@ def modes(hdfs, root):
     return found
 
 
-def test_what_is_closed_at_the_source_is_closed_on_hdfs_from_its_beginning(hdfs, here, there, root):
+def test_private_source_files_are_private_on_hdfs_and_after_copying_back(hdfs, here, there, root):
     plant(here, {"d/key": b"k", "d/run": b"r", "d/open": b"o", "d/shut/f": b"f", "d/group": b"g"})
     for name, mode in {"key": 0o600, "run": 0o700, "open": 0o644, "shut": 0o700, "group": 0o640}.items():
         os.chmod(f"{here.path}/d/{name}", mode)
@@ -125,8 +125,8 @@ def test_what_is_closed_at_the_source_is_closed_on_hdfs_from_its_beginning(hdfs,
     assert modes(hdfs, f"{root}/again")["key"] == "-rw-------"
 
 
-def test_a_closed_file_is_never_open_on_its_way(hdfs, here, there, root):
-    """Looked at while its last piece is missing: it is a part then, under another name."""
+def test_private_file_is_private_while_it_is_written(hdfs, here, there, root):
+    """Checked while its last piece is missing, when it is still a part under another name."""
     looked = []
 
     def pieces():

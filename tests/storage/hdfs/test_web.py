@@ -1,4 +1,4 @@
-"""WebHDFS against a real HDFS, and through a gateway that does to it what networks do."""
+"""WebHDFS against a real HDFS, and through a gateway that simulates network faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture
 def store(hdfs, request):
-    """A folder of the test's own as a store."""
+    """A store whose root is a separate folder for the test."""
     store = HdfsStore([hdfs.name_node], "root", root=f"/{request.node.name.replace('[', '/').rstrip(']')}")
     store.make_folder("/")
     yield store
@@ -71,7 +71,7 @@ def noise(size: int) -> bytes:
     return os.urandom(size)
 
 
-def test_a_file_comes_back_as_it_was_sent_in_whole_and_in_part(store):
+def test_file_is_read_back_in_whole_and_in_part(store):
     data = noise(3 * MEGABYTE + 17)
     store.write("/f", iter([data[:MEGABYTE], b"", data[MEGABYTE:]]), len(data))
     assert content(store, "/f") == data
@@ -91,7 +91,7 @@ def test_java_sees_the_same_files(store, hdfs):
 
 
 @pytest.mark.parametrize("act", ["write", "make_folder", "rename"])
-def test_a_colon_is_refused_with_one_line(store, act):
+def test_colon_in_a_name_is_refused_with_one_line(store, act):
     store.write("/f", [b""], 0)
     calls = {
         "write": lambda: store.write("/a:b", [b""], 0),
@@ -102,13 +102,13 @@ def test_a_colon_is_refused_with_one_line(store, act):
         calls[act]()
 
 
-def test_no_path_leads_out_of_the_root(store):
+def test_path_cannot_escape_the_root(store):
     for path in ("/../x", "/a/../../x", "relative", "/a/./b"):
         with pytest.raises(PathError, match="cannot be a path"):
             store.stat(path)
 
 
-def test_a_folder_larger_than_a_batch_is_listed_whole(store, gateway):
+def test_folder_larger_than_a_batch_is_listed_completely(store, gateway):
     for number in range(120):
         store.make_folder(f"/{number}")
     names = [entry.name for entry in behind(gateway, store).list("/")]
@@ -116,21 +116,21 @@ def test_a_folder_larger_than_a_batch_is_listed_whole(store, gateway):
     assert gateway.count("LISTSTATUS_BATCH") == 3
 
 
-def test_an_hdfs_that_knows_no_batches_is_listed_too(store, gateway):
+def test_hdfs_without_batched_listing_is_listed_too(store, gateway):
     store.make_folder("/d")
     gateway.rewrite = ("LISTSTATUS_BATCH", "LISTSTATUS_NEVER")
     assert [entry.name for entry in behind(gateway, store).list("/")] == ["d"]
     assert gateway.asked[-1] == "GET LISTSTATUS"
 
 
-def test_a_listing_with_a_name_that_escapes_is_an_error(store, gateway):
+def test_listed_name_that_escapes_the_folder_is_an_error(store, gateway):
     store.make_folder("/xxxevil")
     gateway.faults.append(Fault("LISTSTATUS_BATCH", "swap", old=b"xxxevil", new=b"../evil"))
     with pytest.raises(PathError, match="refused"):
         list(behind(gateway, store).list("/"))
 
 
-def test_what_is_refused_or_missing_is_asked_for_once(store, gateway):
+def test_refused_or_missing_paths_are_requested_once(store, gateway):
     store.write("/f", [b"x"], 1)
     other = HdfsStore([gateway.host], "eve", root=store.root, prefix="/webhdfs/api/v1")
     for act, error in (
@@ -145,8 +145,8 @@ def test_what_is_refused_or_missing_is_asked_for_once(store, gateway):
         assert "\n" not in str(caught.value) and " at org." not in str(caught.value)
 
 
-def test_an_upload_that_is_refused_ends_at_once(store):
-    """The data node says no and hangs up, long before it has been sent everything."""
+def test_refused_upload_ends_at_once(store):
+    """The data node refuses and closes the connection long before it has received everything."""
     sent = []
 
     def pieces():
@@ -162,16 +162,16 @@ def test_an_upload_that_is_refused_ends_at_once(store):
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 4096, 70000, 3 * MEGABYTE + 1])
 @pytest.mark.parametrize("block", [65536, MEGABYTE, 0])
-def test_the_digest_computed_here_is_the_one_of_hdfs(store, hdfs, size, block):
+def test_locally_computed_digest_equals_that_of_hdfs(store, hdfs, size, block):
     data = noise(size)
     client = pyhdfs.HdfsClient(hdfs.name_node, user_name="root")
     client.create(f"{store.root}/f", data, **({"blocksize": block} if block else {}))
-    told = store.digest("/f")
-    hasher = store.hasher(told.kind) if block else store.hasher()
-    assert fingerprint(hasher, [data[:1000], data[1000:1001], data[1001:]]) == told
+    found = store.digest("/f")
+    hasher = store.hasher(found.kind) if block else store.hasher()
+    assert fingerprint(hasher, [data[:1000], data[1000:1001], data[1001:]]) == found
 
 
-def test_crcs_without_the_library_are_right_too():
+def test_crcs_without_the_native_library_are_right():
     assert translated_sums(bytes(32), 32).hex() == "8a9136aa"  # of RFC 3720, B.4
     assert translated_sums(bytes([255] * 32), 512).hex() == "62a8ab43"
     data = noise(5 * 512 + 100)
@@ -185,11 +185,11 @@ def test_java_computes_the_same_digest(store, hdfs):
     assert (digest.kind, digest.value) == (kind, value[24:56])
 
 
-def test_a_digest_that_cannot_be_computed_here_has_no_hasher(store):
+def test_unsupported_digest_has_no_hasher(store):
     assert store.hasher("COMPOSITE-CRC32C") is None
 
 
-def test_a_rename_takes_the_place_of_a_file_in_one_step(store, gateway):
+def test_rename_replaces_a_file_in_one_step(store, gateway):
     store.write("/new", [b"new"], 3)
     store.write("/old", [b"old"], 3)
     behind(gateway, store).rename("/new", "/old")
@@ -197,7 +197,7 @@ def test_a_rename_takes_the_place_of_a_file_in_one_step(store, gateway):
     assert gateway.asked == ["PUT RENAME"]
 
 
-def test_a_rename_whose_answer_was_lost_is_still_one(store, gateway):
+def test_rename_whose_response_was_lost_succeeds(store, gateway):
     store.write("/f", [b"x"], 1)
     gateway.faults.append(Fault("RENAME", "lose"))
     behind(gateway, store).rename("/f", "/g")
@@ -205,7 +205,7 @@ def test_a_rename_whose_answer_was_lost_is_still_one(store, gateway):
 
 
 @pytest.mark.parametrize("at", [0, 1, 100_000, MEGABYTE])
-def test_a_download_that_is_cut_goes_on_where_it_was(store, gateway, at):
+def test_cut_download_resumes_where_it_stopped(store, gateway, at):
     data = noise(3 * MEGABYTE)
     store.write("/f", [data], len(data))
     gateway.faults.append(Fault("OPEN", "cut", at, times=2))
@@ -213,7 +213,7 @@ def test_a_download_that_is_cut_goes_on_where_it_was(store, gateway, at):
     assert gateway.count("OPEN") == 6  # three times two: the name node's and the data node's
 
 
-def test_a_download_that_is_always_cut_at_the_same_place_ends(store, gateway):
+def test_download_that_is_always_cut_at_the_same_place_is_given_up(store, gateway):
     store.write("/f", [b"x" * 100], 100)
     gateway.faults.append(Fault("OPEN", "cut", 0, times=100))
     with pytest.raises(Unreachable, match=r"^/f: HDFS does not answer"):
@@ -221,7 +221,7 @@ def test_a_download_that_is_always_cut_at_the_same_place_ends(store, gateway):
     assert gateway.count("OPEN") < 20
 
 
-def test_a_peer_that_stops_is_given_up_in_time_and_the_rest_comes_from_another(store, gateway):
+def test_stalled_download_times_out_and_is_resumed(store, gateway):
     store.write("/f", [b"x" * 1000], 1000)
     gateway.faults.append(Fault("OPEN", "stall", 10))
     start = time.monotonic()
@@ -229,21 +229,21 @@ def test_a_peer_that_stops_is_given_up_in_time_and_the_rest_comes_from_another(s
     assert 2 < time.monotonic() - start < 40
 
 
-def test_a_slow_peer_that_goes_on_is_waited_for(store, gateway):
+def test_slow_download_that_continues_is_not_given_up(store, gateway):
     data = noise(3000)
     store.write("/f", [data], len(data))
     gateway.faults.append(Fault("OPEN", "drip"))
     assert content(behind(gateway, store, timeout=20), "/f") == data
 
 
-def test_an_answer_shorter_than_asked_for_is_filled_up(store, gateway):
+def test_response_that_is_too_short_is_completed(store, gateway):
     data = noise(5000)
     store.write("/f", [data], len(data))
     gateway.faults.append(Fault("OPEN", "shorten", 1234))
     assert content(behind(gateway, store), "/f", 0, 5000) == data
 
 
-def test_a_wrong_length_and_a_flipped_byte_cost_a_retry_and_no_wrong_file(store, gateway, tmp_path):
+def test_wrong_length_and_a_flipped_byte_are_retried_and_leave_the_right_file(store, gateway, tmp_path):
     data = noise(5000)
     store.write("/f", [data], len(data))
     gateway.faults += [Fault("OPEN", "shorten", 1234), Fault("OPEN", "flip", 99)]
@@ -253,7 +253,7 @@ def test_a_wrong_length_and_a_flipped_byte_cost_a_retry_and_no_wrong_file(store,
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-def test_an_upload_that_is_cut_costs_a_retry(store, gateway, tmp_path):
+def test_cut_upload_is_retried(store, gateway, tmp_path):
     (tmp_path / "f").write_bytes(noise(2 * MEGABYTE))
     gateway.faults.append(Fault("CREATE", "cut", MEGABYTE, is_upload=True))
     transfer(LocalStore(), entry_of(tmp_path / "f"), behind(gateway, store), "/f", Watch())
@@ -261,7 +261,7 @@ def test_an_upload_that_is_cut_costs_a_retry(store, gateway, tmp_path):
     assert [entry.name for entry in store.list("/")] == ["f"]
 
 
-def test_a_busy_gateway_is_asked_again(store, gateway):
+def test_busy_gateway_is_retried(store, gateway):
     gateway.faults += [Fault("CREATE", "refuse"), Fault("MKDIRS", "refuse")]
     there = behind(gateway, store)
     there.make_folder("/d")
@@ -273,7 +273,7 @@ OPS = {"make_folder": "MKDIRS", "stat": "GETFILESTATUS", "digest": "GETFILECHECK
 
 
 @pytest.mark.parametrize("act, op", OPS.items(), ids=OPS)
-def test_what_fails_is_tried_by_one_layer_whoever_calls(store, gateway, act, op):
+def test_failing_operation_is_retried_by_one_layer_only(store, gateway, act, op):
     store.write("/f", [b"x"], 1)
     there = behind(gateway, store, patience=Patience(first=0.001))
     assert there.stat("/") is not None
@@ -284,22 +284,22 @@ def test_what_fails_is_tried_by_one_layer_whoever_calls(store, gateway, act, op)
     assert 1000 - fault.times == Patience().tries
 
 
-def test_a_file_that_cannot_be_begun_or_read_is_tried_by_one_layer(store, gateway, tmp_path):
+def test_failing_create_or_open_is_retried_by_one_layer_only(store, gateway, tmp_path):
     store.write("/f", [b"x"], 1)
     (tmp_path / "f").write_bytes(b"x")
     there = behind(gateway, store, patience=Patience(first=0.001))
-    told = there.stat("/f")
+    found = there.stat("/f")
     create, opening = (Fault(op, "refuse", times=1000) for op in ("CREATE", "OPEN"))
     gateway.faults += [create, opening]
     with pytest.raises(Unreachable):
-        transfer(LocalStore(), entry_of(tmp_path / "f"), there, "/g", Hasty())
-    assert 1000 - create.times == 5  # of the pieces, which come once: another try is the copy's
+        transfer(LocalStore(), entry_of(tmp_path / "f"), there, "/g", NoPauses())
+    assert 1000 - create.times == 5  # the pieces come only once, so that the copy itself retries
     with pytest.raises(Unreachable):
-        transfer(there, told, LocalStore(), str(tmp_path / "g"), Watch())
+        transfer(there, found, LocalStore(), str(tmp_path / "g"), Watch())
     assert 1000 - opening.times == Patience().tries
 
 
-def test_an_hdfs_that_never_answered_is_soon_given_up():
+def test_hdfs_that_never_answered_is_given_up_soon():
     tried = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=hang_up, args=(server, tried), daemon=True).start()
@@ -309,8 +309,8 @@ def test_an_hdfs_that_never_answered_is_soon_given_up():
         assert len(tried) == 5
 
 
-class Hasty(Watch):
-    """Has no time for pauses."""
+class NoPauses(Watch):
+    """Skips every pause."""
 
     def wait(self, seconds: float) -> bool:
         return False
@@ -324,10 +324,10 @@ def hang_up(server: socket.socket, tried: list[int]) -> None:
             visitor.close()
 
 
-def test_who_ends_a_copy_ends_the_pauses_of_its_storage_too(store, gateway, tmp_path):
+def test_stopping_a_copy_ends_the_retry_pauses_of_its_storage(store, gateway, tmp_path):
     store.write("/f", [b"x"], 1)
     there, pauses = behind(gateway, store, patience=Patience(first=60.0, longest=60.0)), []
-    told = there.stat("/f")
+    found = there.stat("/f")
     gateway.faults.append(Fault("OPEN", "refuse", times=1000))
 
     class Ended(Watch):
@@ -338,17 +338,17 @@ def test_who_ends_a_copy_ends_the_pauses_of_its_storage_too(store, gateway, tmp_
 
     start = time.monotonic()
     with pytest.raises(Unreachable):
-        transfer(there, told, LocalStore(), str(tmp_path / "f"), Ended())
+        transfer(there, found, LocalStore(), str(tmp_path / "f"), Ended())
     assert time.monotonic() - start < 40 < pauses[0]
 
 
-def test_a_file_that_changes_while_it_is_sent_is_an_error(store):
+def test_file_that_changes_its_size_while_it_is_sent_is_an_error(store):
     for pieces in ([b"abc"], [b"abcabc"]):
         with pytest.raises(Damaged, match="while it was read"):
             store.write("/f", pieces, 5)
 
 
-def test_what_the_source_raises_keeps_its_name(store):
+def test_error_raised_by_the_source_is_passed_on_unchanged(store):
     def pieces():
         yield b"a"
         raise PathError("the disk is gone")
@@ -357,7 +357,7 @@ def test_what_the_source_raises_keeps_its_name(store):
         store.write("/f", pieces(), 5)
 
 
-def test_a_data_node_killed_in_the_middle_of_an_upload_costs_a_retry(store, hdfs):
+def test_upload_is_retried_after_its_data_node_was_killed(store, hdfs):
     pieces = [noise(MEGABYTE)] * 24
     kills = []
 
@@ -375,7 +375,7 @@ def test_a_data_node_killed_in_the_middle_of_an_upload_costs_a_retry(store, hdfs
     assert store.digest("/f") == fingerprint(store.hasher(), pieces)
 
 
-def test_name_nodes_take_over_from_each_other(store, hdfs):
+def test_second_name_node_is_used_when_the_first_is_on_standby_or_gone(store, hdfs):
     with Gateway(hdfs.name_node) as second:
         with Gateway(hdfs.name_node) as first:
             options = {"root": store.root, "prefix": "/webhdfs/api/v1", "patience": QUICK}
@@ -390,7 +390,7 @@ def test_name_nodes_take_over_from_each_other(store, hdfs):
         assert [entry.name for entry in there.list("/")] == ["g"]
 
 
-def test_no_name_node_at_all_is_one_line():
+def test_unreachable_name_node_is_a_one_line_error():
     port = refusing_port()
     store = HdfsStore([f"127.0.0.1:{port}"], "root", patience=QUICK)
     with pytest.raises(
@@ -416,7 +416,7 @@ def test_a_storage_of_an_old_cluster_is_reached_through_its_gateway(hdfs, gatewa
     store.remove(name)
 
 
-def test_a_gateway_with_https_is_trusted_by_its_own_certificate(hdfs, store, tmp_path):
+def test_https_gateway_is_verified_with_the_given_certificate(hdfs, store, tmp_path):
     context = certificate(tmp_path)
     with Gateway(hdfs.name_node, tls=context) as gateway:
         there = behind(gateway, store, scheme="https", verify=str(tmp_path / "cert.pem"))
@@ -439,7 +439,7 @@ def certificate(folder: Path):
 
 @measurable
 def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway):
-    """In a process of its own, whose memory is what the system says it was at most."""
+    """Runs in a separate process and reads its peak memory from the system."""
     size = 5 * WIDE
     there = behind(gateway, store)
     code = (
@@ -468,7 +468,7 @@ def test_a_large_file_is_read_in_several_ranges_and_little_memory(store, gateway
     assert there.stat("/f").size == size
 
 
-def test_leaving_a_large_read_early_leaves_nothing_behind(store):
+def test_closing_a_large_read_early_ends_its_threads(store):
     hasty = HdfsStore(store.hosts, "root", root=store.root, fast=1e12)
     hasty.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
     before, most, moved = threading.active_count(), 0, 0
@@ -481,7 +481,7 @@ def test_leaving_a_large_read_early_leaves_nothing_behind(store):
     assert sum(map(len, hasty.read("/f"))) == WIDE
 
 
-def test_a_large_file_that_comes_fast_is_read_by_one_connection(store, gateway):
+def test_large_file_on_a_fast_connection_is_read_by_one_connection(store, gateway):
     store.write("/f", (bytes(MEGABYTE) for _ in range(WIDE >> 20)), WIDE)
     there = behind(gateway, store, fast=1.0)
     assert sum(map(len, there.read("/f"))) == WIDE
@@ -537,7 +537,7 @@ def test_a_storage_names_its_name_nodes(data, hosts):
     assert (store.hosts, store.root) == (hosts, "/ann")
 
 
-def test_a_storage_that_names_nothing_is_an_error():
+def test_storage_without_an_address_is_an_error():
     with pytest.raises(ConfigError, match="'data' of 'lab': invalid url of HDFS"):
         open_store(StorageSpec("lab", "data", "hdfs", {}, user="ann"))
 
@@ -553,13 +553,13 @@ def test_a_storage_that_names_nothing_is_an_error():
         ({"namenode": "nn", "port": "abc"}, "invalid name node 'nn:abc'"),
     ],
 )
-def test_a_storage_with_a_mistake_in_its_address_is_refused_in_one_line(data, says):
+def test_storage_with_an_invalid_address_is_refused_with_one_line(data, says):
     with pytest.raises(ConfigError, match=says) as caught:
         open_store(StorageSpec("lab", "data", "hdfs", data, user="ann"))
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_of_several_name_nodes_with_https_the_one_that_is_active_serves(hdfs, store, tmp_path):
+def test_active_one_of_several_https_name_nodes_is_used(hdfs, store, tmp_path):
     context = certificate(tmp_path)
     with (
         Gateway(hdfs.name_node, tls=context) as active,
@@ -576,7 +576,7 @@ def test_of_several_name_nodes_with_https_the_one_that_is_active_serves(hdfs, st
         there.close()
 
 
-def test_the_port_of_hadoops_own_protocol_is_told_from_the_web_port(hdfs):
+def test_native_port_instead_of_the_web_port_is_reported(hdfs):
     with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* web port of a name node is wanted"):
         HdfsStore([hdfs.rpc], "root", patience=QUICK).stat("/")
 
@@ -601,5 +601,5 @@ def test_a_file_from_before_1970_is_copied_once(store, gateway, tmp_path, way):
         ("The DiskSpace quota of /d is exceeded: quota = 1048576 B", PathError),
     ],
 )
-def test_what_may_pass_is_told_apart_from_what_will_not(text, kind):
+def test_temporary_errors_are_distinguished_from_permanent_ones(text, kind):
     assert type(make_error(pyhdfs.HdfsIOException(text, "IOException", 403), "/f")) is kind

@@ -33,7 +33,7 @@ def content(archive):
     return b"".join(archive.pieces())
 
 
-def test_the_same_files_make_the_same_bytes_whenever_and_wherever_they_are(project, tmp_path):
+def test_same_files_make_the_same_archive_regardless_of_time_and_place(project, tmp_path):
     first = pack(collect(["."], project))
     subprocess.run(["cp", "-R", str(project), str(tmp_path / "other")], check=True)
     (tmp_path / "other" / "key").chmod(0o600)
@@ -46,7 +46,7 @@ def test_the_same_files_make_the_same_bytes_whenever_and_wherever_they_are(proje
     assert pack(collect(["."], project)).sha256 != first.sha256
 
 
-def test_another_mode_is_another_archive(project):
+def test_changed_file_mode_changes_the_archive(project):
     before = pack(collect(["."], project))
     (project / "run.sh").chmod(0o644)
     after = pack(collect(["."], project))
@@ -54,7 +54,7 @@ def test_another_mode_is_another_archive(project):
     assert [name for name in before.files if before.files[name] != after.files[name]] == ["run.sh"]
 
 
-def test_it_tells_nothing_of_who_made_it_and_keeps_modes(project):
+def test_archive_is_anonymous_and_keeps_file_modes(project):
     with tarfile.open(fileobj=io.BytesIO(content(pack(collect(["."], project))))) as tar:
         infos = {info.name: info for info in tar}
     assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in infos.values()} == {
@@ -65,7 +65,7 @@ def test_it_tells_nothing_of_who_made_it_and_keeps_modes(project):
 
 
 @pytest.mark.parametrize("tar", [["tar"], ["busybox", "tar"]], ids=["tar", "busybox"])
-def test_the_usual_programs_unpack_it(project, tmp_path, tar):
+def test_tar_and_busybox_unpack_the_archive(project, tmp_path, tar):
     target = tmp_path / "out"
     target.mkdir()
     (tmp_path / "a.tgz").write_bytes(content(pack(collect(["."], project))))
@@ -77,19 +77,19 @@ def test_the_usual_programs_unpack_it(project, tmp_path, tar):
     assert os.access(target / "run.sh", os.X_OK) and not os.access(target / "b.txt", os.X_OK)
 
 
-def test_what_comes_back_is_what_was_packed(project):
+def test_received_archive_equals_the_packed_one(project):
     made = pack(collect(["."], project))
     again = received(made.pieces(), made.sha256)
     assert again == made and again.files == made.files and content(again) == content(made)
 
 
-def test_what_is_damaged_is_refused(project):
+def test_damaged_archive_is_refused(project):
     made = pack(collect(["."], project))
     with pytest.raises(Damaged, match=made.sha256):
         received([content(made)[:-1]], made.sha256)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_file_that_vanishes_or_cannot_be_read_is_told(project, size):
+def test_source_file_that_has_disappeared_is_an_error(project, size):
     with pytest.raises(PathError, match="gone"):
         pack([SourceFile(project / "gone", "gone", size)])

@@ -1,4 +1,4 @@
-"""What goes along with a job."""
+"""The source files that are sent with a job."""
 
 import os
 from pathlib import Path
@@ -25,17 +25,17 @@ def test_a_file_keeps_its_relative_name(tmp_path):
     assert names(tmp_path, "src/train.py", "./src/../src/train.py") == ["src/train.py"]
 
 
-def test_a_folder_brings_everything_below_it_but_repositories_and_caches(tmp_path):
+def test_folder_includes_everything_except_repositories_and_caches(tmp_path):
     write(tmp_path, "a/one.py", "a/b/two.py", "a/.git/config", "a/__pycache__/x.pyc", "a/.openpai/x")
     assert names(tmp_path, "a") == ["a/b/two.py", "a/one.py"]
 
 
-def test_the_current_folder_is_taken_without_a_name_in_front(tmp_path):
+def test_files_of_the_working_directory_have_no_folder_prefix(tmp_path):
     write(tmp_path, "train.py")
     assert names(tmp_path, ".") == ["train.py"]
 
 
-def test_ignore_files_hold_in_their_folder_and_below(tmp_path):
+def test_ignore_files_apply_to_their_folder_and_below(tmp_path):
     write(tmp_path, "a/keep.py", "a/big.bin", "a/data/x", "a/b/big.bin", "a/b/only-here", "a/only-here")
     (tmp_path / ".gitignore").write_text("*.bin\n")
     (tmp_path / "a" / ".gitignore").write_text("/data/\n")
@@ -43,42 +43,42 @@ def test_ignore_files_hold_in_their_folder_and_below(tmp_path):
     assert names(tmp_path, "a") == ["a/.gitignore", "a/b/.gitignore", "a/keep.py", "a/only-here"]
 
 
-def test_paiignore_has_the_last_word_over_gitignore(tmp_path):
+def test_paiignore_overrides_gitignore(tmp_path):
     write(tmp_path, "a/model.bin", "a/other.bin", "a/notes.md")
     (tmp_path / "a" / ".gitignore").write_text("*.bin\n")
     (tmp_path / "a" / ".paiignore").write_text("!model.bin\n*.md\n.gitignore\n.paiignore\n")
     assert names(tmp_path, "a") == ["a/model.bin"]
 
 
-def test_what_is_named_itself_is_taken_although_it_is_ignored(tmp_path):
+def test_explicitly_named_file_is_included_although_it_is_ignored(tmp_path):
     write(tmp_path, "out/model.bin")
     (tmp_path / ".gitignore").write_text("*.bin\n")
     assert names(tmp_path, "out/model.bin") == ["out/model.bin"]
 
 
-def test_a_path_outside_keeps_its_last_part_and_never_climbs(tmp_path):
+def test_path_outside_the_project_keeps_only_its_last_part(tmp_path):
     write(tmp_path, "lib/x.py", "lib/sub/y.py", "project/train.py")
     assert names(tmp_path / "project", "../lib", "../lib/x.py") == ["lib/sub/y.py", "lib/x.py", "x.py"]
 
 
-def test_two_files_of_one_name_are_refused(tmp_path):
+def test_two_sources_with_the_same_name_are_refused(tmp_path):
     write(tmp_path, "one/x.py", "two/x.py", "project/t.py")
     with pytest.raises(PathError, match=r"two sources would both be 'x\.py'"):
         collect(["../one/x.py", "../two/x.py"], tmp_path / "project")
 
 
-def test_a_missing_source_is_named(tmp_path):
+def test_error_names_a_missing_source(tmp_path):
     with pytest.raises(PathError, match=r"no such source: 'nope\.py'"):
         collect(["nope.py"], tmp_path)
 
 
-def test_a_link_back_to_a_folder_above_ends(tmp_path):
+def test_symlink_to_a_parent_folder_is_not_followed_forever(tmp_path):
     write(tmp_path, "a/one.py")
     os.symlink(tmp_path / "a", tmp_path / "a" / "again")
     assert names(tmp_path, "a") == ["a/one.py"]
 
 
-def test_odd_names_survive(tmp_path):
+def test_special_characters_in_names_are_kept(tmp_path):
     odd = ["a/with space.py", "a/ünï.py", "a/new\nline.py", "a/#hash%20.py"]
     write(tmp_path, *odd)
     assert names(tmp_path, "a") == sorted(odd)
@@ -86,7 +86,7 @@ def test_odd_names_survive(tmp_path):
 
 @pytest.fixture
 def secret(tmp_path):
-    """A project, and a file outside of it that links in it lead to."""
+    """A project, and a file outside it that a symlink in the project points to."""
     write(tmp_path, "secret/key", "project/src/train.py", "project/lib/x.py", "project/.git/config")
     os.symlink("../../secret/key", tmp_path / "project" / "src" / "key")
     return tmp_path / "secret"
@@ -95,17 +95,17 @@ def secret(tmp_path):
 @pytest.mark.parametrize(
     "link, target", [("key", "../../secret/key"), ("all", "../../secret"), ("g", "../.git/config")]
 )
-def test_a_link_does_not_lead_out_of_a_project_that_names_its_sources_itself(tmp_path, secret, link, target):
+def test_symlink_out_of_a_project_that_sets_its_own_sources_is_refused(tmp_path, secret, link, target):
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     os.symlink(target, root / "src" / link)
     for given in ("src", ".", "src/"):
         with pytest.raises(PathError, match=rf"src/{link}.* leads to .*; .*`--sources {given}`"):
             collect(Fenced.within(str(root), [given]), root)
-    assert collect(["src"], root)  # who types it wants it
+    assert collect(["src"], root)  # typed by the user, it is allowed
 
 
-def test_links_inside_of_a_project_are_followed(tmp_path, secret):
+def test_symlinks_inside_a_project_are_followed(tmp_path, secret):
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     os.symlink("../lib", root / "src" / "lib")
@@ -113,7 +113,7 @@ def test_links_inside_of_a_project_are_followed(tmp_path, secret):
     assert [source.name for source in found] == ["src/lib/x.py", "src/train.py"]
 
 
-def test_a_source_that_was_trusted_to_be_elsewhere_is_its_own_fence(tmp_path, secret):
+def test_symlink_out_of_a_trusted_outside_source_is_refused(tmp_path, secret):
     root = tmp_path / "project"
     assert collect(Fenced.within(str(root), ["../secret"]), root)[0].name == "secret/key"
     write(tmp_path, "other/x")

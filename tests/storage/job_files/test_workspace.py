@@ -1,4 +1,4 @@
-"""A workspace on every kind of store: archives once, jobs that say which they use, nothing left behind."""
+"""A workspace on every kind of store: archives are sent once, jobs refer to them, nothing is left behind."""
 
 import hashlib
 import io
@@ -45,7 +45,7 @@ def names(workspace, there):
     return sorted(found.name for found in walk(there) if not found.entry.is_folder)
 
 
-def test_an_archive_is_sent_once_and_comes_back(workspace, made, there):
+def test_archive_is_sent_once_and_can_be_read_back(workspace, made, there):
     workspace.refer(reference("j1"), made.sha256)
     assert workspace.send(made) is True
     before = workspace.store.stat(workspace.archive(made.sha256))
@@ -63,7 +63,7 @@ def test_an_archive_is_sent_once_and_comes_back(workspace, made, there):
 
 
 @pytest.mark.parametrize("change", ["shorter", "other"])
-def test_an_archive_that_was_damaged_there_is_sent_again(workspace, made, change):
+def test_archive_that_was_damaged_in_the_store_is_sent_again(workspace, made, change):
     workspace.send(made)
     content = b"".join(made.pieces())
     wrong = content[:-1] if change == "shorter" else bytes(len(content))
@@ -73,7 +73,7 @@ def test_an_archive_that_was_damaged_there_is_sent_again(workspace, made, change
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_a_large_archive_is_compared_where_the_store_tells_no_digest(here, is_damaged):
+def test_large_archive_is_compared_by_content_if_the_store_has_no_digests(here, is_damaged):
     content = bytes(65 << 20)
     large = Archive(hashlib.sha256(content).hexdigest(), len(content), (), io.BytesIO(content))
     workspace = Workspace(here.path, here.store)
@@ -85,7 +85,7 @@ def test_a_large_archive_is_compared_where_the_store_tells_no_digest(here, is_da
     )
 
 
-def test_a_job_without_sources_says_whose_it_is_and_uses_no_archive(workspace, there):
+def test_job_without_sources_has_a_reference_without_an_archive(workspace, there):
     workspace.refer(reference("j1"))
     assert workspace.references_of("j1") == (reference("j1"),) and workspace.references() == {}
     workspace.withdraw("j1", None, was_sent=False)
@@ -104,13 +104,13 @@ def test_a_job_without_sources_says_whose_it_is_and_uses_no_archive(workspace, t
         json.dumps({**asdict(reference("j1")), "submitted": "today"}).encode(),
     ],
 )
-def test_a_file_that_is_no_reference_makes_no_job_of_a_folder(here, text):
+def test_invalid_reference_file_is_ignored(here, text):
     workspace = Workspace(here.path, here.store)
     write(workspace, join(workspace.source("j1"), "none.json"), text)
     assert workspace.references_of("j1") == ()
 
 
-def test_only_what_is_the_jobs_goes_with_it(workspace, there):
+def test_removing_a_job_removes_only_its_own_files(workspace, there):
     for job in ("j1", "j2"):
         workspace.refer(reference(job))
         write(workspace, join(workspace.output(job), "a/b"))
@@ -123,13 +123,13 @@ def test_only_what_is_the_jobs_goes_with_it(workspace, there):
     assert [entry.name for entry in workspace.job_folders()] == ["j2"]
 
 
-def test_what_a_refused_job_was_sent_with_is_taken_back(workspace, made, there):
+def test_withdrawing_a_refused_job_removes_its_archive(workspace, made, there):
     workspace.refer(reference("j1"), made.sha256)
     workspace.withdraw("j1", made, was_sent=workspace.send(made))
     assert names(workspace, there) == []
 
 
-def test_what_another_job_uses_is_never_taken_back(workspace, made, there):
+def test_archive_used_by_another_job_is_not_removed(workspace, made, there):
     for job in ("j1", "j2"):
         workspace.refer(reference(job), made.sha256)
     workspace.withdraw("j1", made, was_sent=workspace.send(made))
@@ -137,7 +137,7 @@ def test_what_another_job_uses_is_never_taken_back(workspace, made, there):
     assert workspace.read(made.sha256).sha256 == made.sha256
 
 
-def test_output_of_an_earlier_job_stays(workspace, made):
+def test_withdrawing_a_job_keeps_the_output_of_an_earlier_job(workspace, made):
     workspace.store.make_folder(workspace.output("j1"))
     workspace.refer(reference("j1"), made.sha256)
     workspace.withdraw("j1", made, was_sent=workspace.send(made))
@@ -145,30 +145,30 @@ def test_output_of_an_earlier_job_stays(workspace, made):
     assert workspace.store.stat(workspace.source("j1")) is None
 
 
-def test_a_job_of_the_same_name_on_another_cluster_keeps_its_sources(workspace, made):
+def test_job_name_used_by_another_cluster_or_user_conflicts(workspace, made):
     workspace.refer(reference("j1"), made.sha256)
     with pytest.raises(Conflict, match="http://lab"):
         workspace.refer(reference("j1", "http://other"), made.sha256)
     with pytest.raises(Conflict, match="'ann'"):
         workspace.refer(reference("j1", user="bob"))
-    workspace.refer(reference("j1"), made.sha256)  # a submission that was broken off is repeated
+    workspace.refer(reference("j1"), made.sha256)  # an interrupted submission is repeated
 
 
-def test_an_archive_that_nobody_uses_can_go(workspace, made):
+def test_unused_archive_is_discarded(workspace, made):
     workspace.send(made)
     assert workspace.discard([made.sha256]) == {made.sha256}
     assert workspace.archive_files() == {} and list(workspace.store.list(workspace.archives)) == []
 
 
 class Slow(Workspace):
-    """Somebody submits while the archive is put aside."""
+    """A workspace in which another job is submitted while an archive is set aside."""
 
     def references(self):
         self.meanwhile()
         return super().references()
 
 
-def test_an_archive_that_is_named_while_it_goes_is_put_back(workspace, made):
+def test_archive_that_is_referenced_while_it_is_discarded_is_restored(workspace, made):
     workspace.send(made)
     slow = Slow(workspace.path, workspace.store)
     object.__setattr__(slow, "meanwhile", lambda: workspace.refer(reference("new"), made.sha256))
@@ -176,7 +176,7 @@ def test_an_archive_that_is_named_while_it_goes_is_put_back(workspace, made):
     assert workspace.read(made.sha256).sha256 == made.sha256
 
 
-def test_who_comes_while_it_is_away_sends_it_again(workspace, made):
+def test_second_submitter_uploads_the_archive_again_while_it_is_set_aside(workspace, made):
     workspace.send(made)
     slow = Slow(workspace.path, workspace.store)
     sent = []
@@ -192,7 +192,7 @@ def test_who_comes_while_it_is_away_sends_it_again(workspace, made):
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_what_was_put_aside_by_a_call_that_was_killed_comes_back_or_goes(workspace, made, is_used):
+def test_archive_left_aside_by_a_killed_call_is_restored_or_removed(workspace, made, is_used):
     workspace.send(made)
     if is_used:
         workspace.refer(reference("j1"), made.sha256)
@@ -202,7 +202,7 @@ def test_what_was_put_aside_by_a_call_that_was_killed_comes_back_or_goes(workspa
     assert len(list(workspace.store.list(workspace.archives))) == is_used
 
 
-def test_many_may_send_the_same_at_once(workspace, tmp_path, there):
+def test_concurrent_uploads_of_the_same_archive_leave_one_file(workspace, tmp_path, there):
     archives = [archive(tmp_path / f"p{number}") for number in range(4)]
     threads = [threading.Thread(target=workspace.send, args=(one,)) for one in archives]
     for thread in threads:
@@ -214,12 +214,12 @@ def test_many_may_send_the_same_at_once(workspace, tmp_path, there):
 
 
 @pytest.mark.parametrize("workspace", ["../other", "a/../../b", "a/./b", "a\0b", "<% x %>"])
-def test_a_workspace_that_leads_elsewhere_is_refused(workspace):
+def test_workspace_path_that_escapes_is_refused(workspace):
     with pytest.raises(PathError, match="workspace"):
         clean_path(workspace)
 
 
 @pytest.mark.parametrize("job", ["", ".", "..", "a/b"])
-def test_a_name_that_is_none_of_a_job_is_refused(job):
+def test_invalid_job_name_is_refused(job):
     with pytest.raises(ConfigError):
         WorkspaceLayout("/").job(job)

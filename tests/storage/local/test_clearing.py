@@ -1,4 +1,4 @@
-"""Folders of this machine that are removed with all in them: very deep, changing meanwhile, full of links."""
+"""Recursive removal of local folders: very deep, changing meanwhile, full of symlinks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DEEP = 1200
 
 
 @pytest.fixture(autouse=True)
-def _nothing_deep_is_left(tmp_path):
-    """What removes old folders of tests cannot go that deep."""
+def _remove_deep_folders(tmp_path):
+    """Remove them here, because pytest's own cleanup cannot go that deep."""
     yield
     for found in tmp_path.iterdir():
         LocalStore().remove(str(found), recursive=True)
 
 
 def dig(folder, name="d", levels=DEEP):
-    """Folders in folders, and a file in the last one; by hand, as no path may lead there."""
+    """Nest folders, with a file in the last one; step by step, because the path would be too long."""
     folder.mkdir()
     here = os.open(folder, os.O_RDONLY)
     for _ in range(levels):
@@ -41,7 +41,7 @@ def dig(folder, name="d", levels=DEEP):
 
 @pytest.fixture
 def few_files():
-    """No more open files than there are levels, by far."""
+    """Allow far fewer open files than there are levels."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
     yield
@@ -73,7 +73,7 @@ def test_a_very_deep_folder_is_copied_and_walked(tmp_path):
     assert sum(1 for _ in walk(target)) == DEEP + 1
 
 
-def test_very_many_missing_folders_are_made(store, tmp_path):
+def test_very_many_missing_parent_folders_are_created(store, tmp_path):
     where, above = store
     where.make_folder(above + "/d" * DEEP)
     found = where.stat(above + "/d" * DEEP)
@@ -81,14 +81,14 @@ def test_very_many_missing_folders_are_made(store, tmp_path):
     where.remove(f"{above}/d", recursive=True)
 
 
-def test_what_no_path_leads_to_is_an_error_and_not_left_out(tmp_path):
+def test_file_whose_path_is_too_long_is_an_error(tmp_path):
     dig(tmp_path / "deep", "a-longer-name-than-that")
     with pytest.raises(PathError, match="file name too long"):
         list(walk(Location(LocalStore(), str(tmp_path / "deep"), "deep")))
     LocalStore().remove(str(tmp_path / "deep"), recursive=True)
 
 
-def test_links_are_removed_and_not_followed(store, tmp_path):
+def test_symlinks_are_removed_and_not_followed(store, tmp_path):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "kept").touch()
@@ -100,7 +100,7 @@ def test_links_are_removed_and_not_followed(store, tmp_path):
     assert os.listdir(tmp_path) == ["other"] and os.listdir(tmp_path / "other") == ["kept"]
 
 
-def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(store, tmp_path, monkeypatch):
+def test_folder_that_becomes_a_symlink_during_removal_is_not_followed(store, tmp_path, monkeypatch):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "d" / "first").touch()
     (tmp_path / "other").mkdir()
@@ -119,7 +119,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(store, tmp_path,
     assert os.listdir(tmp_path / "other") == ["kept"]
 
 
-def test_a_folder_that_is_moved_meanwhile_ends_the_removal(store, tmp_path, monkeypatch):
+def test_folder_that_is_moved_during_removal_is_an_error(store, tmp_path, monkeypatch):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "d" / "e" / "file").touch()
     (tmp_path / "other" / "e").mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_a_folder_that_is_moved_meanwhile_ends_the_removal(store, tmp_path, monk
     assert sorted(os.listdir(tmp_path / "other")) == ["e", "moved"]
 
 
-def test_an_error_names_what_stays(store, tmp_path, monkeypatch):
+def test_error_names_the_file_that_cannot_be_removed(store, tmp_path, monkeypatch):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "d" / "e" / "file").touch()
 
@@ -149,7 +149,7 @@ def test_an_error_names_what_stays(store, tmp_path, monkeypatch):
         where.remove(f"{above}/d", recursive=True)
 
 
-def test_what_others_remove_meanwhile_is_no_error(store, tmp_path, monkeypatch):
+def test_files_removed_by_others_meanwhile_are_not_an_error(store, tmp_path, monkeypatch):
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "d" / "file").touch()
     unlink = os.unlink
@@ -168,7 +168,7 @@ def test_what_others_remove_meanwhile_is_no_error(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["a", "link/a", "dead", "missing", "link/missing/x", "up/../a", "a/none", "loop", "", "odd \n"]
 )
-def test_where_a_path_leads_is_what_the_system_says(tmp_path, name):
+def test_real_path_agrees_with_the_operating_system(tmp_path, name):
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "a").touch()
     (tmp_path / "odd \n").touch()

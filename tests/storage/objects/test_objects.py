@@ -1,4 +1,4 @@
-"""What is special to stores of objects: S3 (s3rver, rclone) and Azure Blob (Azurite), each a real server."""
+"""What is specific to object stores: S3 (s3rver, rclone) and Azure Blob (Azurite), each a real server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def short_pauses(monkeypatch):
 
 
 class Service:
-    """A server, and its stores: each test has a folder of its own there."""
+    """A server and its stores, with a separate folder for each test."""
 
     def __init__(self, name, folder):
         self.name, self.folder = name, folder
@@ -68,7 +68,7 @@ def service(request, tmp_path):
 
 
 def is_same(one, other):
-    """Without a report of megabytes if not."""
+    """Compare without a report of megabytes on failure."""
     return one == other
 
 
@@ -77,7 +77,7 @@ def swap(times):
 
 
 def sent(here, place):
-    """The file by itself: nothing is asked for but what sends it."""
+    """Send only the file, without any other requests."""
     transfer(here.store, here.store.stat(at(here, "f").path), place.store, "/f", Watch())
 
 
@@ -86,7 +86,7 @@ def over(*names):
 
 
 @over(*CHECKED)
-def test_a_wrong_key_is_refused_at_once_and_not_told(service):
+def test_wrong_key_is_refused_at_once_and_not_shown(service):
     with Relay(service.server.host) as relay:
         store = service.open(relay.host, **service.wrong_key()).store
         for act in (
@@ -102,7 +102,7 @@ def test_a_wrong_key_is_refused_at_once_and_not_told(service):
 
 
 @over(*ALL)
-def test_a_missing_bucket_is_told_by_its_name(service):
+def test_error_names_a_missing_bucket(service):
     name = "containerName" if service.name == "azurite" else "bucket"
     place = service.open(**{name: "none-of-that-name"})
     assert place.store.stat("/") is None
@@ -113,7 +113,7 @@ def test_a_missing_bucket_is_told_by_its_name(service):
 
 
 @over("rclone", "azurite")
-def test_a_server_that_is_away_is_told_after_some_tries(service):
+def test_unreachable_server_is_an_error_after_some_retries(service):
     with Relay("127.0.0.1:9") as relay:
         host = relay.host
     with pytest.raises(Unreachable, match="no answer"):
@@ -121,7 +121,7 @@ def test_a_server_that_is_away_is_told_after_some_tries(service):
 
 
 @over("rclone", "azurite")
-def test_a_busy_server_is_asked_again(service):
+def test_busy_server_is_retried(service):
     with Relay(service.server.host, [Fault("busy", times=3)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", lambda: [b"1"])
@@ -129,7 +129,7 @@ def test_a_busy_server_is_asked_again(service):
 
 
 @over(*CHECKED)
-def test_a_file_is_tried_five_times_in_all(service, here):
+def test_upload_of_a_file_is_tried_five_times_in_all(service, here):
     plant(here, {"f": b"1"})
     with Relay(service.server.host, [Fault("busy", times=99)]) as relay:
         with pytest.raises(Unreachable, match="is not ready"):
@@ -139,7 +139,7 @@ def test_a_file_is_tried_five_times_in_all(service, here):
 
 @over(*CHECKED)
 @pytest.mark.parametrize("way, place", [(TO_SERVER, 1 << 20), (TO_CLIENT, 0)], ids=["taking", "answering"])
-def test_a_server_that_falls_silent_is_given_up_after_five_tries(service, here, monkeypatch, way, place):
+def test_server_that_stops_responding_is_given_up_after_five_tries(service, here, monkeypatch, way, place):
     plant(here, {"f": os.urandom(6 << 20)})
     monkeypatch.setattr(errors, "LONGEST", 0.4)
     monkeypatch.setattr(errors, "SLOWEST", 1 << 40)
@@ -153,7 +153,7 @@ def test_a_server_that_falls_silent_is_given_up_after_five_tries(service, here, 
 
 @over(*CHECKED)
 @pytest.mark.parametrize("size", [1000, PART + 1000], ids=["whole", "in parts"])
-def test_what_is_damaged_on_the_way_is_refused_by_the_server_and_sent_again(service, size):
+def test_data_damaged_on_the_way_is_refused_by_the_server_and_sent_again(service, size):
     content = b"x" * (size - 20) + b"the very last of it!"
     with Relay(service.server.host, [swap(1)]) as relay:
         place = service.open(relay.host)
@@ -162,7 +162,7 @@ def test_what_is_damaged_on_the_way_is_refused_by_the_server_and_sent_again(serv
 
 
 @over(*CHECKED)
-def test_what_is_always_damaged_never_gets_its_name(service):
+def test_data_that_is_always_damaged_never_replaces_the_file(service):
     with Relay(service.server.host, [swap(99)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", lambda: [b"what was there before"])
@@ -172,7 +172,7 @@ def test_what_is_always_damaged_never_gets_its_name(service):
 
 
 @over(*ALL)
-def test_a_source_that_is_cut_leaves_what_was_there(service):
+def test_failed_source_leaves_the_old_file(service):
     def pieces():
         yield b"x" * (PART + 5)
         raise PathError("the source is gone")
@@ -187,7 +187,7 @@ def test_a_source_that_is_cut_leaves_what_was_there(service):
 
 
 @over("rclone")
-def test_an_upload_that_fails_leaves_nothing_to_be_paid_for(service):
+def test_failed_upload_leaves_no_multipart_upload_behind(service):
     place = service.open()
     with pytest.raises(Damaged):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
@@ -197,8 +197,8 @@ def test_an_upload_that_fails_leaves_nothing_to_be_paid_for(service):
 TREE = {"empty": b"", "none/": None, "d/small": b"1", "d/e/f": b"22", "d/large": b"x" * (3 << 20)}
 
 
-def test_a_small_tree_goes_to_a_fresh_rclone_and_back(here, tmp_path):
-    """It keeps no folders: an empty one does not arrive, and nothing is asked for any but the first."""
+def test_small_tree_is_copied_to_a_new_rclone_server_and_back(here, tmp_path):
+    """rclone keeps no folders: empty ones do not arrive, and only the first folder causes a request."""
     if reason := object_servers.missing("rclone"):
         pytest.skip(f"no rclone: {reason}")
     plant(here, {f"tree/{name}": content for name, content in TREE.items()})
@@ -221,7 +221,7 @@ def test_a_small_tree_goes_to_a_fresh_rclone_and_back(here, tmp_path):
 
 @over(*ALL)
 @pytest.mark.parametrize("is_whole", [True, False], ids=["right", "damaged"])
-def test_what_another_writer_has_put_there_meanwhile_is_kept(service, monkeypatch, is_whole):
+def test_file_replaced_by_another_writer_meanwhile_is_kept(service, monkeypatch, is_whole):
     place, other = service.open(), service.open()
     kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
     is_right, theirs = kind.is_right, b"t" * (PART + 7)
@@ -232,14 +232,14 @@ def test_what_another_writer_has_put_there_meanwhile_is_kept(service, monkeypatc
         return is_right(session, size, md5 if is_whole else b"another")
 
     monkeypatch.setattr(kind, "is_right", replaced)
-    with pytest.raises(PathError, match="replaced by another writer meanwhile") as told:
+    with pytest.raises(PathError, match="replaced by another writer meanwhile") as raised:
         place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
-    assert not isinstance(told.value, Damaged)  # which would be tried again
+    assert not isinstance(raised.value, Damaged)  # which would be retried
     assert is_same(seen(place)["f"], theirs)
 
 
 @over("s3rver", "azurite")
-def test_what_arrived_wrong_is_removed_if_it_is_ours(service, monkeypatch):
+def test_own_upload_that_arrived_damaged_is_removed(service, monkeypatch):
     place = service.open()
     kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
     monkeypatch.setattr(kind, "is_right", lambda session, size, md5: False)
@@ -263,7 +263,7 @@ open_storage(StorageSpec("lab", "objects", kind, data)).write_whole("/f", pieces
 
 
 @over(*CHECKED)
-def test_a_copy_that_is_killed_leaves_nothing_under_the_name(service):
+def test_killed_copy_leaves_no_file_under_the_target_name(service):
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -279,13 +279,13 @@ def test_a_copy_that_is_killed_leaves_nothing_under_the_name(service):
 
 
 @over(*ALL)
-def test_a_large_file_goes_in_parts_and_is_known_by_its_content(service, here):
+def test_large_file_is_uploaded_in_parts_and_recognized_by_its_digest(service, here):
     content = os.urandom(1 << 20) * 17 + b"end"
     plant(here, {"f": content})
     place = service.open()
     assert copy(copies([at(here, "f")], at(place, "f"))).failed == ()
-    told = place.store.digest("/f")
-    assert told == fingerprint(place.store.hasher(told.kind), [content])
+    raised = place.store.digest("/f")
+    assert raised == fingerprint(place.store.hasher(raised.kind), [content])
     assert copy(copies([at(here, "f")], place), Rules(checksum=True)).skipped == 1
     assert copy(copies([at(here, "f")], place)).skipped == 1
     assert copy(copies([at(place, "f")], at(here, "back"))).failed == ()
@@ -294,7 +294,7 @@ def test_a_large_file_goes_in_parts_and_is_known_by_its_content(service, here):
 
 
 @over("s3rver", "azurite")
-def test_sync_of_what_is_there_costs_one_listing_per_folder(service, here):
+def test_sync_of_unchanged_files_costs_one_listing_per_folder(service, here):
     plant(here, {f"{folder}/{number}": b"x" * number for folder in "ab" for number in range(40)})
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
@@ -303,11 +303,11 @@ def test_sync_of_what_is_there_costs_one_listing_per_folder(service, here):
             relay.asked.clear()
             again = copy(synced(source, target))
             assert (again.skipped, again.files) == (80, 0)
-            assert len(relay.asked) <= 3 + 3, relay.asked  # three folders, and the root is looked at
+            assert len(relay.asked) <= 3 + 3, relay.asked  # three folders, and requests for the root
 
 
 @over("s3rver", "azurite")
-def test_times_are_kept_on_the_way_there_and_back(service, here):
+def test_modification_times_survive_a_copy_there_and_back(service, here):
     plant(here, {"d/small": b"1", "d/large": b"x" * (2 << 20)})
     for number, name in enumerate(("d/small", "d/large")):
         here.store.set_mtime(at(here, name).path, 1_500_000_000_123 + number)
@@ -321,7 +321,7 @@ def test_times_are_kept_on_the_way_there_and_back(service, here):
 
 
 @over("s3rver")
-def test_an_older_file_of_the_same_size_is_not_taken_for_the_one_there(service, here):
+def test_older_file_of_the_same_size_is_copied_and_not_skipped(service, here):
     plant(here, {"d/small": b"new", "d/large": b"n" * (2 << 20)})
     place = service.open()
     copy(copies([at(here, "d")], at(place, "d")))
@@ -334,7 +334,7 @@ def test_an_older_file_of_the_same_size_is_not_taken_for_the_one_there(service, 
 
 
 @over("rclone")
-def test_a_long_listing_streams(service):
+def test_long_listing_is_streamed(service):
     folder = service.server.data / object_servers.BUCKET / service.folder / "many"
     folder.mkdir(parents=True)
     for number in range(2500):
@@ -342,7 +342,7 @@ def test_a_long_listing_streams(service):
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
         end = time.monotonic() + 60
-        while place.store.stat("/many") is None and time.monotonic() < end:  # rclone looks once a second
+        while place.store.stat("/many") is None and time.monotonic() < end:  # rclone refreshes once a second
             time.sleep(0.05)
         relay.asked.clear()
         entries = place.store.list("/many")
@@ -351,7 +351,7 @@ def test_a_long_listing_streams(service):
 
 
 @over("rclone", "azurite")
-def test_a_download_that_is_cut_goes_on_where_it_was(service):
+def test_cut_download_is_resumed(service):
     content = os.urandom(1 << 20) * 9
     put(service.open().store, "/f", lambda: [content])
     with Relay(service.server.host, [Fault("cut", TO_CLIENT, 3 << 20, times=2)]) as relay:
@@ -360,7 +360,7 @@ def test_a_download_that_is_cut_goes_on_where_it_was(service):
 
 
 @over("s3rver", "azurite")
-def test_a_folder_lasts_when_its_last_file_goes(service):
+def test_folder_remains_when_its_last_file_is_removed(service):
     place = service.open()
     plant(place, {"a/b/f": b"1"})
     place.store.remove("/a/b/f")
@@ -370,7 +370,7 @@ def test_a_folder_lasts_when_its_last_file_goes(service):
 
 
 @over("azurite")
-def test_a_folder_that_blobfuse_made_is_a_folder(service):
+def test_folder_made_by_blobfuse_is_a_folder(service):
     place = service.open()
     container, root = place.store._bucket, f"{service.folder}/"
     for name in ("full", "empty"):
@@ -436,7 +436,7 @@ for source, target in ((here, there), (there, back)):
 
 @memory.measurable
 @over(*CHECKED)
-def test_memory_has_a_bound_however_large_the_files(service, tmp_path):
+def test_memory_use_is_bounded_however_large_the_files(service, tmp_path):
     (tmp_path / "files").mkdir()
     for number in range(4):
         with open(tmp_path / "files" / str(number), "wb") as file:
@@ -447,7 +447,7 @@ def test_memory_has_a_bound_however_large_the_files(service, tmp_path):
 
 
 @over("rclone")
-def test_s3_urls_take_the_usual_settings(service, monkeypatch):
+def test_s3_urls_use_the_standard_aws_settings(service, monkeypatch):
     data = service.data()
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -476,7 +476,7 @@ def test_s3_without_credentials_says_what_to_set(service, monkeypatch, tmp_path)
 
 
 @over("azurite")
-def test_azure_urls_take_the_usual_settings(service, monkeypatch):
+def test_azure_urls_use_the_standard_azure_settings(service, monkeypatch):
     data = service.data()
     for name in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(name)
@@ -491,7 +491,7 @@ def test_azure_urls_take_the_usual_settings(service, monkeypatch):
 
 
 @over("azurite")
-def test_a_token_opens_a_storage_as_a_key_does(service):
+def test_sas_token_opens_a_storage_like_a_key(service):
     from datetime import datetime, timedelta, timezone
 
     from azure.storage.blob import generate_container_sas
@@ -509,9 +509,9 @@ def test_a_token_opens_a_storage_as_a_key_does(service):
     assert seen(Location(store, "/", "")) == {"f": b"1"}
     with Relay("127.0.0.1:9") as relay:
         away = {**data, "accountSASToken": token, "dataStore": f"http://{relay.host}/{data['accountName']}"}
-    with pytest.raises(Unreachable) as told:
+    with pytest.raises(Unreachable) as raised:
         open_storage(StorageSpec("lab", "blobs", "azureBlob", away)).stat("/f")
-    assert "sig=" not in str(told.value)
+    assert "sig=" not in str(raised.value)
 
 
 def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(monkeypatch):
@@ -523,7 +523,7 @@ def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(mo
 
 
 @pytest.mark.parametrize("kind, data", [("s3", {}), ("azureBlob", {"containerName": "c"}), ("azureBlob", {})])
-def test_a_storage_that_says_too_little_is_told(kind, data):
+def test_storage_with_missing_fields_is_an_error(kind, data):
     pytest.importorskip("s3fs")
     pytest.importorskip("adlfs")
     with pytest.raises(ConfigError, match="names no"):
@@ -547,7 +547,7 @@ def test_a_storage_that_says_too_little_is_told(kind, data):
         ),
     ],
 )
-def test_a_storage_with_a_mistake_in_its_address_is_told(kind, data, says):
+def test_storage_with_an_invalid_address_is_an_error(kind, data, says):
     pytest.importorskip("s3fs")
     pytest.importorskip("adlfs")
     with pytest.raises(ConfigError, match=f"^storage 'objects' of 'lab': .*{says}"):
@@ -562,7 +562,7 @@ def test_a_storage_with_a_mistake_in_its_address_is_told(kind, data, says):
         ("AWS_PROFILE", "no-such", "^s3://data: invalid AWS settings: .*no-such"),
     ],
 )
-def test_a_mistake_in_the_usual_settings_is_told(setting, value, says, monkeypatch):
+def test_invalid_aws_settings_are_an_error(setting, value, says, monkeypatch):
     pytest.importorskip("s3fs")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

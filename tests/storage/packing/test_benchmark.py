@@ -1,4 +1,4 @@
-"""The benchmark measures packers and readers that do what they are measured for."""
+"""The packers and readers that the benchmark measures work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def benchmark():
 
 
 @pytest.mark.parametrize("name", ["ours, tar", "ours, tfrecord", "ours, sequencefile", "tarfile", "tfrecord"])
-def test_what_one_packs_it_reads_whole(benchmark, name, tmp_path):
+def test_each_packer_reads_back_everything_it_packed(benchmark, name, tmp_path):
     if name in benchmark.PACKAGES:
         pytest.importorskip(name)
     total = benchmark._plant(tmp_path / "source", 12)

@@ -1,4 +1,4 @@
-"""Shards are what others read, and what others wrote is read: tar, the tfrecord package, Hadoop itself."""
+"""Other programs read our shards, and we read theirs: tar, the tfrecord package, Hadoop itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILES = {name: data for name, data in SAMPLES.items() if data is not None}
 
 @pytest.fixture
 def shards(here):
-    """Packs the samples and tells the paths of the shards."""
+    """Pack the samples and return the paths of the shards."""
     plant(at(here, "tree"), SAMPLES)
 
     def make(format, **options):
@@ -71,7 +71,7 @@ def test_tar_itself_unpacks_a_shard(shards, tmp_path):
 
 
 def test_samples_are_read_as_webdataset_reads_them(shards):
-    """Its rule: what follows the first dot of the last name is the field, what is before it the sample."""
+    """Its rule: the first dot of the file name separates the sample from the field."""
     samples = []
     for shard in shards("tar", shard_size="8K"):
         here = {}
@@ -124,7 +124,7 @@ def test_the_tfrecord_package_reads_a_shard(shards):
     assert {int(row["mode"][0]) for row in rows} == {0o600}
 
 
-def test_what_the_tfrecord_package_wrote_is_read(here):
+def test_file_written_by_the_tfrecord_package_is_read(here):
     writer = pytest.importorskip("tfrecord.writer", reason="the package tfrecord is not installed")
     made = writer.TFRecordWriter(at(here, "theirs.tfrecord").path)
     made.write({"image": (b"pixels", "byte"), "label": (3, "int")})
@@ -135,7 +135,7 @@ def test_what_the_tfrecord_package_wrote_is_read(here):
     assert set(example.features(found["theirs-00000000"])) == {"image", "label"}
 
 
-def test_an_example_is_read_as_it_was_written():
+def test_example_is_read_back_unchanged():
     for size in (0, 1, 127, 128, 20_000):
         facts = {"name": b"x" * size, "mode": 0o644, "mtime_ms": -1, "big": (1 << 63) - 1}
         record = example.head(facts, "content", size) + b"c" * size
@@ -146,12 +146,12 @@ def test_an_example_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize("record", [b"\xff" * 20, b"\x0a\x7f", b"\x0a", b"\x07\x01", b"\x00\x00"])
-def test_what_is_no_example_is_told(record):
+def test_bytes_that_are_not_an_example_are_an_error(record):
     with pytest.raises(ValueError, match="no protobuf"):
         example.features(record)
 
 
-def test_the_masked_crc_is_tensorflows():
+def test_masked_crc_equals_that_of_tensorflow():
     assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
     assert crc32c(b"456789", crc32c(b"123")) == 0xE3069283
     assert tfrecord.masked(0) == 0xA282EAD8
@@ -162,7 +162,7 @@ def test_the_masked_crc_is_tensorflows():
 
 
 @pytest.mark.parametrize("offset", [0, 5, 9, 20, -2])
-def test_a_damaged_tfrecord_is_told(shards, here, offset):
+def test_damaged_tfrecord_is_an_error(shards, here, offset):
     (shard,) = shards("tfrecord")
     with open(shard, "r+b") as file:
         file.seek(offset, 0 if offset >= 0 else 2)
@@ -174,7 +174,7 @@ def test_a_damaged_tfrecord_is_told(shards, here, offset):
 
 
 @pytest.mark.parametrize("format", ["tar", "tfrecord", "sequencefile"])
-def test_a_shard_without_its_index_is_read_and_one_that_is_cut_is_told(shards, here, format):
+def test_shard_without_an_index_is_read_and_a_truncated_shard_is_an_error(shards, here, format):
     (shard,) = shards(format)
     name = f"set/{os.path.basename(shard)}"
     found = {name: data for name, data in scanned(here, name).items() if data is not None}
@@ -192,7 +192,7 @@ def test_shards_without_an_index_are_read_by_a_pattern(shards, here):
     assert scanned(here, "set/x-*.tar") == SAMPLES
 
 
-def test_shards_of_several_kinds_are_no_set(here):
+def test_shards_of_several_formats_are_an_error(here):
     plant(here, {"x/a.tar": b"", "x/b.seq": b"", "x/c.zip": b""})
     with pytest.raises(PathError, match="several formats"):
         open_set(at(here, "x/[ab].*"))
@@ -218,7 +218,7 @@ def bad(kind, **facts):
     ],
     ids=lambda info: f"{info.type}{info.name}",
 )  # fmt: skip
-def test_a_tar_with_what_leads_elsewhere_is_refused(here, info):
+def test_tar_with_links_devices_or_escaping_names_is_refused(here, info):
     with tarfile.open(at(here, "x.tar").path, "w") as archive:
         archive.addfile(bad(tarfile.REGTYPE, name="good"))
         archive.addfile(info)
@@ -227,7 +227,7 @@ def test_a_tar_with_what_leads_elsewhere_is_refused(here, info):
     assert here.store.stat(at(here, "back").path) is None
 
 
-def test_names_in_records_lead_nowhere_else_either(here):
+def test_escaping_names_in_records_are_refused(here):
     member = PackMember("../evil", "/x", False, 2, 0, 0o644)
     for form, name in ((tfrecord.FORMAT, "x.tfrecord"), (sequencefile.FORMAT, "x.seq")):
         made = form.encoder([member])
@@ -248,7 +248,7 @@ def test_hadoop_itself_reads_a_shard(shards, tmp_path):
     if reason := hdfs_jars.missing():
         pytest.skip(f"no Hadoop: {reason}")
     (shard,) = shards("sequencefile")
-    (tmp_path / "core-site.xml").write_text(CORE_SITE)  # without Avro, which it would load
+    (tmp_path / "core-site.xml").write_text(CORE_SITE)  # without Avro, which Hadoop would load
     command = [*JAVA, "-cp", f"{tmp_path}:{hdfs_jars.home() / 'lib'}/*", SHELL, "-text", f"file://{shard}"]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
@@ -258,7 +258,7 @@ def test_hadoop_itself_reads_a_shard(shards, tmp_path):
     assert len(lines) == sum(len(f"{name}\t{data.hex(' ')}\n") for name, data in FILES.items())
 
 
-def test_a_sequence_file_has_its_mark_every_so_often(shards):
+def test_sequence_file_has_sync_marks_at_intervals(shards):
     (shard,) = shards("sequencefile")
     content = Path(shard).read_bytes()
     header = sequencefile.SequenceEncoder([]).head()
@@ -273,7 +273,7 @@ def test_a_sequence_file_has_its_mark_every_so_often(shards):
         assert 0 < key < length < len(content)
 
 
-def test_a_large_file_name_and_lengths_are_written_as_hadoop_does():
+def test_variable_length_integers_are_written_like_hadoop():
     assert sequencefile.vint(0) == b"\0" and sequencefile.vint(127) == b"\x7f"
     assert sequencefile.vint(128) == b"\x8f\x80" and sequencefile.vint(255) == b"\x8f\xff"
     assert sequencefile.vint(256) == b"\x8e\x01\x00" and sequencefile.vint(1 << 16) == b"\x8d\x01\x00\x00"
@@ -288,7 +288,7 @@ def test_a_large_file_name_and_lengths_are_written_as_hadoop_does():
         (b"a/0001.cls\0\0\0\x01", b"a/0001.cls\0\0\0\x02", "do not agree"),
     ],
 )
-def test_a_sequence_file_that_cannot_be_read_is_told(shards, here, old, new, told):
+def test_invalid_sequence_file_is_an_error(shards, here, old, new, told):
     (shard,) = shards("sequencefile")
     content = Path(shard).read_bytes()
     assert content.count(old) >= 1

@@ -1,4 +1,4 @@
-"""A tree becomes shards and an index, in any store, and the same tree again."""
+"""A tree is packed into shards and an index, in any store, and unpacked to the same tree."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def names_in(place):
 
 
 def shards_of(place):
-    """The names of the shards, without the mark that comes from the tree."""
+    """The names of the shards, without the identifier that is derived from the tree."""
     return [re.sub(r"-[0-9a-f]{10}-", "-*-", name) for name in names_in(place) if name != indexes.NAME]
 
 
@@ -76,7 +76,7 @@ def tree(here):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_tree_goes_into_any_store_and_comes_back(tree, there, tmp_path, format):
+def test_tree_is_packed_into_any_store_and_unpacked(tree, there, tmp_path, format):
     made = packed(tree, at(there, "set"), format=format, shard_size="4K", name="train")
     assert (made.files, made.bytes, made.format) == (10, sum(map(len, filter(None, TREE.values()))), format)
     assert made.shards > 1
@@ -95,7 +95,7 @@ def test_a_tree_goes_into_any_store_and_comes_back(tree, there, tmp_path, format
             )
 
 
-def test_a_tree_of_any_store_is_packed_here(there, here):
+def test_tree_in_any_store_is_packed_to_this_machine(there, here):
     plant(at(there, "tree"), TREE)
     packed(at(there, "tree"), at(here, "set"), shard_size="3K")
     unpacked(at(here, "set"), at(here, "back"))
@@ -103,7 +103,7 @@ def test_a_tree_of_any_store_is_packed_here(there, here):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_modes_and_times_come_back(tree, here, format):
+def test_file_modes_and_times_are_restored(tree, here, format):
     os.chmod(at(tree, "a/0001.txt").path, 0o700)
     os.chmod(at(tree, "no-dot").path, 0o440)
     os.chmod(at(tree, "a").path, 0o750)
@@ -118,16 +118,16 @@ def test_modes_and_times_come_back(tree, here, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_same_tree_is_the_same_bytes(tree, here, format):
+def test_same_tree_is_packed_to_the_same_bytes(tree, here, format):
     packed(tree, at(here, "one"), format=format, shard_size="4K", name="x")
-    for folder in ("a", "a/empty", ""):  # that something was made or removed in a folder shows in its time
+    for folder in ("a", "a/empty", ""):  # a folder's time changes when something in it is created or removed
         os.utime(at(tree, folder).path, (1, 1))
     packed(tree, at(here, "two"), format=format, shard_size="4K", name="x")
     one, two = seen(at(here, "one")), seen(at(here, "two"))
     assert one == two and len(one) > 2
 
 
-def test_links_are_packed_as_what_they_lead_to(tree, here):
+def test_symlinks_are_packed_as_their_targets(tree, here):
     os.symlink("0001.txt", at(tree, "a/link").path)
     os.symlink("a", at(tree, "again").path)
     packed(tree, at(here, "set"))
@@ -145,7 +145,7 @@ def test_links_are_packed_as_what_they_lead_to(tree, here):
         ("above", "../..", "a link"),
     ],
 )
-def test_a_link_that_cannot_be_followed_is_an_error(tree, here, link, leads, told):
+def test_symlink_that_cannot_be_followed_is_an_error(tree, here, link, leads, told):
     at(here, "set").store.make_folder(at(here, "set").path)
     os.symlink(leads, at(tree, link).path)
     with pytest.raises(PathError, match=told):
@@ -153,13 +153,13 @@ def test_a_link_that_cannot_be_followed_is_an_error(tree, here, link, leads, tol
     assert list(here.store.list(at(here, "set").path)) == []
 
 
-def test_a_pipe_is_an_error(tree, here):
+def test_packing_a_named_pipe_is_an_error(tree, here):
     os.mkfifo(at(tree, "pipe").path)
     with pytest.raises(PathError, match="neither a file nor a folder"):
         packed(tree, at(here, "set"))
 
 
-def test_what_a_copy_left_is_not_packed(tree, here):
+def test_part_left_by_a_copy_is_not_packed(tree, here):
     (at(tree, "a").store).write(at(tree, "a/.pai-part-0123456789abcdef").path, [b"half"])
     packed(tree, at(here, "set"))
     assert not [row for row in index_of(at(here, "set"))[1] if "pai-part" in row[0]]
@@ -174,7 +174,7 @@ def test_an_empty_folder_is_packed_too(here):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_name_that_is_no_utf_8_comes_back(here, tmp_path, format):
+def test_name_that_is_not_utf_8_is_restored(here, tmp_path, format):
     folder = os.fsencode(at(here, "tree").path)
     os.mkdir(folder)
     with open(folder + b"/\xff\xfe.bin", "wb") as file:
@@ -184,7 +184,7 @@ def test_a_name_that_is_no_utf_8_comes_back(here, tmp_path, format):
     assert os.listdir(os.fsencode(at(here, "back").path)) == [b"\xff\xfe.bin"]
 
 
-def test_a_file_larger_than_a_shard_has_one_of_its_own(here):
+def test_file_larger_than_the_shard_size_gets_its_own_shard(here):
     plant(at(here, "tree"), {"a": b"1", "big": bytes(3 << 20), "c": b"3"})
     packed(at(here, "tree"), at(here, "set"), shard_size="1M")
     head, rows = index_of(at(here, "set"))
@@ -204,24 +204,24 @@ def test_files_of_a_sample_stay_together():
     assert all(len({split(one.name)[0] for one in shard}) == len(shard) / 3 for shard in shards)
 
 
-def test_a_sample_that_fits_into_no_shard_is_parted():
+def test_sample_that_is_too_large_for_a_shard_is_split():
     wanted = [member(f"frame.{number}.png", 10) for number in range(50)]
     assert {len(shard) for shard in cut(wanted, 100, lambda one: one.size)} == {10}
 
 
-def test_a_shard_holds_only_so_many_files():
+def test_number_of_files_in_a_shard_is_limited():
     wanted = (member(str(number)) for number in range(2 * MOST + 5))
     assert [len(shard) for shard in cut(wanted, 100, lambda one: one.size)] == [MOST, MOST, 5]
 
 
-def test_names_are_split_as_webdataset_does():
+def test_names_are_split_like_in_webdataset():
     assert split("a.b/c.seg.png") == ("a.b/c", "seg.png")
     assert split("README") == ("README", "")
     assert split("a/.hidden.txt") == ("a/.hidden.txt", "")
 
 
 class Once(Watch):
-    """Does something when the first bytes of the file after the small ones have come."""
+    """Calls ``act`` once when more than 1 MiB has moved."""
 
     def __init__(self, act):
         super().__init__()
@@ -244,7 +244,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error_and_leaves_nothing(her
     assert list(here.store.list(at(here, "set").path)) == []
 
 
-def test_an_interrupted_pack_leaves_nothing_and_keeps_what_was_there(here):
+def test_interrupted_pack_leaves_nothing_and_keeps_the_old_set(here):
     plant(at(here, "tree"), {"a": b"1", "big": bytes(8 << 20)})
     plant(at(here, "old"), {"x": b"old"})
     packed(at(here, "old"), at(here, "set"))
@@ -256,7 +256,7 @@ def test_an_interrupted_pack_leaves_nothing_and_keeps_what_was_there(here):
     assert len(list(here.store.list(at(here, "set").path))) == len(before)
 
 
-def test_a_set_is_only_replaced_when_asked_to(tree, here):
+def test_existing_set_is_replaced_only_on_request(tree, here):
     packed(tree, at(here, "set"), shard_size="4K")
     plant(at(here, "other"), {"only": b"this"})
     with pytest.raises(PathError, match="--replace"):
@@ -267,7 +267,7 @@ def test_a_set_is_only_replaced_when_asked_to(tree, here):
     assert seen(at(here, "back")) == {"only": b"this"}
 
 
-def test_a_folder_with_something_else_in_it_is_never_packed_into(tree, here):
+def test_folder_with_other_files_is_never_packed_into(tree, here):
     plant(at(here, "mine"), {"thesis.txt": b"years"})
     for replace in (False, True):
         with pytest.raises(PathError, match=r"thesis\.txt"):
@@ -275,7 +275,7 @@ def test_a_folder_with_something_else_in_it_is_never_packed_into(tree, here):
     assert seen(at(here, "mine")) == {"thesis.txt": b"years"}
 
 
-def test_what_cannot_be_packed_is_refused(tree, here):
+def test_invalid_sources_targets_names_and_formats_are_refused(tree, here):
     plant(here, {"file": b"x"})
     with pytest.raises(PathError, match="not a folder"):
         packed(at(here, "file"), at(here, "set"))
@@ -295,14 +295,14 @@ def test_what_cannot_be_packed_is_refused(tree, here):
 
 
 @pytest.mark.parametrize("format", ["tfrecord", "sequencefile"])
-def test_a_file_that_a_format_cannot_hold_is_refused(here, format):
+def test_file_that_is_too_large_for_a_format_is_refused(here, format):
     plant(here, {"tree/huge": b""})
     os.truncate(at(here, "tree/huge").path, 2 << 30)
     with pytest.raises(PathError, match="only be packed as tar"):
         packed(at(here, "tree"), at(here, "set"), format=format)
 
 
-def test_sizes_are_read_as_people_write_them(here):
+def test_shard_size_accepts_common_notations(here):
     def size(text):
         return packing.packing_rules(at(here, "tree"), "tar", text).shard_size
 
@@ -331,47 +331,47 @@ def ready(tree, here):
     return at(here, "set")
 
 
-def rewritten(place, change):
-    """The index with something else in it."""
+def rewrite_index(place, change):
+    """Rewrite the index with a change."""
     head, rows = index_of(place)
     lines = change(head, rows) or [head, *rows]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     plant(place, {indexes.NAME: text.encode()})
 
 
-def refused(source, here, told):
-    with pytest.raises(PaiError, match=told):
+def assert_refused(source, here, message):
+    with pytest.raises(PaiError, match=message):
         packing.unpack(source, at(here, "back"), Rules(), Watch())
     assert here.store.stat(at(here, "back").path) is None
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/../../evil", "a//b", "./a", "a\0b", "", "a/."])
-def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_written(ready, here, name):
+def test_escaping_file_name_is_refused_before_anything_is_written(ready, here, name):
     def change(head, rows):
         rows[-1][0] = name
 
-    rewritten(ready, change)
-    refused(ready, here, "which leads out of its folder")
+    rewrite_index(ready, change)
+    assert_refused(ready, here, "which leads out of its folder")
 
 
 @pytest.mark.parametrize("name", ["../evil/", "/evil/", "/"])
-def test_a_folder_that_leads_elsewhere_is_refused(ready, here, name):
+def test_escaping_folder_name_is_refused(ready, here, name):
     def change(head, rows):
         rows[0][0] = name
 
-    rewritten(ready, change)
-    refused(ready, here, "which leads out of its folder")
+    rewrite_index(ready, change)
+    assert_refused(ready, here, "which leads out of its folder")
 
 
-def test_a_shard_elsewhere_is_refused(ready, here):
+def test_escaping_shard_name_is_refused(ready, here):
     def change(head, rows):
         head["shards"][0]["name"] = "../x"
 
-    rewritten(ready, change)
-    refused(ready, here, "line 1 is damaged")
+    rewrite_index(ready, change)
+    assert_refused(ready, here, "line 1 is damaged")
 
 
-def test_a_name_twice_or_as_file_and_folder_is_refused(ready, here):
+def test_duplicate_name_or_name_of_both_file_and_folder_is_refused(ready, here):
     def twice(head, rows):
         rows[-1][0] = rows[-2][0]
 
@@ -379,10 +379,10 @@ def test_a_name_twice_or_as_file_and_folder_is_refused(ready, here):
         rows[-1][0] = "a"
 
     text = seen(ready)[indexes.NAME]
-    for change, told in ((twice, "twice"), (both, "as a file and as a folder")):
+    for change, message in ((twice, "twice"), (both, "as a file and as a folder")):
         plant(ready, {indexes.NAME: text})
-        rewritten(ready, change)
-        refused(ready, here, told)
+        rewrite_index(ready, change)
+        assert_refused(ready, here, message)
 
 
 @pytest.mark.parametrize(
@@ -393,15 +393,15 @@ def test_a_name_twice_or_as_file_and_folder_is_refused(ready, here):
         ["x", 0, 0, 0, 420, 0, "crc"], ["x", 0, 0, 0, 420, 2**70, None], "xy", None, {}, ["\ud800/", 420],
     ],
 )  # fmt: skip
-def test_a_line_that_is_none_is_named(ready, here, row):
+def test_error_names_a_damaged_line_of_the_index(ready, here, row):
     def change(head, rows):
         rows[3] = row
 
-    rewritten(ready, change)
-    refused(ready, here, "line 5 is damaged")
+    rewrite_index(ready, change)
+    assert_refused(ready, here, "line 5 is damaged")
 
 
-def test_an_index_of_another_kind_is_refused(ready, here):
+def test_unsupported_or_damaged_index_is_refused(ready, here):
     def newer(head, rows):
         head["version"] = 2
 
@@ -409,7 +409,7 @@ def test_an_index_of_another_kind_is_refused(ready, here):
         rows.pop()
 
     text = seen(ready)[indexes.NAME]
-    for change, told in (
+    for change, message in (
         (newer, "unsupported index version 2: this openpai-tasks reads version 1"),
         (cut_off, "9 files are listed of 10"),
         (lambda head, rows: ["not ours"], "not an index of packed files"),
@@ -417,30 +417,30 @@ def test_an_index_of_another_kind_is_refused(ready, here):
         (lambda head, rows: [{**head, "shards": 3}, *rows], "line 1 is damaged"),
     ):
         plant(ready, {indexes.NAME: text})
-        rewritten(ready, change)
-        refused(ready, here, told)
+        rewrite_index(ready, change)
+        assert_refused(ready, here, message)
     plant(ready, {indexes.NAME: b""})
-    refused(ready, here, "not an index of packed files")
+    assert_refused(ready, here, "not an index of packed files")
     plant(ready, {indexes.NAME: b'{"what"'})
-    refused(ready, here, "not an index of packed files")
+    assert_refused(ready, here, "not an index of packed files")
 
 
-def test_a_shard_that_is_cut_or_missing_is_told_before_anything_is_written(ready, here):
+def test_truncated_or_missing_shard_is_refused_before_anything_is_written(ready, here):
     path = ready.join(names_in(ready)[2]).path
     os.truncate(path, os.stat(path).st_size - 1)
-    refused(ready, here, r"x-\w+-000001\.tar: \d+ bytes are there of \d+; cut or changed")
+    assert_refused(ready, here, r"x-\w+-000001\.tar: \d+ bytes are there of \d+; cut or changed")
     os.unlink(path)
-    refused(ready, here, r"x-\w+-000001\.tar: a shard of the index is missing")
+    assert_refused(ready, here, r"x-\w+-000001\.tar: a shard of the index is missing")
 
 
-def test_a_folder_without_an_index_is_no_set(ready, here):
+def test_folder_without_an_index_is_refused(ready, here):
     os.unlink(ready.join(indexes.NAME).path)
-    refused(ready, here, r"has no index\.jsonl")
-    refused(at(here, "missing"), here, "no such file or folder")
+    assert_refused(ready, here, r"has no index\.jsonl")
+    assert_refused(at(here, "missing"), here, "no such file or folder")
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_damaged_byte_costs_its_file_and_no_other(tree, here, format):
+def test_damaged_byte_fails_only_its_own_file(tree, here, format):
     packed(tree, at(here, "set"), format=format, name="x")
     row = next(row for row in index_of(at(here, "set"))[1] if row[0] == "a/0002.jpg")
     path = next(entry.path for entry in here.store.list(at(here, "set").path) if entry.name.startswith("x-"))
@@ -458,7 +458,7 @@ def test_a_set_is_not_unpacked_into_itself(ready):
         packing.unpack(ready, ready, Rules(), Watch())
 
 
-def test_an_index_is_written_and_read_in_any_pieces():
+def test_index_is_read_back_from_pieces_of_any_size():
     index = Index("tar", [Shard("x-000000.tar", 10**6)])
     rand = random.Random(1)
     for number in range(3000):
@@ -473,7 +473,7 @@ def test_an_index_is_written_and_read_in_any_pieces():
         assert list(again.folders) == list(index.folders)
 
 
-def test_names_are_kept_small():
+def test_names_take_little_memory():
     names = Names(f"folder/{number:08d}.jpg" for number in range(100_000))
     held = len(names._text) + names._ends.itemsize * len(names._ends)
     assert held < 100_000 * 30
@@ -483,7 +483,7 @@ def test_names_are_kept_small():
     ]
 
 
-def test_a_location_with_a_dot_at_its_end_is_packed_as_its_folder(tree, here):
+def test_location_that_ends_with_a_dot_is_packed_like_its_folder(tree, here):
     content = Location(tree.store, tree.path, tree.url, is_content=True)
     assert packed(content, at(here, "set")).files == 10
     assert shards_of(at(here, "set")) == ["tree-*-000000.tar"]
@@ -506,4 +506,4 @@ def test_a_data_set_on_a_real_hdfs_is_read_by_ranges(tree, hdfs, monkeypatch):
     assert {item.name: item.data for item in again} == {
         name: data for name, data in TREE.items() if data is not None
     }
-    assert len(asked) == 2  # one for all: they lie side by side
+    assert len(asked) == 2  # one request for all: they are adjacent

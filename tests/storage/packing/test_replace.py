@@ -1,4 +1,4 @@
-"""A set takes the place of another at once or not at all, and nothing of anybody else's is touched."""
+"""A set replaces another completely or not at all, and no other files are touched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG_AGO = "00000001"
 
 
 class Killed(BaseException):
-    """After this, nothing happens any more."""
+    """Simulates a killed process: nothing happens after it."""
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def trees(here):
 
 @pytest.fixture(params=["local", "s3"])
 def store(request, tmp_path_factory):
-    """Where a file is renamed to its name, and where it appears under it."""
+    """A store that renames files into place, and one where they appear under their final name."""
     with STORES[request.param](tmp_path_factory.mktemp("there")) as location:
         yield location
 
 
 class Breaking:
-    """Lets a store change so often; then it fails, once or, as for who is killed, for good."""
+    """Allows a number of changes to a store; then it fails, once or, as after a kill, for good."""
 
     def __init__(self, monkeypatch, store, only):
         self.left, self._forever, self._only = None, False, only
@@ -75,7 +75,7 @@ def parts_in(place):
 
 
 @pytest.mark.parametrize("forever", [True, False], ids=["killed", "failing"])
-def test_whatever_a_replacing_pack_dies_of_the_old_set_or_the_new_one_is_whole(
+def test_old_or_new_set_is_complete_whenever_a_replacing_pack_fails(
     trees, store, tmp_path, monkeypatch, forever
 ):
     breaking = Breaking(monkeypatch, store.store, store.store)
@@ -97,7 +97,7 @@ def test_whatever_a_replacing_pack_dies_of_the_old_set_or_the_new_one_is_whole(
         assert now == OLD or (now == NEW and ended[-1] != "old") or (now == NEW and forever), change
         if ended[-1] == "old" and not forever:
             assert names_in(target) == before and len(parts_in(target)) <= 1, change
-        packed(trees[1], target, shard_size="2K", name="x", replace=True)  # it can be tried again
+        packed(trees[1], target, shard_size="2K", name="x", replace=True)  # it can be repeated
         with local(tmp_path / f"again{change}") as again:
             unpacked(target, again)
             assert seen(again) == NEW
@@ -105,7 +105,7 @@ def test_whatever_a_replacing_pack_dies_of_the_old_set_or_the_new_one_is_whole(
     assert ended.count("old") > 3
 
 
-def test_what_a_killed_pack_left_is_removed_by_a_later_one_when_it_is_old(trees, here, monkeypatch):
+def test_leftovers_of_a_killed_pack_are_removed_by_a_later_pack_once_old(trees, here, monkeypatch):
     target = at(here, "set")
     packed(trees[0], target, name="x")
     old = names_in(target)
@@ -124,7 +124,9 @@ def test_what_a_killed_pack_left_is_removed_by_a_later_one_when_it_is_old(trees,
     (left,) = {*names_in(target)} - {*old}
     assert index_of(target)[0]["shards"][0]["name"] in old
     packed(trees[1], target, name="x", replace=True)
-    assert len(names_in(target)) == 3 and left in names_in(target)  # it could be of one that still runs
+    assert len(names_in(target)) == 3 and left in names_in(
+        target
+    )  # it could belong to a pack that still runs
     for part in parts_in(target):
         os.utime(part.path, (1, 1))
         os.rename(part.path, part.path.replace(part.name[len(PART) :][:8], LONG_AGO))
@@ -132,20 +134,20 @@ def test_what_a_killed_pack_left_is_removed_by_a_later_one_when_it_is_old(trees,
     assert left not in names_in(target) and len(names_in(target)) == 2 and parts_in(target) == []
 
 
-def test_files_of_the_users_own_are_refused_by_name_and_never_removed(trees, there):
+def test_other_files_of_the_user_are_refused_by_name_and_never_removed(trees, there):
     target, tar = at(there, "mine"), "backup-20260101.tar"
     for name in (tar, "photos-000000.tar", "photos-0123456789-000000.tar", "a.seq", indexes.NAME):
         mine = {name: b"years of work"}
         plant(target, mine)
         for replace in (False, True):
-            with pytest.raises(PathError, match=name) as told:
+            with pytest.raises(PathError, match=name) as raised:
                 packed(trees[0], target, replace=replace)
-            assert "--replace" not in str(told.value) and "\n" not in str(told.value)
+            assert "--replace" not in str(raised.value) and "\n" not in str(raised.value)
         assert seen(target) == mine
         there.store.remove(target.join(name).path)
 
 
-def test_files_beside_a_set_are_refused_too(trees, here):
+def test_other_files_beside_a_set_are_refused(trees, here):
     packed(trees[0], at(here, "set"))
     plant(at(here, "set"), {"backup-20260101.tar": b"years"})
     before = seen(at(here, "set"))
@@ -154,7 +156,7 @@ def test_files_beside_a_set_are_refused_too(trees, here):
     assert seen(at(here, "set")) == before
 
 
-def test_a_note_speaks_for_no_other_files(trees, here):
+def test_note_of_a_pack_does_not_cover_other_files(trees, here):
     packed(trees[0], at(here, "set"))
     note = {"what": WHAT, "begins": "one-0123456789-", "replaces": []}
     mine = {"one-0123456789-extra.tar": b"mine", "one-9999999999-000000.tar": b"mine"}
@@ -165,7 +167,7 @@ def test_a_note_speaks_for_no_other_files(trees, here):
         os.unlink(at(here, f"set/{name}").path)
 
 
-def test_a_set_of_other_names_is_replaced_by_its_index(trees, here):
+def test_set_with_other_shard_names_is_replaced_according_to_its_index(trees, here):
     packed(trees[0], at(here, "set"))
     head, rows = index_of(at(here, "set"))
     os.rename(at(here, f"set/{head['shards'][0]['name']}").path, at(here, "set/plain.tar").path)
@@ -175,11 +177,11 @@ def test_a_set_of_other_names_is_replaced_by_its_index(trees, here):
     assert "plain.tar" not in names_in(at(here, "set")) and len(names_in(at(here, "set"))) == 2
 
 
-def test_a_tree_takes_its_own_place_under_other_names(trees, here):
+def test_repacked_tree_replaces_its_old_shards_under_new_names(trees, here):
     target = at(here, "set")
     packed(trees[0], target)
     first = names_in(target)
-    plant(trees[0], {"old/0.txt": b"OLD 0"})  # as large and as old as before
+    plant(trees[0], {"old/0.txt": b"OLD 0"})  # same size and same time as before
     entry = index_of(target)[1][1]
     os.utime(at(trees[0], "old/0.txt").path, ns=(0, entry[5] * 10**6))
     packed(trees[0], target, replace=True)
@@ -190,7 +192,7 @@ def test_a_tree_takes_its_own_place_under_other_names(trees, here):
 
 @contextlib.contextmanager
 def two_of(kind, folder):
-    """The same folder twice, as two processes have it: they do not share what an upload may hold."""
+    """Open the same folder twice, as two processes would, without shared state of uploads."""
     with STORES[kind](folder) as one, STORES[kind](folder) as two:
         yield one, two
 
@@ -203,7 +205,7 @@ def large(here):
 
 @pytest.mark.parametrize("kind", ["local", "s3", "azure_blob"])
 @pytest.mark.parametrize("is_same", [True, False], ids=["same tree", "another tree"])
-def test_of_two_packs_at_once_the_last_one_wins_whole(trees, large, kind, is_same, tmp_path):
+def test_last_of_two_concurrent_packs_wins_completely(trees, large, kind, is_same, tmp_path):
     with two_of(kind, tmp_path) as (there, beside), local(tmp_path / "back") as back:
         target, other = at(there, "set"), large if is_same else trees[1]
         packed(trees[0], target, name="x")
@@ -215,7 +217,7 @@ def test_of_two_packs_at_once_the_last_one_wins_whole(trees, large, kind, is_sam
 
 
 @pytest.mark.parametrize("kind", ["local", "s3", "azure_blob"])
-def test_a_pack_that_fails_takes_nothing_from_one_that_ended_meanwhile(trees, large, kind, tmp_path):
+def test_failing_pack_removes_nothing_of_a_pack_that_ended_meanwhile(trees, large, kind, tmp_path):
     def ends_and_stops():
         packed(large, at(beside, "set"), name="x", replace=True)
         watch.stop()
@@ -230,7 +232,7 @@ def test_a_pack_that_fails_takes_nothing_from_one_that_ended_meanwhile(trees, la
         assert seen(back) == seen(large) and len(names_in(target)) == 2
 
 
-def test_many_packs_and_a_reader_at_once_never_mix(trees, here):
+def test_concurrent_packs_and_a_reader_never_mix_sets(trees, here):
     target, ended = at(here, "set"), threading.Event()
     packed(trees[0], target, shard_size="2K", name="x")
     mixed, whole = [], []
@@ -239,9 +241,9 @@ def test_many_packs_and_a_reader_at_once_never_mix(trees, here):
         for number in range(250):
             if number >= 8 and whole:
                 return
-            with contextlib.suppress(PaiError):  # the other was in its way, and that was told
+            with contextlib.suppress(PaiError):  # the other pack interfered, and that was reported
                 packed(tree, target, shard_size="2K", name="x", replace=True)
-            time.sleep(number / 500)  # longer each time, so that a slow reader has its turn
+            time.sleep(number / 500)  # longer each time, so that a slow reader gets a chance
 
     workers = [threading.Thread(target=pack_on, args=(tree,)) for tree in trees]
     for worker in workers:
@@ -253,7 +255,7 @@ def test_many_packs_and_a_reader_at_once_never_mix(trees, here):
         try:
             unpacked(target, at(here, f"back{number}"))
         except (PaiError, AssertionError):
-            continue  # it was replaced while it was read, and that was told
+            continue  # it was replaced while it was read, and that was reported
         whole.append(number)
         if seen(at(here, f"back{number}")) not in (OLD, NEW):
             mixed.append(number)

@@ -1,4 +1,4 @@
-"""What is special about shares: who may come in, which names they hold, and connections that break."""
+"""What is specific to SMB shares: access, file names, and connections that break."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def share(samba, tmp_path):
 
 @pytest.fixture
 def own_samba():
-    """A server of the test's own, to be treated badly."""
+    """A separate server for the test, which may be reconfigured or killed."""
     from tests.storage import samba_server
 
     if reason := samba_server.missing():
@@ -70,7 +70,7 @@ def own_samba():
         server.stop()
 
 
-# Who may come in
+# Access
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def own_samba():
         ({"rootPath": "missing"}, NotFound, "no such file or folder"),
     ],
 )
-def test_who_cannot_come_in_is_told_why(samba, change, error, text, caplog, monkeypatch):
+def test_error_says_why_access_fails_without_showing_the_password(
+    samba, change, error, text, caplog, monkeypatch
+):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
     caplog.set_level(logging.DEBUG)
     data = place(samba.port).data | {
@@ -97,11 +99,11 @@ def test_who_cannot_come_in_is_told_why(samba, change, error, text, caplog, monk
     else:
         with pytest.raises(error, match=text):
             store.stat("/x")
-    told = str(raised.value) + repr(raised.value) + repr(store._server.login) + caplog.text
-    assert PASSWORD not in told and "\n" not in str(raised.value)
+    output = str(raised.value) + repr(raised.value) + repr(store._server.login) + caplog.text
+    assert PASSWORD not in output and "\n" not in str(raised.value)
 
 
-def test_a_server_that_takes_anybody_as_a_guest_is_refused(own_samba):
+def test_server_that_accepts_anybody_as_a_guest_is_refused(own_samba):
     server = own_samba("map to guest = bad user")
     data = place(server.port).data | {"username": "nobody-here"}
     with pytest.raises(Denied, match="as a guest, whose messages cannot be signed"):
@@ -149,7 +151,7 @@ def test_a_storage_that_is_read_only_for_the_user_is_not_changed(samba):
         ("server max protocol = SMB2_10", 0x210, False),
     ],
 )
-def test_what_the_server_offers_is_used_and_signing_is_always_on(own_samba, options, dialect, encrypted):
+def test_best_offered_dialect_is_used_with_encryption_or_signing(own_samba, options, dialect, encrypted):
     there = on(own_samba(options).port)
     plant(there, {"d/f": b"1" * 300_000, "g": b"2"})
     assert seen(there) == {"d/f": b"1" * 300_000, "g": b"2"}
@@ -158,7 +160,7 @@ def test_what_the_server_offers_is_used_and_signing_is_always_on(own_samba, opti
     assert encrypted or session.signing_required
 
 
-def test_an_azure_file_share_is_reached_with_the_key_and_only_encrypted(own_samba):
+def test_azure_file_share_is_opened_with_the_key_and_only_encrypted(own_samba):
     def opened(server):
         data = {"shareName": "data", "accountName": USER, "accountKey": PASSWORD, "path": "in/it"}
         return open_storage(
@@ -173,7 +175,7 @@ def test_an_azure_file_share_is_reached_with_the_key_and_only_encrypted(own_samb
         opened(own_samba("server smb encrypt = off")).stat("/")
 
 
-def test_an_azure_file_share_is_on_the_accounts_own_server():
+def test_azure_file_share_is_on_the_server_of_the_account():
     older = {"fileShare": "s", "accountName": "acc", "key": "k"}
     store = open_storage(StorageSpec("lab", "az", "azurefile", older))
     assert store.address("/x") == "smb://acc.file.core.windows.net:445/s/x"
@@ -191,7 +193,7 @@ def test_an_azure_file_share_is_on_the_accounts_own_server():
         ({"address": "//[::1]:1445/docs"}, "smb://[::1]:1445/docs/x"),
     ],
 )
-def test_all_ways_to_write_an_address_lead_there(data, address):
+def test_every_notation_of_an_address_is_understood(data, address):
     store = open_storage(
         StorageSpec("lab", "docs", "samba", {**data, "userName": "u", "password": "p", "domain": "LAB"})
     )
@@ -214,18 +216,18 @@ def test_all_ways_to_write_an_address_lead_there(data, address):
         ({"address": "//[::1/s", "username": "u", "password": "p"}, r"invalid server '\[::1'"),
     ],
 )
-def test_what_names_no_share_is_refused(data, text, monkeypatch):
+def test_address_or_login_that_is_incomplete_is_refused(data, text, monkeypatch):
     monkeypatch.setenv(kind.PASSWORD, "for another server")
     with pytest.raises(ConfigError, match=text):
         open_storage(StorageSpec("lab", "docs", "samba", data))
 
 
-def test_a_server_is_known_by_its_number_of_ipv6_too():
+def test_server_is_identified_by_its_ipv6_address_too():
     data = {"address": "//[::1]/docs", "username": "u", "password": "p"}
     assert open_storage(StorageSpec("lab", "docs", "samba", data)).marks("/a") == {"::1:445/docs/a"}
 
 
-def test_a_share_that_is_mounted_is_not_asked_for_by_smb(tmp_path):
+def test_mounted_share_is_used_as_a_local_folder(tmp_path):
     data = {"address": "//nas/docs", "username": "u", "password": "p"}
     for what in ("lab/docs", "//nas/docs"):
         store = open_storage(StorageSpec("lab", "docs", "samba", data, mounts=((what, str(tmp_path)),)))
@@ -241,14 +243,14 @@ def test_each_user_has_a_folder_where_the_storage_is_not_shared(samba, tmp_path)
     assert (samba.data / tmp_path.name / "users" / "ann" / "f").read_bytes() == b"1"
 
 
-# Urls
+# URLs
 
 
 class NoBook:
-    """No cluster is needed."""
+    """Stands in for the clusters, none of which is needed."""
 
 
-def test_a_url_leads_to_a_share_without_telling_the_password(samba, share, tmp_path, monkeypatch):
+def test_url_opens_a_share_without_showing_the_password(samba, share, tmp_path, monkeypatch):
     plant(share[0], {"a b/f": b"1"})
     monkeypatch.setenv(kind.PASSWORD, PASSWORD)
     url = f"smb://{USER}@127.0.0.1:{samba.port}/data/{tmp_path.name}/a b"
@@ -258,7 +260,7 @@ def test_a_url_leads_to_a_share_without_telling_the_password(samba, share, tmp_p
     assert locate(f"smb://LAB;{USER}@nas/data", NoBook()).store._server.login.user == f"LAB\\{USER}"
 
 
-def test_a_password_may_be_kept_where_the_others_are(monkeypatch, tmp_path):
+def test_password_may_be_stored_with_the_other_credentials(monkeypatch, tmp_path):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     monkeypatch.delenv(kind.PASSWORD, raising=False)
@@ -268,7 +270,7 @@ def test_a_password_may_be_kept_where_the_others_are(monkeypatch, tmp_path):
     assert locate("smb://u@nas/docs/x", NoBook()).store._server.login.password == "kept"
 
 
-def test_a_url_with_a_password_is_refused_and_not_repeated():
+def test_url_with_a_password_is_refused_without_quoting_it():
     with pytest.raises(ConfigError, match="with a password in it") as raised:
         locate("smb://u:hunter2@nas/docs/../x", NoBook())
     assert "hunter2" not in str(raised.value)
@@ -280,7 +282,7 @@ def test_a_url_without_user_server_or_share_is_refused(url):
         locate(url, NoBook())
 
 
-def test_a_missing_package_is_told_with_the_extra():
+def test_error_for_a_missing_package_names_the_extra():
     code = """
 import sys
 sys.modules["smbprotocol"] = None
@@ -299,7 +301,7 @@ except ConfigError as err:
     assert ran.stdout == f"Samba {line}", ran.stderr
 
 
-def test_a_missing_package_is_told_before_a_password_is_asked_for():
+def test_missing_package_is_reported_before_a_password_is_requested():
     code = """
 import sys
 sys.modules["smbprotocol"] = None
@@ -324,7 +326,7 @@ for act in (lambda: user_storages.check_installed(own()), lambda: locate("smb://
 # Names
 
 
-def test_names_are_written_as_a_mounted_share_shows_them(share):
+def test_special_characters_in_names_are_mapped_like_on_a_mounted_share(share):
     there, folder = share
     for name, kept in {
         'a"*:<>?\\|b': "a\uf020\uf021\uf022\uf023\uf024\uf025\uf026\uf027b",
@@ -350,7 +352,7 @@ def test_names_are_written_as_a_mounted_share_shows_them(share):
         (os.fsdecode(b"no-utf-8-\xff"), "not valid UTF-8"),
     ],
 )
-def test_a_name_that_would_come_back_as_another_is_refused(share, here, name, text):
+def test_name_that_would_be_read_back_differently_is_refused(share, here, name, text):
     there, folder = share
     for act in (
         lambda: there.store.write(f"/{name}", [b""]),
@@ -366,7 +368,7 @@ def test_a_name_that_would_come_back_as_another_is_refused(share, here, name, te
 
 
 @pytest.mark.parametrize("name", ["..", "a/b"])
-def test_a_listing_with_a_name_that_leads_elsewhere_is_an_error(name):
+def test_listed_name_that_is_not_a_plain_file_name_is_an_error(name):
     with pytest.raises(PathError, match="cannot be a file's"):
         smb_names.read(name.encode("utf-16-le"), "/d")
     with pytest.raises(PathError, match="not valid UTF-8"):
@@ -383,7 +385,7 @@ def test_names_that_differ_only_in_case_do_not_replace_each_other(share, here):
     assert len(arrived) == 3 and arrived.items() <= sent.items()
 
 
-def test_a_server_that_tells_case_apart_holds_both(samba, here):
+def test_case_sensitive_server_keeps_both_names(samba, here):
     there = on(samba.port, "exact")
     plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4"})
     assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
@@ -406,7 +408,7 @@ def test_a_large_folder_is_listed_in_batches_and_removed(share, monkeypatch):
 # Connections
 
 
-def test_three_hundred_files_travel_at_once_by_one_connection(samba, share, here, tmp_path):
+def test_three_hundred_files_are_copied_over_one_connection(samba, share, here, tmp_path):
     tree = {f"d/{number % 7}/{number}": bytes([number % 256]) * (number * 37) for number in range(300)}
     plant(here, tree)
     with Relay(f"127.0.0.1:{samba.port}") as relay:
@@ -418,9 +420,7 @@ def test_three_hundred_files_travel_at_once_by_one_connection(samba, share, here
 
 
 @pytest.mark.parametrize("act, way, offset", CUTS)
-def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
-    samba, share, here, tmp_path, act, way, offset
-):
+def test_broken_connection_is_retried_and_loses_no_data(samba, share, here, tmp_path, act, way, offset):
     plant(here, {"d/big": os.urandom(5_000_003), "d/small": b"s"})
     with Relay(f"127.0.0.1:{samba.port}") as relay:
         there = on(relay.address[1], rootPath=tmp_path.name)
@@ -436,7 +436,7 @@ def test_a_connection_that_breaks_costs_a_retry_and_never_a_byte(
         assert not relay.faults and relay.connections == 2
 
 
-def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share, tmp_path, monkeypatch):
+def test_broken_listing_resumes_without_repeating_a_name(samba, share, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BATCH", 4096)
     names = [f"{number:03d}" for number in range(200)]
     for name in names:
@@ -449,7 +449,7 @@ def test_a_listing_that_breaks_goes_on_without_telling_a_name_twice(samba, share
         assert not relay.faults and relay.connections == 2
 
 
-def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, monkeypatch):
+def test_silent_connection_is_given_up_and_replaced(samba, share, tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "SILENCE", 3.0)
     monkeypatch.setattr(connection, "LOOK", 0.1)
     content = os.urandom(6_000_000)
@@ -463,7 +463,7 @@ def test_a_server_that_says_nothing_more_is_given_up(samba, share, tmp_path, mon
 
 
 class Waiting(Watch):
-    """Tells when so many bytes have moved."""
+    """Sets ``reached`` when more than ``count`` bytes have moved."""
 
     def __init__(self, count):
         super().__init__()
@@ -476,7 +476,7 @@ class Waiting(Watch):
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way, monkeypatch):
+def test_copy_waits_for_a_server_that_restarts(own_samba, here, way, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 1.0)  # it needs a while to come back where much else runs
     server = own_samba()
     there = on(server.port)
@@ -497,7 +497,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for(own_samba, here, way, m
     assert {f"d/{name}": data for name, data in seen(at(target, "back")).items() if name not in parts} == tree
 
 
-def test_a_server_that_stays_away_fails_the_copy(own_samba, here, monkeypatch):
+def test_server_that_stays_down_fails_the_copy(own_samba, here, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
     server = own_samba()
     there = on(server.port)
@@ -508,7 +508,7 @@ def test_a_server_that_stays_away_fails_the_copy(own_samba, here, monkeypatch):
         copies([at(here, "f")], there)
 
 
-def test_a_process_that_was_forked_has_a_connection_of_its_own(share):
+def test_forked_process_opens_its_own_connection(share):
     there, _ = share
     plant(there, {"f": b"1"})
     child = os.fork()
@@ -518,7 +518,7 @@ def test_a_process_that_was_forked_has_a_connection_of_its_own(share):
     assert seen(there) == {"f": b"1"}
 
 
-def test_what_the_source_says_keeps_its_own_name(share):
+def test_error_raised_by_the_source_is_passed_on_unchanged(share):
     there, _ = share
 
     def broken():
@@ -528,11 +528,11 @@ def test_what_the_source_says_keeps_its_own_name(share):
     with pytest.raises(OSError, match="the tape is torn") as raised:
         there.store.write("/f", broken())
     assert not isinstance(raised.value, PaiError)
-    assert there.store.stat("/").is_folder  # and the connection is whole
+    assert there.store.stat("/").is_folder  # the connection still works
 
 
 @measurable
-def test_memory_does_not_grow_with_the_files(samba, share, tmp_path):
+def test_memory_use_does_not_grow_with_the_files(samba, share, tmp_path):
     for number in range(4):
         with open(tmp_path / f"{number}.bin", "wb") as file:
             file.truncate(64 << 20)
