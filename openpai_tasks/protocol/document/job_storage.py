@@ -207,9 +207,10 @@ done
 _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 
 # A signal for the whole process group has already reached the command and must not reach it twice; it has
-# then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. After a
-# signal has interrupted a `wait`, the next one may not know a child that has ended meanwhile: it returns 127,
-# or -1 in bash. While files are uploaded, signals are ignored.
+# then also killed pai_twin, an idle process. Children of shells other than bash ignore INT and QUIT. If a
+# child ends while a signal interrupts `wait`, its status may be lost: the next `wait` then returns 127 (-1 in
+# bash), or waits as long as there is any other child, so pai_twin must end first. While files are uploaded,
+# signals are ignored.
 _KEEPING = """\
 {mark}
 export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
@@ -231,6 +232,7 @@ pai_pass() {{
   while :; do
     pai_signal=$pai_told pai_told=
     [ -z "$pai_signal" ] || pai_pass "$pai_signal"
+    kill -0 "$pai_child" 2>/dev/null || pai_end_twin || :
     wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
     case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
     pai_code=$pai_last

@@ -104,8 +104,9 @@ fi
 pai_code=
 while :; do
   pai_told=
+  [ -z "$pai_clock" ] || kill -0 "$pai_child" 2>/dev/null || kill -KILL "$pai_clock" 2>/dev/null || :
   wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
-  if [ "$pai_last" -eq 127 ] && [ -n "$pai_code" ]; then break; fi
+  case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
   pai_code=$pai_last
   [ -n "$pai_told" ] || break
 done
