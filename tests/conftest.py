@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from openpai_tasks import hints
 from tests.forkserver import BIN, run
 
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
@@ -77,6 +78,12 @@ def make_shell(folder: Path) -> Shell:
     project.mkdir()
     (project / "tasks.py").write_text(PROJECT_TASKS)
     return Shell(project, folder / "home")
+
+
+@pytest.fixture(autouse=True)
+def _hints_name_pai() -> None:
+    """Forget the program of a command that an earlier test ran in this process."""
+    hints.use_program([])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.sdk.pai_server import QuietServer
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -27,7 +27,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Said:
+class Reply:
     """JSON unless it is text or bytes."""
 
     body: Any = ""
@@ -36,10 +36,10 @@ class Said:
 
 
 class Scripted:
-    """``answers`` maps "METHOD /path" to the response: a Said, its body, or a function of the request."""
+    """``answers`` maps "METHOD /path" to the response: a Reply, its body, or a function of the request."""
 
     def __init__(self, answers: dict[str, Any], certificate: str | None = None) -> None:
-        self.answers, self.seen = answers, list[Asked]()
+        self.answers, self.seen = answers, list[ReceivedRequest]()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,11 +52,11 @@ class Scripted:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 url = urlsplit(self.path)
-                request = Asked(
+                request = ReceivedRequest(
                     self.command, url.path, dict(parse_qsl(url.query)), dict(self.headers.items()), body
                 )
                 server.seen.append(request)
-                response = server.say(request)
+                response = server.respond(request)
                 data = response.body if isinstance(response.body, (str, bytes)) else json.dumps(response.body)
                 data = data.encode() if isinstance(data, str) else data
                 self.send_response(response.status)
@@ -80,15 +80,15 @@ class Scripted:
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
-    def say(self, request: Asked) -> Said:
+    def respond(self, request: ReceivedRequest) -> Reply:
         found = self.answers.get(f"{request.method} {request.path}")
         if found is None:
             words = {"code": "NoApiError", "message": f"API {request.path} is not found."}
-            return Said(words, 404)
+            return Reply(words, 404)
         answer = found(request) if callable(found) else found
-        return answer if isinstance(answer, Said) else Said(answer)
+        return answer if isinstance(answer, Reply) else Reply(answer)
 
-    def asked(self, method: str = "GET") -> list[Asked]:
+    def received(self, method: str = "GET") -> list[ReceivedRequest]:
         return [one for one in self.seen if one.method == method]
 
     def close(self) -> None:

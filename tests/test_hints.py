@@ -5,13 +5,6 @@ import pytest
 from openpai_tasks import hints
 
 
-@pytest.fixture(autouse=True)
-def default_program():
-    hints.use_program([])  # an earlier test may have run a command in this process
-    yield
-    hints.use_program([])
-
-
 def test_hints_use_pai_by_default():
     assert hints.command("job.list") == "pai job.list"
 

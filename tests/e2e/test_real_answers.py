@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.protocol.test_diagnostics import DUMPS, STDERR
-from tests.scripted import Said
+from tests.scripted import Reply
 
 API = "/rest-server/api/v2"
 JOB = f"{API}/jobs/ann~train"
@@ -168,17 +168,17 @@ def test_a_job_between_attempts_is_retrying(shell, lab):
 
 def test_stop_shows_stopping_until_the_job_has_stopped(shell, lab):
     running = detail([task("RUNNING")], state="RUNNING", subState="AttemptRunning", completedTime=None)
-    server = lab({f"GET {JOB}": running, f"PUT {JOB}/executionType": Said({"status": 202}, 202)})
+    server = lab({f"GET {JOB}": running, f"PUT {JOB}/executionType": Reply({"status": 202}, 202)})
     stopped = shell.ok("job.stop", "train", "-o", "json").json()
     assert [(job["name"], job["state"]) for job in stopped] == [("train", "STOPPING")]
-    assert json.loads(server.asked("PUT")[0].body) == {"value": "STOP"}
+    assert json.loads(server.received("PUT")[0].body) == {"value": "STOP"}
     running["jobStatus"]["executionType"] = "STOP"  # what the real server says from then on
     assert "STOPPING" in shell.ok("job.status", "train").out
 
 
 def test_stopping_a_finished_job_shows_how_it_ended(shell, lab):
     server = lab({f"GET {JOB}": failed()})
-    assert "FAILED" in shell.ok("job.stop", "train").out and server.asked("PUT") == []
+    assert "FAILED" in shell.ok("job.stop", "train").out and server.received("PUT") == []
 
 
 def test_events_have_times_and_counts(shell, lab):

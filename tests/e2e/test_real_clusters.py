@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.e2e.test_real_answers import API, JOB, detail, event, task
-from tests.scripted import Said
+from tests.scripted import Reply
 
 DOCUMENT = {
     "protocolVersion": 2,
@@ -132,7 +132,7 @@ def test_ten_storages_take_eleven_requests_with_details_in_parallel(shell, lab):
 
 def test_one_failing_storage_does_not_hide_the_others(shell, lab):
     answers = storage_answers(3, default=False)
-    answers[f"GET {API}/storages/team1"] = Said({"code": "UnknownError", "message": "no such volume"}, 500)
+    answers[f"GET {API}/storages/team1"] = Reply({"code": "UnknownError", "message": "no such volume"}, 500)
     lab(answers)
     ran = shell.ok("storage.list", "-o", "json")
     assert [(row["name"], row["type"]) for row in ran.json()] == [
@@ -165,7 +165,7 @@ def test_default_storage_is_found_if_the_list_does_not_name_it(shell, lab):
 @pytest.mark.parametrize("alias", [("lab",), ()])
 def test_update_during_an_outage_is_reported_and_changes_nothing(shell, lab, status, words, alias):
     server = lab({})
-    server.say = lambda request: Said("<html>nginx</html>", status)
+    server.respond = lambda request: Reply("<html>nginx</html>", status)
     before = (shell.home / "clusters.yaml").read_text()
     ran = shell.inv("cluster.update", *alias)
     assert ran.code == 121 and words in ran.out + ran.err and "try again later" in ran.out + ran.err
@@ -174,6 +174,6 @@ def test_update_during_an_outage_is_reported_and_changes_nothing(shell, lab, sta
 
 def test_failed_info_request_does_not_mean_an_older_generation(shell, lab):
     info = {"name": "PAI RESTful API", "version": "v1.8.1", "launcherType": "k8s", "authnMethod": "basic"}
-    lab({f"GET {API}/info": Said("", 502), "GET /rest-server/api/v1": info})
+    lab({f"GET {API}/info": Reply("", 502), "GET /rest-server/api/v1": info})
     assert shell.inv("cluster.update", "lab").code == 121
     assert "0.18" not in (shell.home / "clusters.yaml").read_text()

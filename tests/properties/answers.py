@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.scripted import Asked, Said, Scripted
+from tests.scripted import ReceivedRequest, Reply, Scripted
 from tests.sdk.pai_server import jwt
 
 TOKEN = jwt("ann", application=False, exp=4102444800)
@@ -261,8 +261,8 @@ class OddCluster(Scripted):
 
     def __init__(self, generation: str) -> None:
         super().__init__(KINDS[generation])
-        self.instead: dict[str, Said] = {}
+        self.instead: dict[str, Reply] = {}
 
-    def say(self, asked: Asked) -> Said:
+    def respond(self, asked: ReceivedRequest) -> Reply:
         self.seen.clear()
-        return self.instead.get(f"{asked.method} {asked.path}") or super().say(asked)
+        return self.instead.get(f"{asked.method} {asked.path}") or super().respond(asked)

@@ -19,7 +19,7 @@ from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.program import PaiProgram, TasksLoader
 from tests.properties.answers import DETAIL, JOB, KINDS, RETRYING, RUNNING, V1, V2, WAITING, OddCluster
 from tests.properties.mutations import body, steady
-from tests.scripted import Said
+from tests.scripted import Reply
 
 INFO = (f"GET {V2}/info", f"GET {V1}/authn/info", f"GET {V1}/user/ann")
 LISTS = (f"GET {V2}/virtual-clusters", f"GET {V2}/storages")
@@ -101,7 +101,7 @@ def test_command_with_malformed_responses_never_ends_in_a_traceback(server, line
             else KINDS["1.8"][route]
         )
         state = data.draw(st.sampled_from((DETAIL, WAITING)))
-        server.instead = {f"GET {JOB}": Said(state), route: Said(data.draw(body(real)))}
+        server.instead = {f"GET {JOB}": Reply(state), route: Reply(data.draw(body(real)))}
         code, _, err = run(line)
         assert isinstance(code, int) and code in OURS, (code, err)
         assert "Traceback" not in err
@@ -111,6 +111,6 @@ def test_command_with_malformed_responses_never_ends_in_a_traceback(server, line
 
 def test_commands_work_with_valid_responses(server):
     for line in COMMANDS:
-        server.instead = {f"GET {JOB}": Said(RUNNING)} if line.startswith("container") else {}
+        server.instead = {f"GET {JOB}": Reply(RUNNING)} if line.startswith("container") else {}
         code, _, err = run(line)
         assert code in (0, 120, 3), (line, code, err)

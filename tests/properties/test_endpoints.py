@@ -35,7 +35,7 @@ from tests.properties.answers import (
     OddCluster,
 )
 from tests.properties.mutations import BROKEN, body, steady
-from tests.scripted import Said
+from tests.scripted import Reply
 
 LOGS = f"{JOB}/attempts/0/taskRoles/main/taskIndex/0/attempts/0/logs"
 OLD = f"{V1}/jobs/ann~train"
@@ -173,7 +173,7 @@ def test_malformed_response_never_ends_in_a_traceback(servers, generation, route
     @steady(45)
     @given(body(real), st.sampled_from(READS[generation][route]))
     def check(odd_body, read):
-        server.instead = {route: Said(odd_body)}
+        server.instead = {route: Reply(odd_body)}
         attempt(read, client_of(server, generation))
 
     check()
@@ -182,13 +182,13 @@ def test_malformed_response_never_ends_in_a_traceback(servers, generation, route
 @pytest.mark.parametrize("real, read", GOING.values(), ids=GOING)
 def test_malformed_response_about_an_unfinished_job_never_ends_in_a_traceback(servers, real, read):
     server = servers["1.8"]
-    server.instead = {f"GET {JOB}": Said(real)}
+    server.instead = {f"GET {JOB}": Reply(real)}
     read(client_of(server, "1.8"))
 
     @steady(45)
     @given(body(real))
     def check(odd_body):
-        server.instead = {f"GET {JOB}": Said(odd_body)}
+        server.instead = {f"GET {JOB}": Reply(odd_body)}
         attempt(read, client_of(server, "1.8"))
 
     check()
@@ -201,7 +201,7 @@ def test_malformed_error_response_never_ends_in_a_traceback(servers, status):
     @steady(25)
     @given(body(ERROR))
     def check(odd_body):
-        server.instead = {route: Said(odd_body, status)}
+        server.instead = {route: Reply(odd_body, status)}
         with pytest.raises(PaiError) as raised:
             lookup.find(client_of(server, "1.8"), "train")
         str(raised.value).encode()

@@ -17,7 +17,7 @@ from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import StorageSpec, Store
 from tests.properties.mutations import BROKEN, ODD, body, odd, steady
-from tests.scripted import Asked, Said, Scripted
+from tests.scripted import ReceivedRequest, Reply, Scripted
 
 STATUS = {
     "accessTime": 1320171722771,
@@ -82,17 +82,17 @@ class NameNode(Scripted):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.odd_op, self.odd, self.where = "", Said(), ""
+        self.odd_op, self.odd, self.where = "", Reply(), ""
 
-    def say(self, asked: Asked) -> Said:
+    def respond(self, asked: ReceivedRequest) -> Reply:
         self.seen.clear()
         op = asked.query.get("op", "")
         is_data = asked.path.startswith("/data")
         if op == self.odd_op and (op not in DATA or is_data or self.where):
             return self.odd
         if op in DATA and not is_data:
-            return Said("", 307, (("Location", f"{self.uri}/data?op={op}"),))
-        return Said(HDFS.get(op, ""), 201 if op == "CREATE" else 200)
+            return Reply("", 307, (("Location", f"{self.uri}/data?op={op}"),))
+        return Reply(HDFS.get(op, ""), 201 if op == "CREATE" else 200)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_malformed_response_of_a_name_node_never_ends_in_a_traceback(name_node, 
     @steady(50)
     @given(body(real) | body(REMOTE), st.sampled_from((200, 200, 200, 201, 302, 403, 404, 500)))
     def check(odd_body, status):
-        name_node.odd = Said(odd_body, status)
+        name_node.odd = Reply(odd_body, status)
         use(name_node, op)
 
     check()
@@ -134,7 +134,7 @@ def test_malformed_response_of_a_name_node_never_ends_in_a_traceback(name_node, 
 def test_invalid_redirect_of_a_name_node_is_an_error(name_node, op, target):
     name_node.odd_op, name_node.where = op, "name node"
     for text in ("", "body"):
-        name_node.odd = Said(text, 307, (("Location", target),) if target else ())
+        name_node.odd = Reply(text, 307, (("Location", target),) if target else ())
         store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
         with contextlib.closing(store), pytest.raises(PaiError):
             USES[op](store)
@@ -211,7 +211,7 @@ def listed(store: Store) -> None:
 
 def check_listing(server: Scripted, store: Store, real: str, parts: tuple[str, ...]) -> None:
     kind = (("Content-Type", "application/xml"),)
-    server.say = lambda asked: Said(real, headers=kind)
+    server.respond = lambda asked: Reply(real, headers=kind)
     assert {entry.name for entry in store.list("/")} == {"a.txt", "d"}
 
     @steady(60)
@@ -220,7 +220,7 @@ def check_listing(server: Scripted, store: Store, real: str, parts: tuple[str, .
     )
     def check(part, text, is_near, broken):
         near = real.replace(part, f">{text}<" if part.startswith(">") else text).encode("utf-8", "replace")
-        server.say = lambda asked: Said(near if is_near else broken, headers=kind)
+        server.respond = lambda asked: Reply(near if is_near else broken, headers=kind)
         listed(store)
 
     check()

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import requests
+
 from tests.ports import free_ports
 from tests.storage import hdfs_jars
 
@@ -33,6 +35,7 @@ log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 """
 START = 90.0
+BLOCK = 4096
 
 
 class Hdfs:
@@ -64,8 +67,9 @@ class Hdfs:
         self._launch("datanode.DataNode")
 
     def until_data_node_answers(self) -> None:
+        """Wait until a file of several blocks can be written: ports open before the name node knows it."""
         end = time.monotonic() + START
-        while not all(_answers(place) for place in (self.data_address, _address(self.data_node))):
+        while not (_answers(self.data_address) and _takes_blocks(self.name_node)):
             assert time.monotonic() < end, "HDFS's data node does not come up again"
             time.sleep(0.05)
 
@@ -219,15 +223,22 @@ def _has_data_node(name_node: str) -> bool:
     return bool(beans) and beans[0]["NumLiveDataNodes"] >= 1 and beans[0]["CapacityTotal"] > 0
 
 
-def _address(host: str) -> tuple[str, int]:
-    name, _, port = host.rpartition(":")
-    return name, int(port)
-
-
 def _answers(place: tuple[str, int]) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(place, 5):
         return True
     return False
+
+
+def _takes_blocks(name_node: str) -> bool:
+    probe = f"http://{name_node}/webhdfs/v1/.probe?user.name=root"
+    create = f"{probe}&op=CREATE&overwrite=true&blocksize={BLOCK}"
+    try:
+        there = requests.put(create, allow_redirects=False, timeout=20).headers.get("Location", "")
+        written = requests.put(there, data=bytes(3 * BLOCK), timeout=20)
+        requests.delete(f"{probe}&op=DELETE", timeout=20)
+    except requests.RequestException:
+        return False
+    return written.status_code == 201
 
 
 def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
@@ -239,7 +250,7 @@ def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
         "dfs.datanode.ipc.address": f"127.0.0.1:{data_rpc}",
         "dfs.datanode.hostname": "127.0.0.1",  # the name in redirects
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-        "dfs.namenode.fs-limits.min-block-size": 4096,
+        "dfs.namenode.fs-limits.min-block-size": BLOCK,
         "dfs.namenode.safemode.extension": 0,
         "dfs.ls.limit": 50,  # entries in a batch, so that a few files make several
         # With one data node a writer is often early, and would sleep 400 ms before it asks again.

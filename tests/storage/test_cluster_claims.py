@@ -10,7 +10,7 @@ from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.store import StorageSpec
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 
 def test_remote_cluster_cannot_declare_a_local_folder_as_its_storage(tmp_path):
@@ -90,7 +90,7 @@ def test_users_aws_key_is_never_used_for_a_bucket_that_a_cluster_declares(monkey
             with pytest.raises(ConfigError, match=r"yours is not used .*pai storage.add NAME --type s3"):
                 open_storage(StorageSpec("lab", "objects", "s3", data | more)).stat("/f")
         assert server.seen == []
-        server.say = lambda asked: Said("", 404)
+        server.respond = lambda asked: Reply("", 404)
         keys = {"accessKeyId": "AK", "secretAccessKey": "theirs"}
         with pytest.raises(PaiError):
             list(open_storage(StorageSpec("lab", "objects", "s3", data | keys)).list("/"))

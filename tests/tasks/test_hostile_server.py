@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.attacks import ALL, ATTACKS, forbidden
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api"
 JOB = "alice~x"
@@ -73,7 +73,7 @@ def server():
         f"GET {API}/v2/jobs/alice~y/config": json.dumps({**DOCUMENT, "name": TEXT}),
         f"GET {API}/v2/jobs/{JOB}/events": {"data": [event]},
         f"GET {API}/v2/jobs/alice~y": status(),
-        f"GET {API}/v2/jobs/alice~z": Said({"code": TEXT, "message": TEXT}, 403),
+        f"GET {API}/v2/jobs/alice~z": Reply({"code": TEXT, "message": TEXT}, 403),
         f"GET {API}/v2/virtual-clusters": {f"vc{TEXT}": part},
         f"GET {API}/v2/storages": {"storages": [{"name": f"store{TEXT}", "share": True, "volumeName": TEXT}]},
         f"GET {API}/v1/user/alice": {
@@ -170,7 +170,7 @@ def logging(server):
         server.answers[f"GET {path}"] = {
             "locations": [{"name": name, "uri": uri} for name, uri in logs.items()]
         }
-    server.answers["GET /log"] = Said("größe\x1b[31mred\x1b[0m\x9b2J\u202e\n10%\r20%\n", 206)
+    server.answers["GET /log"] = Reply("größe\x1b[31mred\x1b[0m\x9b2J\u202e\n10%\r20%\n", 206)
 
 
 def role_path():

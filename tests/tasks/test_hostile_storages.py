@@ -9,7 +9,7 @@ from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from tests.properties.answers import V2, OddCluster
-from tests.scripted import Said
+from tests.scripted import Reply
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def lab(project, monkeypatch):
 
     def report(kind, **data):
         storage = {"name": "team", "share": True, "type": kind, "data": data, "readOnly": False}
-        server.instead = {f"GET {V2}/storages/team": Said(storage)}
+        server.instead = {f"GET {V2}/storages/team": Reply(storage)}
         return mine
 
     yield report

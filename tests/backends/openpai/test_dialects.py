@@ -10,7 +10,7 @@ from openpai_tasks.errors import ApiError, NotFound, Unsupported
 from openpai_tasks.protocol.models import SshInfo
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api"
 GENERATIONS = ("0.14", "0.18", "1.8")
@@ -171,7 +171,7 @@ def test_every_request_to_newer_servers_sends_the_token(serve, generation):
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_stop_request_sends_the_token_to_every_generation(serve, generation):
     version = "v1" if generation == "0.14" else "v2"
-    server = serve({f"PUT /{version}/jobs/alice~job1/executionType": Said({"message": "ok"}, 202)})
+    server = serve({f"PUT /{version}/jobs/alice~job1/executionType": Reply({"message": "ok"}, 202)})
     client_of(server, generation).stop_job("alice~job1")
     assert (server.seen[0].token, json.loads(server.seen[0].body)) == ("Bearer t0ken", {"value": "STOP"})
 
@@ -181,7 +181,7 @@ def test_stop_request_sends_the_token_to_every_generation(serve, generation):
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_v2_document_is_sent_unchanged_to_every_generation(serve, generation):
-    server = serve({"POST /v2/jobs": Said({"status": 202}, 202)})
+    server = serve({"POST /v2/jobs": Reply({"status": 202}, 202)})
     client_of(server, generation).submit("name: ä\n")
     sent = server.seen[0]
     assert (sent.headers["Content-Type"], sent.body, sent.token) == ("text/yaml", "name: ä\n", "Bearer t0ken")
@@ -189,7 +189,7 @@ def test_v2_document_is_sent_unchanged_to_every_generation(serve, generation):
 
 @pytest.mark.parametrize("status", (201, 202))
 def test_v1_document_is_sent_unchanged_to_the_oldest_servers(serve, status):
-    server = serve({"POST /v1/user/alice/jobs": Said({"message": "ok"}, status)})
+    server = serve({"POST /v1/user/alice/jobs": Reply({"message": "ok"}, status)})
     client = client_of(server, "0.14")
     assert client.capabilities.v1_documents
     client.submit({"jobName": "x"})
@@ -290,7 +290,7 @@ CONFIG = {"protocolVersion": 2, "name": "x", "commands": ["echo \U0001f600 \x7f"
     ],
 )
 def test_job_config_is_parsed_whatever_its_content_type(serve, generation, path, body):
-    server = serve({f"GET {path}": Said(body, headers=(("Content-Type", "text/yaml; charset=utf-8"),))})
+    server = serve({f"GET {path}": Reply(body, headers=(("Content-Type", "text/yaml; charset=utf-8"),))})
     expected = {"protocolVersion": 2, "name": "x", "secrets": "******"} if isinstance(body, str) else body
     assert client_of(server, generation).job_document("alice~x") == expected
 

@@ -10,12 +10,12 @@ from openpai_tasks.backends.base import NOT_SHARED
 from openpai_tasks.backends.openpai import Client, TokenStore
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 USER = "GET /rest-server/api/v1/user/alice"
 LOGIN = "POST /rest-server/api/v1/token"
 RECORD = {"username": "alice"}
-REFUSED = Said({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
+REFUSED = Reply({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
 
 
 class Lab(Scripted):

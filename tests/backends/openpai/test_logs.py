@@ -10,7 +10,7 @@ from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, read_output
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api"
 PAGE = "/yarn/10.0.0.1:8042/node/containerlogs/container_1/alice/"
@@ -57,7 +57,7 @@ class LogServer(Scripted):
 
 def part(data, asked):
     start = int(asked.headers["Range"].removeprefix("bytes=").rstrip("-"))
-    return Said(data[start:], 206) if start < len(data) else Said("", 416)
+    return Reply(data[start:], 206) if start < len(data) else Reply("", 416)
 
 
 def page(data, asked):
@@ -65,7 +65,7 @@ def page(data, asked):
     start = int(asked.query.get("start", -4096))
     shown = html.escape(data[start:].decode("utf-8", "replace"))
     note = f"<p>Showing {len(data) - start} bytes of {len(data)} total.</p>" if start else ""
-    return Said(f"<html><table><td class='content'>{note}\n<pre>{shown}</pre></td></table></html>")
+    return Reply(f"<html><table><td class='content'>{note}\n<pre>{shown}</pre></td></table></html>")
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_log_that_is_not_written_yet_is_empty(serve):
 def test_error_of_the_log_manager_is_raised(serve):
     server = serve("0.18")
     server.log = server.uri + MANAGER
-    server.answers[f"GET {FULL}user.pai.all"] = Said("<html>no</html>", 403)
+    server.answers[f"GET {FULL}user.pai.all"] = Reply("<html>no</html>", 403)
     with pytest.raises(ApiError, match="403"):
         server.read()
 
@@ -205,7 +205,7 @@ def serve_18(serve):
 
     def log(asked):
         if asked.query["token"] != str(server.tickets):
-            return Said({"code": "UnauthorizedUserError", "message": "expired"}, 401)
+            return Reply({"code": "UnauthorizedUserError", "message": "expired"}, 401)
         return part(server.logs[asked.path.rpartition("/")[2]], asked)
 
     server.answers[f"GET /rest-server{ENDPOINT}"] = locations
@@ -359,7 +359,7 @@ def test_following_requests_a_limited_number_of_attempts(serve):
 def test_last_lines_are_right_after_a_failed_read(serve):
     server = serve_18(serve)
     server.logs["all"] = b"one\ntwo\nthree\n"
-    good, failing = server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"], [Said("", 502)]
+    good, failing = server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"], [Reply("", 502)]
     server.answers["GET /log-manager/10.0.0.1:9103/api/v1/logs/all"] = lambda asked: (
         failing.pop() if failing else good(asked)
     )

@@ -14,7 +14,7 @@ from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.hostile import OK, Hostile, client_of, reading
-from tests.scripted import Said
+from tests.scripted import Reply
 
 QUICK = Policies(USUAL.unanswered, RetryPolicy(tries=20, least_pause=0.5, budget_seconds=2.0))
 JOBS = "/rest-server/api/v2/jobs"
@@ -23,7 +23,7 @@ USER = "/rest-server/api/v1/user/alice"
 
 def busy(**headers):
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Said("Too many requests, please try again later.", 429, named)
+    return Reply("Too many requests, please try again later.", 429, named)
 
 
 NO_PAUSE = ["0", "-1", "nan", "-nan", "1e0", "0.0", "", "soon", "0x1", "1_0", "Thu, 01 Jan 1970 00:00:00 GMT"]
@@ -80,7 +80,7 @@ def test_long_pause_is_announced_and_a_short_pause_is_not(serve):
 
 
 def test_server_that_is_alternately_busy_and_unreachable_is_given_up(serve):
-    answers = {0: busy(Retry_After="0"), 1: Said("", 502)}
+    answers = {0: busy(Retry_After="0"), 1: Reply("", 502)}
     server = serve({f"GET {USER}": lambda asked: answers[len(server.seen) % 2]})
     with pytest.raises(PaiError):
         client_of(server, policies=QUICK).user_info("alice")
@@ -89,7 +89,7 @@ def test_server_that_is_alternately_busy_and_unreachable_is_given_up(serve):
 
 @pytest.mark.parametrize("method, times", [("GET", 4), ("PUT", 4), ("POST", 1)])
 def test_only_idempotent_requests_are_retried(serve, method, times):
-    gone = Said("", 502)
+    gone = Reply("", 502)
     server = serve({f"GET {USER}": gone, f"PUT {JOBS}/alice~x/tag": gone, f"POST {JOBS}": gone})
     client = client_of(server)
     acts = {
@@ -105,7 +105,7 @@ def test_only_idempotent_requests_are_retried(serve, method, times):
 @pytest.mark.parametrize("method, times", [("GET", 1), ("PUT", 2), ("POST", 1)])
 def test_only_idempotent_writes_are_retried_after_a_database_error(serve, method, times):
     words = {"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}
-    answers = [Said({}, 202), Said(words, 500)]
+    answers = [Reply({}, 202), Reply(words, 500)]
     paths = {"GET": f"{JOBS}/alice~x", "PUT": f"{JOBS}/alice~x/executionType", "POST": JOBS}
     server = serve({f"{method} {paths[method]}": lambda asked: answers.pop()})
     client = client_of(server)
@@ -121,12 +121,12 @@ def test_only_idempotent_writes_are_retried_after_a_database_error(serve, method
 
 @pytest.mark.parametrize("alias, logins", [("lab", 2), ("local", 1)])
 def test_useless_login_is_repeated_once_but_not_on_the_local_cluster(serve, alias, logins):
-    refused = Said({"message": "no"}, 401)
+    refused = Reply({"message": "no"}, 401)
     server = serve({f"GET {USER}": refused, "POST /rest-server/api/v1/token": {"token": "t"}})
     cluster = Cluster(alias, server.uri, user="alice", generation="1.8")
     with pytest.raises(ApiError):
         Client(cluster, Credentials(password="s3cret", token="old")).user_info("alice")
-    assert len(server.asked("POST")) == logins and len(server.asked("GET")) == logins + 1
+    assert len(server.received("POST")) == logins and len(server.received("GET")) == logins + 1
 
 
 @pytest.mark.parametrize("total", [10**12, None], ids=["grows", "unknown"])

@@ -8,7 +8,7 @@ import pytest
 from openpai_tasks.errors import ApiError, NotFound
 from tests import memory
 from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, reading
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 MB = 1 << 20
 JOBS = "/rest-server/api/v2/jobs"
@@ -106,7 +106,7 @@ def test_oversized_error_response_keeps_its_error_class(status, kind):
 
 
 def test_long_error_message_is_truncated():
-    server = Scripted({f"GET {USER}": Said({"message": "x " * 20000}, 400)})
+    server = Scripted({f"GET {USER}": Reply({"message": "x " * 20000}, 400)})
     try:
         with pytest.raises(ApiError) as caught:
             client_of(server).user_info("alice")

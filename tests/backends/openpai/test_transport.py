@@ -10,7 +10,7 @@ from openpai_tasks.backends.openpai.redirects import may_follow
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 from tests.sdk.clusters.test_known import certificate  # noqa: F401
 from tests.sdk.sshd_server import port_sending
 
@@ -28,7 +28,7 @@ def client_of(server, generation="1.8", **known):
 def busy(seconds):
     """The text of OpenPAI's rate limiter, which is not JSON."""
     headers = (("Retry-After", str(seconds)), ("Content-Type", "text/html; charset=utf-8"))
-    return Said("Too many requests, please try again later.", 429, headers)
+    return Reply("Too many requests, please try again later.", 429, headers)
 
 
 def test_busy_server_is_retried_no_sooner_than_its_retry_after(serve):
@@ -44,7 +44,7 @@ def test_busy_server_is_retried_no_sooner_than_its_retry_after(serve):
 
 
 def test_retry_after_may_be_a_date(serve):
-    answers = [busy(email.utils.formatdate(time.time() - 5, usegmt=True)), Said("", 202)]
+    answers = [busy(email.utils.formatdate(time.time() - 5, usegmt=True)), Reply("", 202)]
     server = serve({f"POST {JOBS}": lambda asked: answers.pop(0)})
     client_of(server).submit("name: x\n")
     assert [one.body for one in server.seen] == ["name: x\n"] * 2
@@ -60,13 +60,13 @@ def test_too_long_retry_after_is_an_error_without_waiting(serve):
 @pytest.mark.parametrize(
     "said, kind, code, words",
     [
-        (Said({"message": "request entity too large"}, 413), ApiError, "", "request entity too large"),
-        (Said({"code": None, "message": "bad indentation"}, 500), ApiError, "", "bad indentation"),
-        (Said({"code": "ConflictJobError", "message": "taken"}, 409), Conflict, "ConflictJobError", "taken"),
-        (Said(b"null", 404), NotFound, "", "HTTP 404"),
-        (Said("<html>Bad\nGateway</html>", 400), ApiError, "", "HTTP 400"),
+        (Reply({"message": "request entity too large"}, 413), ApiError, "", "request entity too large"),
+        (Reply({"code": None, "message": "bad indentation"}, 500), ApiError, "", "bad indentation"),
+        (Reply({"code": "ConflictJobError", "message": "taken"}, 409), Conflict, "ConflictJobError", "taken"),
+        (Reply(b"null", 404), NotFound, "", "HTTP 404"),
+        (Reply("<html>Bad\nGateway</html>", 400), ApiError, "", "HTTP 400"),
         (
-            Said({"code": "X", "message": '[{"dataPath":".name","message":"should be string"}]'}, 400),
+            Reply({"code": "X", "message": '[{"dataPath":".name","message":"should be string"}]'}, 400),
             ApiError,
             "X",
             r"answered: \.name should be string$",
@@ -84,7 +84,7 @@ def test_error_is_one_line_whatever_the_response_body(serve, said, kind, code, w
 def test_redirect_to_another_server_never_gets_the_token(serve):
     other = serve({f"GET {USER}": RECORD})
     for place in (other.uri, other.uri.replace("127.0.0.1", "localhost")):
-        moved = Said("", 307, (("Location", place + USER),))
+        moved = Reply("", 307, (("Location", place + USER),))
         client = client_of(serve({f"GET {USER}": moved}))
         with pytest.raises(ApiError, match="not followed"):
             client.user_info("alice")
@@ -93,7 +93,7 @@ def test_redirect_to_another_server_never_gets_the_token(serve):
 
 def test_redirect_to_another_server_gets_neither_password_nor_document(serve):
     other = serve({f"POST {JOBS}": "", LOGIN: {"token": "x"}})
-    moved = Said("", 307, (("Location", f"{other.uri}/elsewhere"),))
+    moved = Reply("", 307, (("Location", f"{other.uri}/elsewhere"),))
     server = serve({f"POST {JOBS}": moved, LOGIN: moved})
     for call in (client_of(server).submit, client_of(server, password="s3cret").submit):
         with pytest.raises(ApiError, match=r"cluster\.update"):
@@ -104,7 +104,7 @@ def test_redirect_to_another_server_gets_neither_password_nor_document(serve):
 def test_a_redirect_on_the_same_server_is_followed_with_the_token(serve):
     server = serve(
         {
-            f"GET {USER}": Said("", 301, (("Location", "/rest-server/there"),)),
+            f"GET {USER}": Reply("", 301, (("Location", "/rest-server/there"),)),
             "GET /rest-server/there": RECORD,
         }
     )
@@ -113,7 +113,7 @@ def test_a_redirect_on_the_same_server_is_followed_with_the_token(serve):
 
 
 def test_redirect_loop_is_an_error(serve):
-    server = serve({f"GET {USER}": Said("", 302, (("Location", USER),))})
+    server = serve({f"GET {USER}": Reply("", 302, (("Location", USER),))})
     with pytest.raises(ApiError, match="again and again"):
         client_of(server).user_info("alice")
 
@@ -140,7 +140,7 @@ def test_which_redirects_may_be_followed(url, target, token, abroad, may):
 
 def test_expired_token_is_renewed_with_the_password(serve):
     server = serve({LOGIN: {"token": "fresh"}})
-    refused = Said({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
+    refused = Reply({"code": "UnauthorizedUserError", "message": "Your token is invalid."}, 401)
     server.answers[f"GET {USER}"] = lambda asked: RECORD if asked.token == "Bearer fresh" else refused
     saved = []
     cluster = Cluster("lab", server.uri, user="alice", generation="1.8")

@@ -18,7 +18,7 @@ from openpai_tasks.sdk.ssh.login_errors import KeyRefused
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 from tests.sdk import sshd_server
 from tests.sdk.ssh.test_hosts_file import PATH, client_of, detail
 
@@ -105,7 +105,7 @@ def test_any_error_during_the_wait_says_that_the_job_continues(scripted_server, 
     scripted_server.answers[PATH] = body = detail()
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"]["ssh"] = str(server.port)
     if trouble == "denied":
-        scripted_server.answers[PATH] = Said({"code": "ForbiddenUserError", "message": "no"}, 403)
+        scripted_server.answers[PATH] = Reply({"code": "ForbiddenUserError", "message": "no"}, 403)
     given = Settings(ssh_timeout=30, ssh_key=str(server.folder / "other"), ssh_user=getpass.getuser())
     with pytest.raises(Denied) as caught:
         interactive.wait_ready(client_of(scripted_server), "train", given, 60, lambda line: None)

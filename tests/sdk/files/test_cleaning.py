@@ -13,7 +13,7 @@ from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage.local.store import LocalStore
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api/v2"
 NFS = {"name": "nfs", "share": True, "type": "nfs", "data": {"server": "10.0.0.1", "path": "/share"}}
@@ -25,9 +25,9 @@ def client():
     """A user of a cluster that has no jobs."""
     server = Scripted(
         {
-            f"GET {API}/storages": Said({"storages": [{"name": "nfs", "share": True}]}),
-            f"GET {API}/storages/nfs": Said(NFS),
-            f"GET {API}/jobs": Said([]),
+            f"GET {API}/storages": Reply({"storages": [{"name": "nfs", "share": True}]}),
+            f"GET {API}/storages/nfs": Reply(NFS),
+            f"GET {API}/jobs": Reply([]),
         }
     )
     yield Client(Cluster("lab", server.uri, user="ann", generation="1.8"), Credentials(token="t0ken"))

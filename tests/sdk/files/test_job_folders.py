@@ -11,7 +11,7 @@ from openpai_tasks.sdk.jobs.submission import prepare
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.local.store import LocalStore
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api/v2"
 NFS = {"name": "nfs", "share": True, "type": "nfs", "data": {"server": "10.0.0.1", "path": "/share"}}
@@ -34,7 +34,7 @@ def client():
     def connect(*details, generation="1.8", **chosen):
         summaries = [{"name": one["name"], "share": one["share"]} for one in details]
         answers = {f"GET {API}/storages": lambda asked: {"storages": summaries[: 1 if asked.query else None]}}
-        answers |= {f"GET {API}/storages/{one['name']}": Said(one) for one in details}
+        answers |= {f"GET {API}/storages/{one['name']}": Reply(one) for one in details}
         servers.append(Scripted(answers))
         cluster = Cluster("lab", servers[-1].uri, user="ann", generation=generation, **chosen)
         return Client(cluster, Credentials(token="t0ken"))

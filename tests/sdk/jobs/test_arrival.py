@@ -8,13 +8,13 @@ from openpai_tasks.sdk.jobs import arrival, submission
 from openpai_tasks.sdk.jobs.submission import Missed, Submission
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 
 JOBS = "/rest-server/api/v2/jobs"
 JOB = f"GET {JOBS}/alice~train"
 DETAIL = {"name": "train", "username": "alice", "jobStatus": {"state": "RUNNING"}, "taskRoles": {}}
-BROKEN = Said({"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}, 500)
-ABSENT = Said({"code": "NoJobError", "message": "no such job"}, 404)
+BROKEN = Reply({"code": "ECONNREFUSED", "message": "connect ECONNREFUSED"}, 500)
+ABSENT = Reply({"code": "NoJobError", "message": "no such job"}, 404)
 
 
 @pytest.fixture(autouse=True)
@@ -45,32 +45,32 @@ def lab():
 def test_job_that_exists_after_a_server_error_counts_as_submitted(lab, looks):
     server, answering = lab
     submission.hand_in(answering(BROKEN, *looks), Submission("train", "name: train\n"))
-    assert len(server.asked("POST")) == 1
+    assert len(server.received("POST")) == 1
 
 
 def test_job_that_is_missing_after_a_server_error_counts_as_not_submitted(lab):
     server, answering = lab
     with pytest.raises(Missed, match=r"'train' is not submitted: .*ECONNREFUSED") as caught:
         submission.hand_in(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
-    assert caught.value.exit_code == ApiError.exit_code and len(server.asked("POST")) == 1
+    assert caught.value.exit_code == ApiError.exit_code and len(server.received("POST")) == 1
 
 
-@pytest.mark.parametrize("posted", [BROKEN, Said("", 502)])
+@pytest.mark.parametrize("posted", [BROKEN, Reply("", 502)])
 def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
     server, answering = lab
     with pytest.raises(
         Unreachable, match=r"may have been submitted: check with `pai job\.status train -a lab`"
     ) as caught:
         submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
-    assert not isinstance(caught.value, Missed) and len(server.asked("POST")) == 1
+    assert not isinstance(caught.value, Missed) and len(server.received("POST")) == 1
 
 
 @pytest.mark.parametrize("status", [400, 403, 413])
 def test_clear_refusal_causes_no_lookup(lab, status):
     server, answering = lab
     with pytest.raises(ApiError):
-        submission.hand_in(answering(Said({"message": "no"}, status), DETAIL), Submission("train", "x"))
-    assert server.asked("GET") == []
+        submission.hand_in(answering(Reply({"message": "no"}, status), DETAIL), Submission("train", "x"))
+    assert server.received("GET") == []
 
 
 def test_lookup_after_the_submission_is_retried_on_a_database_error(lab):

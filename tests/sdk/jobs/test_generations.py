@@ -20,7 +20,7 @@ from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 from tests.sdk.pai_server import PaiServer
 
 PROFILES = ("0.14", "0.18", "1.8", "union")
@@ -208,9 +208,9 @@ def test_job_without_an_owner_is_found_by_its_bare_name():
 
 
 def test_job_that_the_oldest_servers_show_with_a_delay_is_found(tmp_path):
-    server = Scripted({"POST /rest-server/api/v1/user/alice/jobs": Said({"message": "ok"}, 202)})
+    server = Scripted({"POST /rest-server/api/v1/user/alice/jobs": Reply({"message": "ok"}, 202)})
     path = "GET /rest-server/api/v1/jobs/alice~old"
-    missing = Said({"code": "NoJobError", "message": "no"}, 404)
+    missing = Reply({"code": "NoJobError", "message": "no"}, 404)
     answers = [missing, missing, JOB]  # before it is submitted, just after, and a moment later
     server.answers[path] = lambda asked: answers.pop(0)
     file = tmp_path / "old.json"
@@ -219,6 +219,6 @@ def test_job_that_the_oldest_servers_show_with_a_delay_is_found(tmp_path):
         client = scripted_client(server)
         read = read_job_file(file, JobRequest(), client.capabilities.v1_documents)
         assert submit(client, read).state == "SUCCEEDED"
-        assert len(server.asked("POST")) == 1
+        assert len(server.received("POST")) == 1
     finally:
         server.close()

@@ -23,7 +23,7 @@ from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.conftest import BIN
-from tests.scripted import Said, Scripted
+from tests.scripted import Reply, Scripted
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import refusing_port
 
@@ -439,7 +439,7 @@ def test_event_of_another_container_does_not_explain_this_one(server, home, pod,
     note = {"reason": "SshNotServed", "message": "no sshd there", "podUid": pod}
     assert event_from_body(note).container == (pod or "")
     server.answers[f"{PATH}/events"] = {"totalCount": 1, "data": [note]}
-    server.answers[f"{PATH}/config"] = Said("extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh}]}")
+    server.answers[f"{PATH}/config"] = Reply("extras: {com.microsoft.pai.runtimeplugin: [{plugin: ssh}]}")
     body = detail()
     ports = {"ssh": str(refusing_port())} if port == "silent" else {}
     body["taskRoles"]["main"]["taskStatuses"][0]["containerPorts"] = ports

@@ -67,10 +67,10 @@ class S3Bucket:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
-            self.wire.call("put_object", key, ObjectBody=b"")
+            self.wire.call("put_object", key, Body=b"")
 
     def _put_first_folder(self, key: str) -> None:
-        self.wire.call("put_object", key, ObjectBody=b"")
+        self.wire.call("put_object", key, Body=b"")
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])
