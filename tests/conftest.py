@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from openpai_tasks import hints
 from tests.forkserver import BIN, run
@@ -19,7 +20,9 @@ from tests.forkserver import BIN, run
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG_FIRST = ("test_lint.py", "e2e", "server", "storage", "sdk", "tasks")
+LONG_FIRST = ("test_lint.py", "storage", "e2e", "server", "sdk", "tasks")
+STORAGE = "tests/storage"
+OTHER_STORAGE = ("local", "objects", "smb")
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -123,6 +126,19 @@ def serve() -> Any:
 def pytest_xdist_auto_num_workers() -> int:
     """Use two workers per processor: half of the time, tests wait for processes and servers."""
     return 2 * (os.cpu_count() or 1)
+
+
+class Scheduling(LoadFileScheduling):
+    """Runs each file on one worker, and all files that need HDFS on the same one: it takes 30 s of CPU."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder = file.removeprefix(f"{STORAGE}/").partition("/")[0]
+        return STORAGE if file.startswith(STORAGE) and folder not in OTHER_STORAGE else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
