@@ -142,7 +142,7 @@ def test_idle_gpus_are_reported_at_login(shell, tmp_path):
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
     shell.ok("container.start", "--no-shell", "-j", "lazy", "--gpu", "1", "--idle-after", "1s", "--env", path)
     until(lambda: "warning: the GPUs" in shell.ok("job.logs", "lazy").out)
-    told = "did nothing for"
+    told = "have been idle for"
     assert f"warning: its GPUs {told}" in shell.inv("container.ssh", "lazy", input="true\n").err
     assert f"warning: the GPUs of main-0 {told}" in shell.ok("container.top", "lazy", "--once").err
     shell.ok("container.stop", "lazy")
@@ -175,7 +175,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "job large goes on; " in err and "`inv container.stop large` ends it" in err
+    assert "job large continues; " in err and "`inv container.stop large` stops it" in err
     assert state(shell, "large") == "WAITING"
     ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
     assert ran.code == 124

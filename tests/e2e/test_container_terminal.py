@@ -61,9 +61,9 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_users(shell, user,
 @pytest.mark.parametrize(
     ("keys", "said", "state"),
     [
-        (b"y\r", b"is stopped", "STOPPED"),
-        (b"n\r", b"goes on; ", "WAITING"),
-        (CTRL_C, b"goes on; ", "WAITING"),
+        (b"y\r", b"stopped", "STOPPED"),
+        (b"n\r", b"continues; ", "WAITING"),
+        (CTRL_C, b"continues; ", "WAITING"),
     ],
     ids=["yes", "no", "ctrl-c"],
 )

@@ -193,7 +193,7 @@ def test_a_full_folder_needs_recursive_and_is_asked_about_on_a_terminal(files):
     files.ok("storage.cp", "data", f"{HOME}/")
     assert "--recursive removes it all" in files.inv("storage.rm", f"{HOME}/data").err
     code, shown = on_a_terminal(files, "n\n", "storage.rm", "--recursive", f"{HOME}/data")
-    assert code == 120 and f"remove {HOME}/data and all in it? [y/N]" in shown
+    assert code == 120 and f"remove {HOME}/data and everything in it? [y/N]" in shown
     assert "a.txt" in files.ok("storage.ls", f"{HOME}/data").out
     assert on_a_terminal(files, "y\n", "storage.rm", "--recursive", f"{HOME}/data")[0] == 0
     assert files.ok("storage.ls", f"{HOME}/").out == ""
@@ -258,7 +258,7 @@ def test_ctrl_c_and_sigterm_end_a_copy_at_once_and_cleanly(files, number, code):
     out, err = copying.communicate(timeout=60)
     assert copying.returncode == code
     assert err.startswith("interrupted: 1 copied (6 B), 0 skipped, 0 failed, ")
-    assert err.endswith("; run it again, and it continues\n") and len(err.splitlines()) == 1
+    assert err.endswith("; run it again to continue\n") and len(err.splitlines()) == 1
     told = json.loads(out)
     assert (told["files"], told["bytes"], told["interrupted"]) == (1, 6, True)
     names = {path.name for path in folder.iterdir()} - {"a.txt"}

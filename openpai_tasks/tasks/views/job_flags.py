@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import settings, task
 
-FLAGS = {
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobRequest
+    from openpai_tasks.settings.config import Settings
+
+FLAGS: dict[str, tuple[type, str]] = {
     "job_name": (str, "name of the job; each $ becomes random letters (default: made from the command)"),
     "image": (str, "docker image to run in"),
     "sources": (list, "file or folder to upload with the job; repeat for more"),
@@ -45,40 +53,46 @@ RUN = tuple(name for name in FLAGS if name not in ("instances", "role", "ports")
 """The flags of jobs that run a single task."""
 
 
-def job_settings(c, flags):
+def job_settings(c: Context, flags: Mapping[str, Any]) -> Settings:
     """Load the settings, overridden by the flags that were given."""
     return settings(c, **sdk.jobs.setting_overrides(flags))
 
 
-def job_request(flags, given, **more):
+def job_request(flags: Mapping[str, Any], given: Settings, **more: Any) -> JobRequest:
     """Build the request from flags and settings; ask for secrets that are not in the environment."""
     return sdk.jobs.build_request({**flags, **more}, given, secrets.job_secret)
 
 
-def job_task(*flags, iterable=(), kinds=None, help=None, **options):
+def job_task(
+    *flags: str,
+    iterable: Iterable[str] = (),
+    kinds: Mapping[str, type] | None = None,
+    help: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Any]:
     """Make a task with these flags of the table; its body gets those that were given as ``flags``."""
 
-    def decorate(body):
+    def decorate(body: Callable[..., Any]) -> Any:
         return task(
             iterable=[*(name for name in flags if FLAGS[name][0] is list), *iterable],
-            kinds={name: int for name in flags if FLAGS[name][0] is int} | (kinds or {}),
-            help=helps(*flags) | (help or {}),
+            kinds={name: int for name in flags if FLAGS[name][0] is int} | dict(kinds or {}),
+            help=helps(*flags) | dict(help or {}),
             **options,
         )(_with_flags(body, flags))
 
     return decorate
 
 
-def helps(*flags):
+def helps(*flags: str) -> dict[str, str]:
     """Return the help of these flags, by the names that a task takes."""
     return {name.replace("_", "-"): FLAGS[name][1] for name in flags}
 
 
-def _with_flags(body, flags):
+def _with_flags(body: Callable[..., Any], flags: Iterable[str]) -> Callable[..., Any]:
     """Put the flags into the body's signature, which is where Invoke reads them."""
 
     @functools.wraps(body)
-    def wrapper(*words, **given):
+    def wrapper(*words: Any, **given: Any) -> Any:
         job = {name: given.pop(name) for name in flags if name in given}
         job = {
             name: value
