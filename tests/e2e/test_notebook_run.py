@@ -239,7 +239,8 @@ def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
     path = book(deep, "n.ipynb", "1")
     ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
     assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
-    assert "`inv notebook.fetch some --folder FOLDER` downloads the missing files to another folder" in ran.err
+    hint = "`inv notebook.fetch some --folder FOLDER` downloads the missing files to another folder"
+    assert hint in ran.err
     cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))
     assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
 

@@ -14,6 +14,7 @@ from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, read_job_file, submit
@@ -29,6 +30,7 @@ __all__ = [
     "key_of",
     "matching",
     "new_name",
+    "parse_states",
     "read_job_file",
     "stop",
     "stop_all",
@@ -63,6 +65,16 @@ def _by_name(client: Backend, name: str) -> JobInfo:
         if "~" in name or not client.capabilities.ownerless_jobs:
             raise
         return client.job(name)
+
+
+def parse_states(text: str) -> str:
+    """Check states separated by commas, in any case, and return them as a filter of the job list."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word.upper() not in states.ALL:
+            known = f"(known: {', '.join(states.ALL)}){closest(word, states.ALL)}"
+            raise ConfigError(f"--state: no state named {word!r} {known}")
+    return ",".join(word.upper() for word in words)
 
 
 def describe(client: Backend, name: str) -> JobInfo:
