@@ -27,7 +27,7 @@ Document = str | Mapping[str, Any]
 
 
 def _ability(refusal: str, advice: str) -> bool:
-    """A capability, absent by default, with what users read where it is missing."""
+    """Declare a capability, absent by default, with the message for clusters without it."""
     absent: bool = field(default=False, metadata={"refusal": refusal, "advice": advice})
     return absent
 
@@ -55,7 +55,7 @@ class Capabilities:
         "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
     )
     v1_documents: bool = _ability(
-        "takes no job documents of protocol version 1", "convert it to version 2 first"
+        "accepts no job documents of protocol version 1", "convert it to version 2 first"
     )
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
     application_tokens: bool = _ability(
@@ -65,7 +65,7 @@ class Capabilities:
 
 
 def require(backend: Backend, ability: Ability) -> None:
-    """Raise the one line that says what the cluster cannot do and what to do instead, unless it can."""
+    """Raise Unsupported, with advice, unless the cluster has the capability."""
     if getattr(backend.capabilities, ability):
         return
     (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
@@ -100,18 +100,18 @@ class Capacity:
 
 @dataclass(frozen=True)
 class VirtualCluster:
-    """A part of a cluster, and what it has; resources go by their names in job documents."""
+    """A part of a cluster and its resources, named as in job documents."""
 
     resources: Mapping[str, Capacity] = field(default_factory=dict)
 
     def capacity(self, resource: str) -> Capacity:
-        """Return what there is of ``gpu``, ``cpu`` or ``memoryMB``."""
+        """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""
         return self.resources.get(resource, Capacity())
 
 
 @dataclass(frozen=True)
 class ClusterStorage:
-    """A storage that a cluster grants; a list of storages tells less of each than ``Backend.storage``."""
+    """A storage that a cluster grants; a list of storages has fewer details than ``Backend.storage``."""
 
     name: str
     type: str = ""
@@ -165,7 +165,7 @@ class Backend(Protocol):
 
     cluster: Cluster
     patience: float
-    """Seconds without an answer after which whoever watches a job gives up."""
+    """Seconds without an answer after which watching a job ends."""
 
     def __hash__(self) -> int: ...
 
@@ -182,7 +182,7 @@ class Backend(Protocol):
         """What users can do there."""
 
     def say(self, line: str) -> None:
-        """Tell the user something beside the answer."""
+        """Show a message to the user."""
 
     # The cluster
 
@@ -213,7 +213,7 @@ class Backend(Protocol):
     # Jobs
 
     def submit(self, document: Document) -> None:
-        """Hand in a job document as it is; one of version 1 needs the capability ``v1_documents``."""
+        """Submit a job document unchanged; version 1 needs the capability ``v1_documents``."""
 
     def submit_url(self, document: Document) -> str:
         """Return the address that the document would be sent to."""
@@ -231,19 +231,19 @@ class Backend(Protocol):
         """Return the document of a job, of version 1 or 2, with its secrets masked."""
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
-        """Return what the platform noted about a job; needs ``events``."""
+        """Return the events of a job; needs ``events``."""
 
     def job_page(self, job: JobInfo) -> str:
         """Return the address of a job's page in the web portal."""
 
     def stop_job(self, key: str) -> None:
-        """Ask for a job to be stopped; the cluster does it in its own time."""
+        """Ask the cluster to stop a job, which may take a while."""
 
     def add_tag(self, key: str, tag: str) -> None:
         """Put a tag on a job; needs ``tags``."""
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
-        """Return what an exit code means on this cluster, where that is not what it usually means."""
+        """Return what an exit code means on this cluster, if that differs from the usual meaning."""
 
     # Tasks
 
@@ -262,7 +262,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class TokenStore:
-    """What commands share: the token that is kept between them, and the lock of the one that logs in."""
+    """What commands share: the stored token, and the lock for logging in."""
 
     read: Callable[[], str] = lambda: ""
     save: Callable[[str], None] = lambda token: None
@@ -299,7 +299,7 @@ class Driver(Protocol):
         say: Say = lambda line: None,
         hint: str = "",
     ) -> Backend:
-        """Return the cluster as its user speaks to it; nothing is sent yet.
+        """Return a client of the cluster for its user; nothing is sent yet.
 
         ``learn`` completes the record of a cluster that was never asked; ``hint`` is why there are no
         credentials.

@@ -9,7 +9,7 @@ from openpai_tasks.storage.store import Digest, Entry, Hasher, check_name
 
 
 class StoragesStore:
-    """A read-only list of storages; their files have urls of their own."""
+    """A read-only list of storages; files on them have their own URLs."""
 
     kind = "storages"
     knows_digests = False

@@ -1,4 +1,4 @@
-"""Try again after a pause where that can help."""
+"""Retry after a pause if that can help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _around = threading.local()
 
 
 def paused(seconds: float) -> bool:
-    """Pause; True when nobody waits any more, which only the tries around this one can tell."""
+    """Pause; return True to stop retrying, as decided by the retries around this one."""
     if wait := getattr(_around, "wait", None):
         return bool(wait(seconds))
     time.sleep(seconds)
@@ -70,7 +70,7 @@ def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = pause
 
 
 def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
-    """What ``begin`` brings; where it breaks it is called anew, unless nothing comes for long."""
+    """Yield what ``begin`` yields; call it again when it breaks, unless no data has arrived for long."""
     tries = Tries()
     while True:
         try:

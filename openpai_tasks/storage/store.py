@@ -1,4 +1,4 @@
-"""The interface between copying and the places that have files: what every store can do.
+"""The interface of every store, which copying uses.
 
 A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound
 for what is missing, Denied for what is forbidden, Unreachable for a server that does not answer (worth
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from openpai_tasks.errors import PathError
 
 PIECE = 1 << 20
-"""How many bytes travel at a time, unless a store knows better."""
+"""Bytes per piece, unless a store uses another size."""
 SHA256 = "sha256"
 
 
@@ -33,12 +33,12 @@ class Entry:
     is_executable: bool = False
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
     mode: int | None = None  # who may do what, where the store knows
-    version: str = ""  # another one whenever the file is written, where the store tells
+    version: str = ""  # changes whenever the file is written; empty if the store has none
     digest: Digest | None = None  # of its content, where the listing has it
     is_arrival: bool = False
-    """``mtime_ms`` is when the store got the file; only ``stat`` tells the file's own time."""
+    """``mtime_ms`` is when the store got the file; only ``stat`` has the file's own time."""
     is_whole_second: bool = False  # its time has no milliseconds
-    id: str = ""  # of a folder: its number in its file system, where the store tells
+    id: str = ""  # of a folder: its number in its file system; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Digest:
 
 
 class Hasher(Protocol):
-    """Computes a digest of bytes on their way, in bounded memory."""
+    """Computes a digest of passing bytes in bounded memory."""
 
     def update(self, piece: bytes, /) -> None: ...
 
@@ -63,10 +63,10 @@ class Store(Protocol):
     kind: str
     """Stores of different kinds have no files in common."""
     knows_digests: bool
-    """Whether ``digest`` is a question to the server; otherwise it reads the whole file."""
+    """Whether ``digest`` asks the server; otherwise it reads the whole file."""
 
     def address(self, path: str) -> str:
-        """One name for the file, whichever way it is reached: the same file has the same address."""
+        """Return the address of the file, which is the same for all its names."""
 
     def stat(self, path: str) -> Entry | None:
         """The entry at the path, or None. A folder's size is 0."""
@@ -81,13 +81,13 @@ class Store(Protocol):
         """Remove a file, a link (not what it leads to) or a folder; a full one only if recursive."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file its final name, in place of the file that may have it."""
+        """Give a file its final name, replacing any file of that name."""
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """The bytes, in pieces; fewer than asked for only at the file's end."""
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        """Stream to exactly this path (in an existing folder), in place of what is there."""
+        """Stream to exactly this path (in an existing folder), replacing any file there."""
 
     def digest(self, path: str) -> Digest | None:
         """The file's digest, if the store has one."""
@@ -142,11 +142,11 @@ class Appends(ABC):
 
     @abstractmethod
     def broken_off(self, path: str) -> int:
-        """How many bytes there are of a file whose writer died; 0 if it cannot be continued."""
+        """Return the size of a file whose writer died; 0 if it cannot be continued."""
 
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
-        """Add so many bytes to the end; an error leaves what has arrived so far."""
+        """Append the bytes; after an error, those that arrived stay."""
 
 
 class KeepsModes(ABC):
@@ -198,7 +198,7 @@ class StorageSpec:
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """Its name in messages."""
         return f"storage {self.name!r} of {self.cluster!r}"
 
     def users_folder(self, root: str) -> str:
@@ -245,7 +245,7 @@ def refuse_no_text(path: str, who: str) -> None:
 
 
 class Sha256:
-    """The hasher of stores that have no digest of their own."""
+    """The hasher for stores without a digest."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()

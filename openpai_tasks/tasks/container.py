@@ -82,8 +82,8 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     if all:
-        meant = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
-        with sdk.containers.Fanout(client, found, meant, given) as fanout, terminable():
+        chosen = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
+        with sdk.containers.Fanout(client, found, chosen, given) as fanout, terminable():
             ended = fanout.run(wanted, views.containers.write_stdout_line, views.containers.write_stderr_line)
         views.containers.exit_with(views.containers.show_failures(ended))
         return
@@ -215,7 +215,7 @@ def key(c, name, target=None, cluster_alias=None, output=None):
     client = connect(c, cluster_alias)
     job = sdk.jobs.find(client, name)
     if client.capabilities.job_keys or target:
-        path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, anew=True)
+        path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, refresh=True)
     else:
         path = sdk.ssh.private_key(settings(c))
     show(c, [{"job": job.name, "key": str(path)}], KEY, output)
@@ -243,8 +243,8 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     views.containers.include_hosts(yes)
 
 
-def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
-    workers, checksum, preview = how
+def _copy(c, copy_files, name, paths, role, index, options, cluster_alias, output):
+    workers, checksum, preview = options
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     container = sdk.containers.first_running(found, role, index)
@@ -253,6 +253,6 @@ def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
         sdk.containers.open_files(client, found, container, given) as store,
         views.transfers.copying(c, output, preview) as meter,
     ):
-        copied = act(store, container.label, paths, given, rules, meter)
+        copied = copy_files(store, container.label, paths, given, rules, meter)
     show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)

@@ -12,7 +12,7 @@ from openpai_tasks.tasks.container import ssh
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
-EXTENDED = ("container", "duration", "told_by")
+EXTENDED = ("container", "duration", "extended_by")
 
 
 @job_task(

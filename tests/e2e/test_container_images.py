@@ -126,7 +126,7 @@ def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> 
     assert ran.code == 5, ran
     assert ran.out.splitlines()[0].isdecimal() and "/usr/local/pai/work" in ran.out
     told = workshop.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
-    assert told == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
+    assert told == [{"container": "main-0", "duration": 5 * 3600, "extended_by": "ssh"}]
     limit = time.monotonic() + 60
     while "warning: its GPUs did nothing" not in workshop.inv("container.ssh", "boxed", input="true\n").err:
         assert time.monotonic() < limit
@@ -142,6 +142,6 @@ def test_an_image_without_sshd_is_reported_at_once(workshop: Shell) -> None:
     assert ran.code == 121, ran
     assert "the image has no sshd, add openssh-server to it; the job continues" in ran.err
     told = workshop.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
-    assert told[0]["told_by"] == "storage"
+    assert told[0]["extended_by"] == "storage"
     workshop.ok("container.stop", "bare")
     workshop.inv("job.wait", "bare")

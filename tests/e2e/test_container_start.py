@@ -81,7 +81,7 @@ def test_without_a_shell_the_command_that_opens_one_is_printed(cluster, kept):
 
 def test_a_container_is_kept_longer_and_never_shorter(cluster, kept):
     longer = cluster.ok("container.extend", "kept", "--timeout", "3h", "-o", "json").json()
-    assert longer == [{"container": "main-0", "duration": 3 * 3600, "told_by": "ssh"}]
+    assert longer == [{"container": "main-0", "duration": 3 * 3600, "extended_by": "ssh"}]
     assert (
         cluster.ok("container.extend", "kept", "--timeout", "1h", "-o", "json").json()[0]["duration"] > 3600
     )
@@ -188,7 +188,7 @@ def test_a_key_that_opens_nothing_is_known_before_there_is_a_job(cluster, tmp_pa
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
+    assert f"key {key} has a passphrase; name a key without one in the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
@@ -280,7 +280,7 @@ def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
         "the setting local.ssh is off; the job continues, stop it with `inv container.stop closed`" in ran.err
     )
     told = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
-    assert told == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
+    assert told == [{"container": "main-0", "duration": 9 * 3600, "extended_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
     until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
     for shorter in ("1h", "2h"):
@@ -304,6 +304,6 @@ def test_on_openpai_0_14_the_key_of_the_job_opens_it(shell):
     assert Path(login["key"]).name.endswith("~old")
     ran = shell.run("sh", "-c", f"{login['command']} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
     assert ran.out.endswith("~old\n"), ran
-    assert shell.ok("container.extend", "old", "-o", "json").json()[0]["told_by"] == "ssh"
+    assert shell.ok("container.extend", "old", "-o", "json").json()[0]["extended_by"] == "ssh"
     ran = shell.ok("container.stop", "old")
     assert ("RUNNING" in ran.out) == ("old: asked to stop; " in ran.err), ran

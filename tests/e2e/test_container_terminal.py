@@ -38,7 +38,7 @@ def user(shell, tmp_path):
     ("keys", "code", "said"),
     [
         (b"y\r", 0, b"includes it now"),
-        (b"n\r", 0, b"nothing else was changed; so that ssh finds them, put this line at the top of"),
+        (b"n\r", 0, b"nothing else was changed; to let ssh find them, put this line at the top of"),
         (b"\r", 0, b"nothing else was changed; "),
         (CTRL_C, 130, b"^C"),
     ],

@@ -257,7 +257,7 @@ def test_a_job_that_is_tried_again_says_so_to_who_follows(cluster):
     gate.touch()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "began\n")
-    assert "job again failed and is retried (attempt 2)" in err.splitlines()
+    assert "job again failed and is retried: attempt 1 (--attempt 1, counted from 0)" in err.splitlines()
 
 
 def test_following_a_job_reports_what_it_waits_for(cluster):

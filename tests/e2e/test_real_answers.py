@@ -162,7 +162,9 @@ def test_a_job_between_attempts_is_retrying(shell, lab):
         assert set(server.seen[-1].query["state"].split(",")) == {"RUNNING", "WAITING"}
     assert shell.ok("job.list", "--state", "RUNNING", "-o", "json").json() == []
     why = shell.ok("job.why", "train").out
-    assert why.startswith("train is RETRYING: attempt 3 failed, and it is tried again: ")
+    assert why.startswith(
+        "train is RETRYING: attempt 2 (--attempt 2, counted from 0) failed and is retried: "
+    )
     assert "job.resubmit" not in why
 
 

@@ -142,7 +142,7 @@ def test_the_exit_code_is_0_only_if_everything_arrived(files):
     ran = files.inv("storage.cp", "data", f"{HOME}/", "-o", "json")
     assert ran.code == 123 and "error: 1 of 3 did not arrive" in ran.err
     (failure,) = ran.json()["failed"]
-    assert failure["path"].endswith("/nowhere") and failure["reason"] == "a link that leads nowhere"
+    assert failure["path"].endswith("/nowhere") and failure["reason"] == "a broken symlink"
     assert ran.json()["files"] == 2
 
 
@@ -179,7 +179,7 @@ def test_what_must_not_be_removed_is_refused(files):
         assert ran.code in (120, 122, 123) and ran.err.startswith("error: "), target
     for target in (f"{HOME}/*", f"{HOME}/d*"):
         ran = files.inv("storage.rm", "-r", target)
-        assert ran.code == 120 and "is a variable empty? --yes removes what it fits" in ran.err
+        assert ran.code == 120 and "is a variable empty? --yes removes what it matches" in ran.err
     for target in (str(files.home), str(files.project), files.environment["HOME"]):
         ran = files.inv("storage.rm", "-r", "-y", target)
         assert ran.code == 122 and "so it is never removed" in ran.err, ran

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.magics.commands import Failed, Talk
+from openpai_tasks.magics.commands import ErrorStream, Failed
 from openpai_tasks.magics.lines import split_line
 
 KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n": 3, "none": None}
@@ -41,14 +41,14 @@ def test_a_value_cannot_break_out_of_its_word():
 
 
 def test_talk_keeps_the_last_error_back_and_nothing_else():
-    talk = Talk()
-    assert talk.feed("one\nerr") == "one\n"
-    assert talk.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
-    assert (talk.error(), talk.rest()) == ("last", "  more\n")
+    errors = ErrorStream()
+    assert errors.feed("one\nerr") == "one\n"
+    assert errors.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
+    assert (errors.error(), errors.rest()) == ("last", "  more\n")
 
 
 def test_talk_goes_on_after_an_error_that_was_not_the_end():
-    talk = Talk()
+    errors = ErrorStream()
     lines = "".join(f"line {number}\n" for number in range(30))
-    assert talk.feed("error: early\n" + lines) == "error: early\n" + lines
-    assert talk.error() == ""
+    assert errors.feed("error: early\n" + lines) == "error: early\n" + lines
+    assert errors.error() == ""

@@ -103,5 +103,5 @@ def test_a_login_of_the_user_never_opens_a_container_that_a_cluster_names(monkey
     pytest.importorskip("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlLXVzZXJzLW93bg==")
     data = {"accountName": "acct", "containerName": "data", "dataStore": "blobs.example"}
-    with pytest.raises(ConfigError, match=r"comes without a key.*pai storage.add NAME --type azureblob"):
+    with pytest.raises(ConfigError, match=r"has no key.*pai storage.add NAME --type azureblob"):
         open_storage(StorageSpec("lab", "blobs", "azureblob", data))

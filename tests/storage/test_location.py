@@ -108,7 +108,7 @@ def test_paths_of_this_machine(book, tmp_path, monkeypatch):
 
 
 def test_a_storage_of_an_unknown_type_is_told(book):
-    with pytest.raises(ConfigError, match="type 'dshuttle', which this program cannot reach"):
+    with pytest.raises(ConfigError, match="type 'dshuttle', which is not supported"):
         open_storage(StorageSpec("lab", "fast", "dshuttle", {}))
 
 

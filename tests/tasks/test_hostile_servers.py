@@ -65,7 +65,7 @@ def test_a_pause_is_told_on_stderr(project, add):
         add(project.pai, server)
         ran = project.pai("job.list", *LAB, "-o", "json")
     assert (ran.code, json.loads(ran.out)) == (0, [])
-    assert "takes no more requests for now; waiting 3 s" in ran.err
+    assert "accepts no more requests for now; waiting 3 s" in ran.err
 
 
 def test_a_real_process_ends_too(shell, add):

@@ -83,7 +83,7 @@ class Client(ServerConnection):
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def probe(self, path: str) -> ProbeAnswer:
-        """Return what a GET without a token is answered with at the first try, errors too."""
+        """Return the answer to a GET without a token, errors too; never retry."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = parse(response.content)
@@ -150,7 +150,7 @@ class Client(ServerConnection):
         return listing.select(map(job_from_summary, rows), asked)
 
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
-        """List page by page; what moves to the next page meanwhile is listed once."""
+        """List page by page; a job that moves to the next page meanwhile is listed once."""
         found: dict[str, JobInfo] = {}
         seen: set[str] = set()
         limit, offset = query.get("limit"), int(query.get("offset", 0))
@@ -169,7 +169,7 @@ class Client(ServerConnection):
             if ended or len(seen) == before:
                 break
         else:
-            raise ApiError(f"{self._where()} never ends its list of jobs; limit it with --limit")
+            raise ApiError(f"{self._where()} returns an endless list of jobs; limit it with --limit")
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:
@@ -281,7 +281,7 @@ class Client(ServerConnection):
         """Return the names of a task's logs and the (short-lived) addresses of their text."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
         if not self.dialect.task_logs:
-            raise NotFound(f"{self._where()} shows no address of the output of {role}-{index}", 404)
+            raise NotFound(f"{self._where()} gives no address for the output of {role}-{index}", 404)
         path = self._path(self.dialect.task_logs, task_attempt=retry, **where)
         rows = fields.rows(self._object("GET", path, policies=policies).get("locations"))
         found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}

@@ -23,7 +23,7 @@ POLL_SECONDS = 0.05
 
 @contextlib.contextmanager
 def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
-    """Hold the lock for logins of the cluster's user; go on without it if it cannot be taken."""
+    """Hold the lock for logins of the cluster's user; continue without it if it cannot be taken."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ConfigError):  # a home that cannot be written to
             stack.enter_context(locked(_path(cluster), functools.partial(_wait, cluster.alias, say)))

@@ -77,7 +77,7 @@ class Dispatch:
             return Response(status_code=400)  # the client is gone
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
-            status, body = self._error(refusals.unknown("The server met an error; its log says more."))
+            status, body = self._error(refusals.unknown("Internal server error; see the server's log."))
         _note(web.method, match, status, time.monotonic() - begun)
         return _response(status, body)
 

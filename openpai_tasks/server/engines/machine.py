@@ -38,7 +38,7 @@ class Machine:
     cpus: int
     memory_mb: int
     gpus: tuple[InstalledGpu, ...]
-    boot: str  # differs after each boot of the machine; empty if the system does not tell
+    boot: str  # differs after each boot of the machine; empty if unknown
 
     @property
     def resources(self) -> ResourceAmount:

@@ -25,7 +25,7 @@ from openpai_tasks.storage.store import Store, parent
 
 WORKERS = 8
 AHEAD = 20_000
-"""How many files are looked up before they are copied: enough for a total to show, and no more memory."""
+"""Number of files that are looked up before they are copied: enough to show a total, in limited memory."""
 LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
 
 
@@ -114,7 +114,7 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
 
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
-    """Copy all files; return what only the target has."""
+    """Copy all files; return the entries that only the target has."""
     watch, line = tally.watch, _ItemQueue(tally.watch)
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
@@ -147,7 +147,7 @@ def _results(workers: Iterable[Future[None]]) -> None:
 def _hand_out(
     errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
-    """Walk the trees and hand on the files to look at; return what only the target has."""
+    """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
@@ -198,7 +198,7 @@ def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
                 tally.add(item.entry.path, outcome, size)
     except Interrupted:
         return
-    except BaseException:  # a bug of ours: nobody shall wait for this worker
+    except BaseException:  # a bug of ours: others must not wait for this worker
         tally.watch.stop()
         raise
 

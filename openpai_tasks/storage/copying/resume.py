@@ -1,4 +1,4 @@
-"""Notes of large copies that were interrupted, so that the same copy continues there.
+"""Notes of large copies that were interrupted, so that the same copy can continue.
 
 Each has a note: a file in the user's home, named after what is copied where. Whoever does that copy holds its
 lock, which the system lets go of when the process dies: so a part is gone on with only by the same copy, and
@@ -22,7 +22,7 @@ from openpai_tasks.storage.retry import Damaged, can_help
 from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
-"""What is smaller begins again: to look for its beginning would cost as much."""
+"""Smaller files start again: checking what has arrived would cost as much."""
 FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
 
 
@@ -47,7 +47,7 @@ class ResumeNote:
 
 @contextlib.contextmanager
 def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
-    """The note of this copy; None if it cannot be resumed, or another process is doing the same copy."""
+    """Return the note of this copy; None if it cannot be resumed, or another process does the same copy."""
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
         with contextlib.suppress(OSError, ConfigError):
@@ -95,7 +95,7 @@ def is_near(store: Store) -> bool:
 
 
 def _can_go_on(source: Store, target: Store) -> bool:
-    """Whether the beginning can be verified without moving it again."""
+    """Whether the part that has arrived can be verified without another transfer."""
     if not isinstance(target, Appends):
         return False
     return target.hasher() is not None if is_near(source) else is_near(target) and source.knows_digests

@@ -29,26 +29,23 @@ from openpai_tasks.storage.store import (
 )
 
 PART = ".pai-part-"
-"""What the name of a file that is still being written begins with; when it was begun follows, then chance."""
+"""Prefix of the name of an unfinished file; its start time and random letters follow."""
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
-"""Seconds after which a time of change shows that a part has grown, and is not just when it was begun."""
+"""Seconds after its start from which the time of a part shows that it has grown."""
 LOOKED_AT = 1000
-"""Names of a folder that are looked at when only single files go there: what one request returns."""
+"""Names to check in a folder that only gets single files: as many as one request returns."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
-    """Copy one file, with other tries where they can help; the source is looked at anew for each.
-
-    How many bytes it has in the end.
-    """
+    """Copy one file, with retries that look up the source again; return its final size in bytes."""
     known: list[Entry] = [entry]
 
     def once() -> int:
         now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
         if now is None:
-            raise NotFound(f"{entry.path}: gone while it was copied", 404)
+            raise NotFound(f"{entry.path}: it disappeared while it was copied", 404)
         _once(source, now, target, path, watch, failed)
         return now.size
 
@@ -72,7 +69,7 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch, f
                 sending.into_part(part, is_old, can_go_on=note is not None)
             except BaseException:
                 if note and not (is_old or sending.size):
-                    note.forget()  # there is nothing to go on with
+                    note.forget()  # there is nothing to continue
                 raise
     except BaseException:
         watch.moved(-sending.size)
@@ -88,7 +85,7 @@ def put(
 ) -> int:
     """Write a file, complete or not at all, with other tries where they can help; how many bytes it has.
 
-    ``begin`` brings the pieces, from the first one on, for each try.
+    ``begin`` yields the pieces, from the first one on, for each try.
     """
     with _failed_parts(store) as failed:
         return retrying(lambda: _put_once(store, path, begin(), size, failed), wait)
@@ -110,19 +107,19 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
             store.write(part, passing, size)
             verify(store, part, passing.size, hasher)
         if size is not None and passing.size != size:
-            raise Damaged(f"{path}: {passing.size} bytes came of {size}")
+            raise Damaged(f"{path}: got {passing.size} of {size} bytes")
     return passing.size
 
 
 def is_part(entry: Entry) -> bool:
-    """Whether it is an unfinished file, of a running copy or a killed one."""
+    """Whether it is an unfinished file of a running or killed copy."""
     return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
 
 
 def is_stale(part: Entry) -> bool:
-    """Whether nobody writes it any more: it has not grown for a day, and no copy of this machine is at it.
+    """Whether the part is abandoned: unchanged for a day, and not written by a copy on this machine.
 
-    Some stores do not tell when a file has grown, only when it was begun: there it takes a week.
+    Some stores report only when a file was started, not when it grew; there, the limit is a week.
     """
     begun, now = _begun(part.name), time.time()
     changed = part.mtime_ms / 1000
@@ -133,7 +130,7 @@ def is_stale(part: Entry) -> bool:
 
 
 def clear_stale(store: Store, folder: str) -> None:
-    """Remove parts that killed copies left in the folder, as far as one look shows them."""
+    """Remove parts that killed copies left in the folder, as far as one listing shows them."""
     if isinstance(store, WritesWhole):  # parts are never seen there
         return
     with contextlib.suppress(PaiError):  # who may not list may still write
@@ -143,14 +140,14 @@ def clear_stale(store: Store, folder: str) -> None:
 
 
 def remove_stale(store: Store, part: Entry) -> None:
-    """Remove the part if no copy works on it any more."""
+    """Remove the part if no copy uses it."""
     with contextlib.suppress(PaiError):
         if is_stale(part):
             store.remove(part.path)
 
 
 def _begun(name: str) -> float:
-    """When the part was begun, from its name; infinity for other names."""
+    """Return when the part was started, from its name; infinity for other names."""
     named = PART_NAME.fullmatch(name)
     return int(named[1], 16) if named else float("inf")
 
@@ -183,7 +180,7 @@ def _part(
     """Another name in the same folder, and whether an earlier try has begun it.
 
     The file gets the time and the mode of ``entry`` and its own name at the end; what fails is removed,
-    unless a later try can go on with it.
+    unless a later try can continue it.
     """
     is_old = bool(note and note.part)
     part = note.part if note and is_old else join(parent(path), part_name())

@@ -1,4 +1,4 @@
-"""Everything below a folder, and what a copy has to do with it: one listing per folder on either side."""
+"""Walk a folder and decide what a copy has to do, with one listing per folder on each side."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WalkedEntry:
 
 
 def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
-    """All below the folder, by name, each folder before what is in it; links to folders are not entered."""
+    """Yield everything below the folder by name, folders before their contents; follow no symlinks."""
     stack = [iter(_sorted(place.store, place.path, "", 1))]
     while stack:
         found = next(stack[-1], None)
@@ -46,7 +46,7 @@ def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
 
 
 def stream(place: Location) -> Iterator[WalkedEntry]:
-    """The same as it arrives, each folder before its entries; only folders are kept in memory."""
+    """Yield everything below the folder as it is listed, folders first; keep only folders in memory."""
     stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
@@ -65,7 +65,7 @@ def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry
 
 @dataclass(frozen=True)
 class Item:
-    """A file to copy, with what is at its target now."""
+    """A file to copy, with the current entry at its target."""
 
     source: Store
     entry: Entry
@@ -73,7 +73,7 @@ class Item:
     path: str
     there: Entry | None
     origin: str = ""
-    """What the url of the target has before a path."""
+    """The part of the target's URL before a path."""
 
     def describe_error(self, err: PaiError) -> str:
         return _describe_error(err, self.entry.path, self.path, self.origin)
@@ -105,11 +105,11 @@ class _CopiedFolder:
     is_new: bool
     mode: int | None
     entered: tuple[str, ...]
-    """The addresses that links have led to on the way here: a link to above one of them never ends."""
+    """The addresses of symlinks that were followed to get here: a link to a folder above one is a loop."""
 
 
 class Made:
-    """The folders that a copy creates, so that it does not enter them where they are in its source."""
+    """The folders that a copy creates, so that it does not copy them if they are inside its source."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -122,7 +122,7 @@ class Made:
             self._paths[entry.id] = path
 
     def has(self, folder: Entry) -> bool:
-        """Whether it is one of them; its number may be that of another one in another file system."""
+        """Whether the copy has created the folder; another file system may have the same id."""
         path, source, target = self._paths.get(folder.id), self._source, self._target
         if (
             not folder.id
@@ -197,7 +197,7 @@ class Steps:
             yield Surplus(self._target, there)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
-        """Make the folder as open as the source's, but never closed to ourselves."""
+        """Give the folder the mode of the source's, but keep it accessible to the user."""
         target = self._target
         if is_closed(folder.mode) and isinstance(target, KeepsModes):
             target = target.closed
@@ -251,7 +251,7 @@ class Steps:
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
-        """Why the path cannot become a folder; links are not entered, as they lead to other folders."""
+        """Return why the path cannot become a folder; symlinks are not followed, as they lead elsewhere."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:
@@ -269,4 +269,4 @@ def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str
 def checked_link(entry: Entry, store: Store) -> None:
     """Refuse a dangling link before it is read."""
     if entry.is_link and store.stat(entry.path) is None:
-        raise PathError(f"{entry.path}: a link that leads nowhere")
+        raise PathError(f"{entry.path}: a broken symlink")

@@ -1,6 +1,6 @@
-"""The ``with`` blocks that are ending with an error at this moment.
+"""``with`` blocks that are ending with an error at this moment.
 
-fsspec's and pandas' own only close their files then, as if all were well.
+Those of fsspec and pandas then just close their files, as after a success.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of ``pai://`` for fsspec: to read, to write, and the wrappers around the latter."""
+"""Files of ``pai://`` for fsspec, for reading and writing, and wrappers for writing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openpai_tasks.storage.store import PIECE, parent
 
 
 class Download(AbstractBufferedFile):  # type: ignore[misc]
-    """A file to read anywhere in it, a block ahead."""
+    """A file for random reads, with one block of read-ahead."""
 
     def __init__(self, fs: AbstractFileSystem, path: str, block_size: int | str, **options: Any) -> None:
         super().__init__(fs, path, mode="rb", block_size=block_size, **options)
@@ -36,14 +36,14 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What distinguishes the file from another of that name: its version, else its time."""
+    """The id of this version of the file: its version, else its time."""
     return row["size"], row["version"] or row["mtime"]
 
 
 class FileUpload(io.BufferedIOBase):
-    """A file to write; it is there, complete and verified, when it is closed.
+    """A file for writing, which appears, complete and verified, when it is closed.
 
-    One that is closed because a ``with`` block fails, or that nobody closes, never is.
+    It never appears if a ``with`` block fails, or if it is not closed.
     """
 
     def __init__(self, place: Location, autocommit: bool = True) -> None:
@@ -85,7 +85,7 @@ class FileUpload(io.BufferedIOBase):
             self.commit()
 
     def commit(self) -> None:
-        """Send what was written; a transaction does so at its end."""
+        """Send the written data; a transaction sends it at its end."""
         if self._file.closed:  # of a block that failed
             return
         with self._file, mapping_errors(self._place.url):
@@ -98,7 +98,7 @@ class FileUpload(io.BufferedIOBase):
         return iter(lambda: self._file.read(PIECE), b"")
 
     def discard(self) -> None:
-        """Forget what was written."""
+        """Discard the written data."""
         self._file.close()
         super().close()
 
@@ -106,7 +106,7 @@ class FileUpload(io.BufferedIOBase):
         self.close()
 
     def _dealloc_warn(self, source: Any) -> None:
-        """Python says so before it closes, by itself, a text or a buffer around this that nobody closed."""
+        """Discard the data; called by Python before it closes a wrapper that the caller never closed."""
         self._is_lost = True
         warnings.warn(f"{self._place.url}: never closed, so it was not written", RuntimeWarning, stacklevel=2)
 
@@ -117,14 +117,14 @@ class FileUpload(io.BufferedIOBase):
 
 
 class TextUpload(io.TextIOWrapper):
-    """A text file to write; the file below sees that a block fails."""
+    """A text file for writing, which passes on that a ``with`` block fails."""
 
     def __exit__(self, *error: Any) -> None:
         self.close()
 
 
 class Compressed(io.BufferedIOBase):
-    """A file to write that is compressed on its way; that of fsspec does not close the file below."""
+    """A compressed file for writing; unlike fsspec's, it closes the file below."""
 
     def __init__(self, below: Any, path: str, compression: str | None) -> None:
         from fsspec.compression import compr  # type: ignore[import-untyped]

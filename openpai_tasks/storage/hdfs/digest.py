@@ -17,7 +17,7 @@ from openpai_tasks.storage.store import Digest
 
 Crc = Callable[[bytes], int]
 Sums = Callable[[bytes, int], bytes]
-"""The CRCs, four bytes each, of so many bytes at a time; the last may cover fewer."""
+"""Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
 EMPTY = "MD5-of-0MD5-of-0CRC32"
@@ -26,7 +26,7 @@ STRIDE = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """What a file's fingerprint depends on besides its bytes; ``block`` 0 is one block of any size."""
+    """The parameters of a file's fingerprint; ``block`` 0 is one block of any size."""
 
     block: int
     chunk: int = 512
@@ -34,7 +34,7 @@ class Shape:
 
     @classmethod
     def parse(cls, kind: str) -> Shape | None:
-        """The shape behind the name of a kind; None for kinds that cannot be computed here."""
+        """Return the parameters in the name of a kind; None for kinds that are not supported."""
         found = KIND.fullmatch(kind)
         if not found:
             return None
@@ -43,7 +43,7 @@ class Shape:
 
 
 class BlockHasher:
-    """The fingerprint of bytes on their way; holds less than a chunk of them, and 16 bytes for each block."""
+    """Computes a fingerprint while bytes pass; keeps less than a chunk, and 16 bytes for each block."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

@@ -3,7 +3,7 @@
 ``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
 ``jobs/<job>/source/<sha256>.json`` says which of them a job uses, and whose job it is (``none.json`` of one
 without sources); ``jobs/<job>/output`` is what it wrote. A folder without such a reference is no job's.
-A job says what it uses before the archive is sent, and an archive goes only while nobody says so.
+A job records its archive before uploading it, and an archive is removed only while no job records it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from openpai_tasks.storage.store import Entry, Store, fingerprint, join
 ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
 NO_ARCHIVE = "none"
-"""What the reference of a job without sources is named by."""
+"""Name of the reference of a job without sources."""
 ASIDE = ".removing-"
-"""What the name of an archive begins with while it is on its way out."""
+"""Prefix of the name of an archive that is being removed."""
 LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
 
 

@@ -1,4 +1,4 @@
-"""Removing a folder of this machine with all that is in it, however deep, and nothing that a link leads to.
+"""Remove a local folder with all its contents, however deep, without following symlinks.
 
 Everything is named relative to a folder that is open, so a folder that is swapped for a link
 meanwhile is not followed. Two folders are open at a time: the way back up is checked to be the way down.
@@ -32,7 +32,7 @@ def open_folder(path: str, root: str) -> int:
 
 
 def remove_tree(name: str, holder: int) -> None:
-    """Remove the folder ``name`` of the open folder ``holder``, and all in it; an error names what stays."""
+    """Remove the folder ``name`` of the open folder ``holder``, with its contents; errors name the rest."""
     descent = _Descent(name, holder)
     try:
         descent.clear()
@@ -79,7 +79,7 @@ class _Descent:
     def _enter(self, name: str) -> None:
         try:
             below = os.open(name, FOLDER, dir_fd=self.here)
-        except FileNotFoundError:  # somebody else has removed it
+        except FileNotFoundError:  # another process has removed it
             return
         level = _Level(name, _identity(self.here))
         self._trail.append(level)

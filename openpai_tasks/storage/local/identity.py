@@ -1,4 +1,4 @@
-"""Where a path of this machine really leads, and what is the same folder under another name."""
+"""Resolve local paths, and recognise the same folder under different names."""
 
 from __future__ import annotations
 

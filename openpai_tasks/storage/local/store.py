@@ -1,4 +1,4 @@
-"""Files on this machine: any path, or a folder that no link leads out of."""
+"""Files on this machine: any path, or a folder that symlinks cannot leave."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from openpai_tasks.storage.store import (
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
-    """The files below ``root``; no link leads out of it unless it is ``/``."""
+    """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
     knows_digests = False
@@ -169,7 +169,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return self._confined and not is_below(real_path(place), self.root)
 
     def _is_parent_inside(self, place: str) -> bool:
-        """Whether the folder above is inside, wherever the name itself leads."""
+        """Whether the parent folder is inside the root, wherever the name itself leads."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:

@@ -1,6 +1,6 @@
-"""Errors of object services as errors of ours: the one place that knows what their codes mean.
+"""Translate errors of object services, whose codes only this module knows, to ours.
 
-Also how long an answer is waited for.
+Also has the time limits for answers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
 
 
 class PastEnd(PathError):
-    """Raised for a range that begins behind the end of the object."""
+    """Raised for a range that begins after the end of the object."""
 
 
 def make_error(status: int, code: str, text: str, key: str, address: str) -> PaiError:
-    """The answer to a request about the key; ``code`` is the service's own word for it."""
+    """Return the error for an answer about the key; ``code`` is the service's error code."""
     where = f"{address}/{key}".rstrip("/")
     message = line(text) or code or f"http status {status}"
     if code in NO_BUCKET:
-        return NotFound(f"{address}: there is no such place, or it is not in this account", 404)
+        return NotFound(f"{address}: it does not exist, or belongs to another account", 404)
     if code in DAMAGES or (status == 400 and "md5" in message.lower()):
-        return Damaged(f"{where}: damaged on the way ({code})")
+        return Damaged(f"{where}: damaged in transit ({code})")
     if status == 412:
         return Damaged(f"{where}: it changed while it was read")
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
@@ -51,7 +51,7 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
 
 
 async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-    """One request that moves so many bytes; a server that stops to take them has no other limit."""
+    """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
     return await asyncio.wait_for(act(*args, **values), LONGEST + size / SLOWEST)
 
 
@@ -63,7 +63,7 @@ def silent(err: BaseException, key: str, address: str) -> Unreachable:
 
 @contextlib.contextmanager
 def understood(key: str, address: str) -> Iterator[None]:
-    """Raise one error for an answer that the service itself would not give."""
+    """Raise an error for an answer that is not from such a service."""
     try:
         yield
     except PaiError:

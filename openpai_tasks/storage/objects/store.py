@@ -69,7 +69,7 @@ class Bucket(UploadTarget, Protocol):
     def head(self, key: str) -> ObjectEntry | None: ...
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
-        """What begins with the prefix: up to the next slash, or (``flat``) all of it."""
+        """List what begins with the prefix: up to the next slash, or everything if ``flat``."""
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
 
@@ -116,7 +116,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
 
     def list(self, path: str) -> Iterator[Entry]:
         prefix, rest, found = self._below(path), None, path == "/"
-        folders: set[str] = set()  # some services tell of one twice: the folder and what begins with its name
+        folders: set[str] = set()  # some services list one twice: as an object and as a prefix
         while True:
             page = self._page(path, rest=rest)
             for thing in page.things:
@@ -221,7 +221,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
         return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
 
     def _pages(self, path: str) -> Iterator[ObjectEntries]:
-        """All below the folder; its own object is not among them."""
+        """Yield everything below the folder, without the folder's own object."""
         rest, prefix = None, self._below(path)
         while True:
             page = self._page(path, flat=True, rest=rest)
@@ -273,7 +273,7 @@ def resumed(
 
     while length is None or moved < length:
         piece, pieces = retrying(first)
-        with contextlib.closing(pieces), contextlib.suppress(PaiError):  # what it is, the next one tells
+        with contextlib.closing(pieces), contextlib.suppress(PaiError):  # the next request reports the reason
             while piece:
                 moved += len(piece)
                 yield piece

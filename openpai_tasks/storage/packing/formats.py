@@ -48,7 +48,7 @@ class Format(Protocol):
         """About how many bytes of a shard the member takes up."""
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Look for the files in a shard that somebody wrote, and tell the index of them."""
+        """Scan a shard without an index, and add its files to the index."""
 
 
 FORMATS: dict[str, Format] = {

@@ -1,6 +1,6 @@
 """What is where in the shards, held in a few bytes for each file; and as the text beside the shards.
 
-``index.jsonl``: a line that tells what the set is, a line for each folder, a line for each file:
+``index.jsonl``: a line about the set, a line for each folder, a line for each file:
 ``["name/", mode]`` and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the
 content itself, so that a file is one range of a shard, whatever the format.
 """
@@ -180,7 +180,7 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
 
 
 def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
-    """The shards alone, of which the first line tells; the rest is not read."""
+    """Return the shards, from the first line; the rest is not read."""
     line = b""
     for piece in pieces:
         line += piece

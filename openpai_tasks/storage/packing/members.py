@@ -45,7 +45,7 @@ class _OpenFolder:
     name: str
     mode: int
     entered: tuple[str, ...]
-    """The addresses that links have led to on the way here."""
+    """The addresses of the symlinks that were followed to get here."""
 
 
 def split(name: str) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def members(tree: Location, target: str) -> Iterator[PackMember]:
 
 
 def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
-    """The files, packed small, and the folders; the first of either last."""
+    """Return the files, in compact form, and the folders, both in reverse order."""
     files, folders = [], []
     for entry in _with_own_times(store, store.list(folder.path)):
         if is_part(entry):
@@ -88,7 +88,7 @@ def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes]
 
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Where a listing tells when the store got a file, the file itself is asked, many at once."""
+    """Look up the files' own times, many in parallel, if the listing has only those of the store."""
     with ThreadPoolExecutor(ASKED, "pack") as pool:
         while some := list(itertools.islice(entries, MANY)):
             if any(entry.is_arrival for entry in some):
@@ -100,7 +100,7 @@ def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
 def _own(store: Store, entry: Entry) -> Entry:
     found = store.stat(entry.path) if entry.is_arrival else entry
     if found is None:
-        raise NotFound(f"{entry.path}: gone while it was packed", 404)
+        raise NotFound(f"{entry.path}: it disappeared while it was packed", 404)
     return found
 
 

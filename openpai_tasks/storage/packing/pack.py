@@ -1,4 +1,4 @@
-"""A tree into shards, streamed into the store: complete, with its index, or not there at all.
+"""Pack a tree into shards, streamed into the store: complete with an index, or not at all.
 
 The tree is walked first: of what was found comes a mark in the shards' names, so that the same tree gives
 the same names, and none that are in the folder already. Each shard is verified when it is written.
@@ -76,7 +76,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
 
 
 def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
-    """What goes into shards; the folders only where the format has a place for them."""
+    """Return the members for the shards; folders only if the format supports them."""
     walked = PackTree(tree.path)
     for member in members(tree, target.store.address(target.path)):
         watch.check()
@@ -91,7 +91,7 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
 
 
 def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
-    """What the shards' names begin with: the first of the tree's marks that nothing in the folder has."""
+    """Return the prefix of the shards' names: the first mark of the tree that is unused in the folder."""
     marks = walked.marks(rules.format, rules.shard_size)
     return next(begins for mark in marks if not there.is_taken(begins := f"{rules.name}-{mark}-"))
 
@@ -99,7 +99,7 @@ def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
 def _written(
     source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
 ) -> tuple[Index, int]:
-    """The shard is there, with other tries where they help: where its members are, and its size."""
+    """Write the shard, with retries; return the positions of its members and its size."""
 
     rows, moved = Index(rules.format), [0]
 

@@ -1,4 +1,4 @@
-"""A new set on its way into its folder: complete under names of its own, then switched to at once.
+"""Publish a new set: complete under new names first, then switched to at once.
 
 Shards are called as no others in the folder are, so they are beside those of the set that is there. The
 index that takes the place of the old one is the switch: before it the old set is whole, after it the new
@@ -21,7 +21,7 @@ from openpai_tasks.storage.store import PIECE, WritesWhole
 
 
 class NewSet:
-    """The shards of a set that is not there yet."""
+    """The shards of a set that is not published yet."""
 
     def __init__(self, target: Location, begins: str, replaces: tuple[str, ...]) -> None:
         self._target, self._begins = target, begins
@@ -31,7 +31,7 @@ class NewSet:
         self._is_there = False
 
     def begin(self) -> None:
-        """From now on, others can tell whose the shards are."""
+        """Write the note that identifies the shards of this pack."""
         self._note.write(self._target.store)
 
     def shard(self, number: int, suffix: str) -> tuple[str, str]:
@@ -43,7 +43,7 @@ class NewSet:
         return name, self._target.join(name).path
 
     def publish(self, index: Index) -> None:
-        """The shards get their names, then the index takes the place of the old one."""
+        """Give the shards their names, then replace the index."""
         store, path = self._target.store, self._target.join(indexes.NAME).path
 
         def text() -> Iterator[bytes]:
@@ -65,7 +65,7 @@ class NewSet:
         self._remove_old(set(old).difference(self._names))
 
     def discard(self) -> None:
-        """Remove what there is of it, unless it is there already, or another pack's that is the same."""
+        """Remove the unpublished shards, unless they belong to an identical set that is published."""
         for part in self._parts:
             with contextlib.suppress(PaiError):
                 self._target.store.remove(part)
@@ -79,14 +79,14 @@ class NewSet:
         return self._parts[-1]
 
     def _remove_old(self, names: Iterable[str]) -> None:
-        """What cannot be removed now, the note tells a later pack of."""
+        """Remove replaced shards; if that fails, the note makes a later pack remove them."""
         with contextlib.suppress(PaiError):
             remove(self._target, names)
             self._target.store.remove(self._note.path)
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth sending."""
+    """Join small pieces to larger ones."""
     waiting, size = list[bytes](), 0
     for piece in pieces:
         waiting.append(piece)

@@ -1,4 +1,4 @@
-"""Bytes of files in a store by ranges: as a file that seeks, and as blocks that many readers share."""
+"""Read ranges of files in a store: as a seekable file, or as blocks that many readers share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from openpai_tasks.storage.store import PIECE, Store
 
 BLOCK = 8 << 20
 KEPT = 8
-"""Blocks that are kept: with BLOCK, what shared reading costs in memory."""
+"""Number of cached blocks; with BLOCK, the memory that shared reading takes."""
 
 
 def fetch(store: Store, path: str, offset: int, length: int) -> bytes:
-    """Exactly so many bytes; a file that is too short was cut."""
+    """Read exactly this many bytes; raise if the file is too short."""
     if not length:
         return b""
     found = retrying(lambda: b"".join(store.read(path, offset, length)), Watch().wait)
     if len(found) != length:
-        raise PathError(f"{path}: {len(found)} bytes came of {length} from byte {offset} on; it was cut")
+        raise PathError(f"{path}: got {len(found)} of {length} bytes from byte {offset} on; it was truncated")
     return found
 
 
 def opened(store: Store, path: str, size: int) -> BinaryIO:
-    """A file to read anywhere in it."""
+    """A file for random reads."""
     return cast(BinaryIO, io.BufferedReader(_Ranges(store, path, size), PIECE))
 
 
@@ -59,10 +59,10 @@ class _Ranges(io.RawIOBase):
 
 
 class Blocks:
-    """Files in blocks, the last few of them kept; who asks for a block that is on its way waits for it."""
+    """Cache of the last blocks; readers of a block that is being fetched wait for it."""
 
     def __init__(self, read: Callable[[int, int, int], bytes], sizes: list[int]) -> None:
-        """``read(file, offset, length)`` brings the bytes."""
+        """``read(file, offset, length)`` returns the bytes."""
         self._read, self._sizes = read, sizes
         self._kept: OrderedDict[tuple[int, int], Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class Blocks:
         return b"".join(parts)
 
     def forget(self) -> None:
-        """Keep nothing of what has come so far."""
+        """Empty the cache."""
         with self._lock:
             self._kept.clear()
 

@@ -1,4 +1,4 @@
-"""The folder that a set is packed into: what is there already, and whose it is.
+"""The target folder of a pack: its contents, and which pack they belong to.
 
 A set's files are those that its index names. A pack that runs has a note in the folder, under a name as of
 any file that is being written: what its shards are called, and which ones it replaces. So what a killed one
@@ -49,15 +49,15 @@ class PackTarget:
     """What the target folder contains, all of it from packs."""
 
     shards: tuple[str, ...] = ()
-    """Those of the set that is there."""
+    """The shards of the published set."""
     names: tuple[str, ...] = ()
-    """Of all files but those that are being written."""
+    """Names of all files except those being written."""
     notes: tuple[UnfinishedPack, ...] = ()
     stale: tuple[str, ...] = ()
-    """Paths of other files that were begun long ago, and never ended."""
+    """Paths of other unfinished files that are abandoned."""
 
     def is_taken(self, begins: str) -> bool:
-        """Whether a set whose names begin like this is there, was, or is on its way."""
+        """Whether a published, replaced or running set uses this prefix."""
         replaced = (name for note in self.notes for name in note.replaces)
         return any(name.startswith(begins) for name in (*self.names, *replaced)) or any(
             note.begins == begins for note in self.notes

@@ -18,7 +18,7 @@ LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
 MOST = (1 << 31) - (1 << 16)
 """What protobuf can hold is less than 2 GiB; the name needs a little of it."""
 MODE = 0o644
-"""Of a file that a record does not tell the mode of."""
+"""Mode of a file whose record has none."""
 
 
 def masked(crc: int) -> int:

@@ -28,20 +28,20 @@ class RemoteConnection(Protocol):
     def is_open(self) -> bool: ...
 
     def files(self) -> Any:
-        """A session for files of its own: paramiko's client."""
+        """Open a separate SFTP client of paramiko."""
 
     def session(self) -> Any:
         """A channel to run a command in."""
 
     def read_ahead(self, file: Any, size: int, requests: int) -> None:
-        """Have a file ask for its first bytes before they are wanted."""
+        """Prefetch the first bytes of a file."""
 
     def losing(self) -> contextlib.AbstractContextManager[None]:
-        """Turns what a broken connection raises into errors of ours."""
+        """Translate errors of a broken connection to ours."""
 
 
 class ChecksumShell:
-    """A shell in the container that computes checksums; without one, nothing is known and nothing fails."""
+    """A shell in the container that computes checksums; without it, they are unknown."""
 
     def __init__(self, login: RemoteConnection) -> None:
         self.login = login
@@ -65,7 +65,7 @@ class ChecksumShell:
         return words[0] if words and len(words[0]) == _HASH else ""
 
     def _open(self) -> bool:
-        """Whether there is a shell with what is needed; whatever it says first is passed over."""
+        """Whether there is a shell with ``sha256sum``; its first output is ignored."""
         with self.login.losing():
             self._channel = self.login.session()
             self._channel.settimeout(SECONDS)
@@ -75,7 +75,7 @@ class ChecksumShell:
             return bool(self._asked("command -v sha256sum").strip())
 
     def _asked(self, command: str) -> str:
-        """What the command writes; a mark that nothing else can hold ends it."""
+        """Return the output of the command, up to a unique end mark."""
         mark = secrets.token_hex(8)
         line = f"echo {mark}; {command}; echo; echo {mark}\n"
         with self.login.losing():
@@ -84,7 +84,7 @@ class ChecksumShell:
         return text.decode("utf-8", "replace")
 
     def _until(self, mark: bytes, times: int) -> bytes:
-        """What comes between the marks; a shell that ends leaves nothing."""
+        """Return the output between the marks; empty if the shell has ended."""
         text = self._rest
         while text.count(mark) < times:
             piece = self._channel.recv(1 << 16)
@@ -106,7 +106,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """Ask a session; where its connection is lost, ask one on a new connection."""
+        """Call ``act`` with a session; after a lost connection, with one on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
@@ -125,7 +125,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def files(self, path: str) -> Iterator[Any]:
-        """A session that nobody else uses meanwhile; a broken one is not used again."""
+        """Yield a session for exclusive use; a broken one is not used again."""
         login = files = None
         try:
             with _mapping_errors(path), self._holding() as login:
@@ -141,7 +141,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def _holding(self) -> Iterator[RemoteConnection]:
-        """The connection; what comes after it was lost, such as clearing up, gets a new one at once."""
+        """Return the connection; after a loss, open a new one at once, for cleanup too."""
         login = self.connected()
         try:
             with login.losing():
@@ -201,11 +201,11 @@ def _mapping_errors(path: str) -> Iterator[None]:
     except (PaiError, ConnectionError, TimeoutError):
         raise
     except UnicodeError as err:
-        raise PathError(f"{path}: a name there is not UTF-8, which SFTP here cannot carry") from err
+        raise PathError(f"{path}: a name there is not UTF-8, which is not supported over SFTP") from err
     except OSError as err:
         reason = (err.strerror or str(err) or "it failed").lower()
         if err.errno in GONE:
             raise NotFound(f"{path}: no such file or folder", 404) from err
         if err.errno == errno.EACCES:
             raise Denied(f"{path}: {reason}", 403) from err
-        raise PathError(f"{path}: the container says {reason!r}; is its disk full?") from err
+        raise PathError(f"{path}: the container reports {reason!r}; is its disk full?") from err

@@ -1,6 +1,6 @@
-"""The files of a container, by SFTP: a store like others, over a connection that somebody else keeps.
+"""The files of a container over SFTP, on a connection that the caller keeps.
 
-SFTP tells times in whole seconds. Fingerprints come from ``sha256sum`` over there, asked through one shell
+SFTP has times in whole seconds. Fingerprints come from ``sha256sum`` over there, asked through one shell
 that stays, where the container has them.
 """
 
@@ -35,7 +35,7 @@ AHEAD = 64  # requests of 32 KiB on their way at once
 
 
 class SftpStore(Appends, SetsModes):
-    """The files below ``/`` of a container; ``renew`` makes the connection, and again when it broke."""
+    """The files of a container; ``renew`` opens the connection, also after a loss."""
 
     kind = "sftp"
     knows_digests = True
@@ -211,7 +211,7 @@ def _listed(files: Any, facts: Any, path: str) -> Entry:
         return _entry(facts.filename, path, facts, False)
     try:
         return _entry(facts.filename, path, files.stat(path), True)
-    except OSError:  # a link that leads nowhere
+    except OSError:  # a broken symlink
         return Entry(facts.filename, path, False, is_link=True, is_whole_second=True)
 
 

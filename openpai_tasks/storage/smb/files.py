@@ -1,4 +1,4 @@
-"""Messages about one file or folder of a share, as few as possible: what can travel together does."""
+"""Requests about one file or folder of a share, combined into as few messages as possible."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def abandoned(handle: Any) -> Iterator[None]:
 
 
 def looked_up(tree: Any, name: str) -> Any:
-    """What is there now: its size, time and attributes."""
+    """Return its current size, time and attributes."""
     return once(tree, name, LOOK)[0]
 
 

@@ -1,4 +1,4 @@
-"""Samba and Azure File, both by SMB: which server, share and folder a storage or a url means."""
+"""Samba and Azure File over SMB: the server, share and folder of a storage or URL."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _samba(spec: StorageSpec) -> SmbStore:
 
 
 def _azure_file(spec: StorageSpec) -> SmbStore:
-    """A share of a storage account, which is its user; Azure insists on encryption."""
+    """Open a share of a storage account, whose name is the user; Azure requires encryption."""
     data = spec.data
     account, key = _first(data, "accountName"), _first(data, "accountKey", "key")
     share = _first(data, "shareName", "fileShare")

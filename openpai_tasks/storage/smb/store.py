@@ -34,7 +34,7 @@ SMALL = 1 << 16  # what is not larger is read and written in one message
 class SmbStore(ChecksBytes, KnowsPlaces):
     """The files below ``root`` of a share; threads share one connection.
 
-    SMB tells no fingerprint of a file, so ``digest`` reads it. A copy is not read back: every message is
+    SMB has no checksum of a file, so ``digest`` reads it. A copy is not read back: every message is
     encrypted, or signed at least, so what arrives is what was sent; the length is compared when it is closed.
     """
 
@@ -130,13 +130,15 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Where a connection breaks, the next one goes on."""
+        """Yield the bytes; after a broken connection, the next one continues."""
         left = length
 
         def begin() -> Iterator[bytes]:
             nonlocal offset, left
             before = -1
-            while (left is None or left > 0) and offset != before:  # a server may tell less than it could
+            while (
+                left is None or left > 0
+            ) and offset != before:  # a server may return less than was requested
                 before = offset
                 for piece in self._pieces(path, offset, left):
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
@@ -228,7 +230,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             bytes_io.written_at_once(tree, name, content)
 
     def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
-        """What goes wrong where the pieces come from keeps its own name."""
+        """Let errors of the source of the pieces pass unchanged."""
         with self._using(path) as tree:
             upload = bytes_io.SmbUpload(tree, name)
         try:
@@ -264,18 +266,18 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 self._refuse_other(full.removeprefix(self.root), is_folder=True)
 
     def _refuse_other(self, path: str, is_folder: bool) -> None:
-        """What has the name already must be of its kind, and have it to the letter, large and small."""
+        """Refuse an existing entry of another type, or whose name differs in case."""
         found = self._found(path)
         if found is None:
             return
         if found.is_folder != is_folder:
             raise PathError(f"{path}: {'a file' if is_folder else 'a folder'} is there")
         if found.name != base(path):
-            clash = f"the server takes it for {found.name!r}, which exists"
+            clash = f"the server treats it as {found.name!r}, which exists"
             raise PathError(f"{path}: {clash}; rename one of them")
 
     def _found(self, path: str) -> Entry | None:
-        """What the server has under the name, spelt as it is there."""
+        """Return the existing entry with its exact spelling."""
         pattern, folder = names.written(base(path)), parent(path)
         with self._using(path) as tree:
             handle, rows = files.listed(tree, self._name(folder), pattern)

@@ -192,14 +192,14 @@ def include_hosts(yes: bool) -> None:
         say(sdk.ssh.fabric_manual(own))
     if not ssh and not fabric:
         return
-    by_hand = f"so that ssh finds them, {sdk.ssh.manual_steps()}" if ssh else "so that Fabric finds them"
+    by_hand = f"to let ssh find them, {sdk.ssh.manual_steps()}" if ssh else "to let Fabric find them"
     files = " and ".join([str(sdk.ssh.user_config_path())] * ssh + ["~/.fabric.py"] * fabric)
     if not yes and not sys.stdin.isatty():
-        say(f"{by_hand}{'; or' if ssh else ','} say --yes")
-    elif not yes and not ask(f"have {files} read it?"):
-        say(f"nothing else was changed; {by_hand}{'' if ssh else ', say --yes'}")
+        say(f"{by_hand}{'; or' if ssh else ','} add --yes")
+    elif not yes and not ask(f"let {files} read it?"):
+        say(f"nothing else was changed; {by_hand}{'' if ssh else ', add --yes'}")
     else:
         if ssh:
             say(f"{sdk.ssh.include_hosts()} includes it now")
         if fabric:
-            say(f"{sdk.ssh.configure_fabric()} has Fabric read it too")
+            say(f"{sdk.ssh.configure_fabric()} makes Fabric read it too")

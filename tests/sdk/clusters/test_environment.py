@@ -73,7 +73,7 @@ def test_a_typed_address_counts_unless_another_one_is_set(monkeypatch):
     assert found.credentials and meant == ("http://lab",)
     found, meant = environment.for_addresses(("https://lab",))
     assert not found.credentials and meant == ("https://lab",)
-    assert found.why_not == "OPENPAI_TOKEN counts for http://lab, not for https://lab"
+    assert found.why_not == "OPENPAI_TOKEN is for http://lab, not for https://lab"
 
 
 def test_an_address_that_is_not_valid_is_said(monkeypatch):
@@ -85,4 +85,4 @@ def test_an_address_that_is_not_valid_is_said(monkeypatch):
 
 def test_nothing_set_needs_no_reason(monkeypatch):
     monkeypatch.delenv("OPENPAI_TOKEN")
-    assert environment.for_cluster(Settings(), PROJECTS) == environment.Lent()
+    assert environment.for_cluster(Settings(), PROJECTS) == environment.EnvironmentLogin()

@@ -166,7 +166,7 @@ def test_adding_stores_what_the_server_has_and_keeps_secrets_out(serve, own_home
     text = (own_home / "clusters.yaml").read_text()
     assert PASSWORD not in text and server.token not in text
     assert kept("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
-    assert said == [f"the password is kept in {own_home / 'credentials.yaml'}"]
+    assert said == [f"the password is stored in {own_home / 'credentials.yaml'}"]
 
 
 def test_a_password_is_asked_for_only_when_none_is_given(serve):
@@ -387,7 +387,8 @@ def test_a_kept_login_does_not_follow_a_server_that_sends_it_on(serve):
     server, other = serve(), serve()
     add(server)
     server.redirect = other.uri
-    with pytest.raises(Unreachable, match=f"leads to {other.uri}.*pai cluster.add lab {other.uri} --force"):
+    expected = f"redirects to {other.uri}.*pai cluster.add lab {other.uri} --force"
+    with pytest.raises(Unreachable, match=expected):
         clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
     assert not any(auth or body for _, _, auth, body in other.seen)
 
@@ -406,7 +407,7 @@ def test_an_added_address_gets_the_password_of_the_environment_unless_it_is_for_
     server = serve()
     monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
     monkeypatch.setenv("OPENPAI_URI", "https://elsewhere")
-    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD counts for https://elsewhere, not for http"):
+    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD is for https://elsewhere, not for http"):
         add(server, credentials=Credentials(), ask=clusters.cannot_ask)
     assert not any(auth or body for _, _, auth, body in server.seen)
     monkeypatch.delenv("OPENPAI_URI")

@@ -108,8 +108,8 @@ def test_it_stays_for_the_time_given_and_then_ends_well(task: Task) -> None:
     assert (process.returncode, err) == (0, "")
     assert 2.9 < time.monotonic() - begun < 50
     assert out.splitlines() == [
-        "this container runs for 4 s; keep it longer with: pai container.extend stay",
-        "the time is over, stopping this container",
+        "this container runs for 4 s; keep it longer with `pai container.extend stay`",
+        "the time limit is reached, stopping this container",
     ]
 
 
@@ -190,7 +190,7 @@ def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     until(lambda: task.stay().idle is None)
     err = task.kill()
     assert "warning: the GPUs of this container have been idle for" in err
-    assert "free them with: pai container.stop stay" in err
+    assert "free them with `pai container.stop stay`" in err
 
 
 def test_gpus_that_tell_nothing_are_not_called_idle(task: Task) -> None:

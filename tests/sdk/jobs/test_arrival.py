@@ -44,14 +44,14 @@ def lab():
 )
 def test_a_job_that_is_there_after_an_error_of_the_server_is_submitted(lab, looks):
     server, answering = lab
-    submission.hand_in(answering(BROKEN, *looks), Submission("train", "name: train\n"))
+    submission.submit_once(answering(BROKEN, *looks), Submission("train", "name: train\n"))
     assert len(server.asked("POST")) == 1
 
 
 def test_a_job_that_is_not_there_after_an_error_of_the_server_is_not_submitted(lab):
     server, answering = lab
-    with pytest.raises(Missed, match=r"'train' is not submitted: .*ECONNREFUSED") as caught:
-        submission.hand_in(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
+    with pytest.raises(Missed, match=r"'train' was not submitted: .*ECONNREFUSED") as caught:
+        submission.submit_once(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
     assert caught.value.exit_code == ApiError.exit_code and len(server.asked("POST")) == 1
 
 
@@ -61,7 +61,7 @@ def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
     with pytest.raises(
         Unreachable, match=r"may have been submitted: check with `pai job\.status train -a lab`"
     ) as caught:
-        submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
+        submission.submit_once(answering(posted, BROKEN), Submission("train", "name: train\n"))
     assert not isinstance(caught.value, Missed) and len(server.asked("POST")) == 1
 
 
@@ -69,7 +69,7 @@ def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
 def test_a_clear_no_is_not_looked_after(lab, status):
     server, answering = lab
     with pytest.raises(ApiError):
-        submission.hand_in(answering(Said({"message": "no"}, status), DETAIL), Submission("train", "x"))
+        submission.submit_once(answering(Said({"message": "no"}, status), DETAIL), Submission("train", "x"))
     assert server.asked("GET") == []
 
 
@@ -85,5 +85,5 @@ def test_a_database_that_blinks_after_the_submission_is_asked_again(lab):
 def test_a_job_that_cannot_be_read_back_is_submitted_all_the_same(lab):
     _, answering = lab
     client = answering("", ABSENT, BROKEN)
-    with pytest.raises(ApiError, match=r"job 'train' is submitted, but then .*ECONNREFUSED"):
+    with pytest.raises(ApiError, match=r"job 'train' was submitted, but then: .*ECONNREFUSED"):
         submission.submit(client, Submission("train", "name: train\n"))

@@ -92,7 +92,7 @@ def test_a_task_finds_its_image_its_folders_and_its_limits(bench: Bench) -> None
 def test_a_task_that_takes_too_much_memory_is_told_so(bench: Bench) -> None:
     end = bench.run("uid", "x=a; while :; do x=$x$x; done", container={"memory_mb": 16})
     assert (end.user_code, end.platform_code) == (137, -1200)
-    assert end.reason == "it took more than the 16 MB of memory that it asked for"
+    assert end.reason == "it used more than the 16 MB of memory that it asked for"
 
 
 def test_an_image_that_cannot_be_had_fails_the_task_in_one_line(bench: Bench) -> None:
@@ -324,7 +324,7 @@ def test_a_task_can_be_logged_in_to_where_its_image_has_an_sshd(
 def test_the_events_of_a_job_tell_of_its_image(cluster: Workshop) -> None:
     job = cluster.wait(submit(cluster, "job", "true", image="127.0.0.1:1/none"))
     assert (job.state, job.exit_code) == ("FAILED", 254)
-    assert cluster.reasons(job.key)["Pulling"].startswith("pulls the image 127.0.0.1:1/none")
+    assert cluster.reasons(job.key)["Pulling"].startswith("pulling the image 127.0.0.1:1/none")
     assert "ImageNotUsed" not in cluster.reasons(job.key)
 
 

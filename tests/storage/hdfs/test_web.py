@@ -577,7 +577,7 @@ def test_of_several_name_nodes_with_https_the_one_that_is_active_serves(hdfs, st
 
 
 def test_the_port_of_hadoops_own_protocol_is_told_from_the_web_port(hdfs):
-    with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* web port of a name node is wanted"):
+    with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* use the web port of a name node"):
         HdfsStore([hdfs.rpc], "root", patience=QUICK).stat("/")
 
 

@@ -147,7 +147,7 @@ def test_an_example_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("record", [b"\xff" * 20, b"\x0a\x7f", b"\x0a", b"\x07\x01", b"\x00\x00"])
 def test_what_is_no_example_is_told(record):
-    with pytest.raises(ValueError, match="no protobuf"):
+    with pytest.raises(ValueError, match="not a protobuf"):
         example.features(record)
 
 

@@ -47,7 +47,7 @@ class SharedVariables:
     """The variables that all tasks of an attempt share, read once for all of them."""
 
     def __init__(self) -> None:
-        self._mark: object = None  # tells whether the file is still the same
+        self._mark: object = None  # identifies the version of the file
         self._known: dict[bytes, bytes] = {}
 
     def read(self, folder: str) -> dict[bytes, bytes]:

@@ -177,7 +177,7 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
             crcs.append(their_crcs)
             pieces.append(piece)
             if len(piece) % chunk:
-                break  # the CRCs of what follows begin anew
+                break  # the CRCs of what follows start again
         data = b"".join(pieces)
         if not is_right(data, b"".join(crcs)):
             raise Wrong("bytes that do not fit their checksum")

@@ -26,10 +26,10 @@ from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
 RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
-FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to tell of its block
+FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to report its block
 FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
-"""What another name node may answer, or this one to somebody who can prove who they are."""
+"""Refusals that another name node, or an authenticated client, may not get."""
 Result = TypeVar("Result")
 
 
@@ -185,7 +185,7 @@ def _ours(err: Exception, path: str) -> PaiError:
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
-    """The pieces; now and then the name node learns that somebody still writes."""
+    """Yield the pieces, and renew the lease at the name node now and then."""
     renewed = time.monotonic()
     for piece in pieces:
         if time.monotonic() - renewed > RENEWAL:

@@ -45,7 +45,7 @@ class RpcRefused(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a file, and the data nodes that have it or shall have it."""
+    """A block of a file, and the data nodes that have it or will get it."""
 
     pool: str
     id: int

@@ -1,4 +1,4 @@
-"""The connections of a store: kept alive, shared by threads, and every wait with an end.
+"""The connections of a store: kept alive, shared by threads, with a timeout for every wait.
 
 ``Wire`` has the few methods of a ``requests.Session`` that PyHDFS calls, so PyHDFS speaks WebHDFS and this
 moves the bytes, at a fraction of the work per request.
@@ -26,9 +26,9 @@ IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
 REDIRECT = 307
 DONE = {"GET": 200, "POST": 200, "PUT": 201}
-"""How a data node says that all went well."""
+"""Status codes of a data node for success."""
 POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
-NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
+NO_WEBHDFS = ", which has no WebHDFS: use the web port of a name node, such as 9870 or 50070"
 GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
 SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
 
@@ -43,7 +43,7 @@ class DataNodeGone(Broken):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """What is sent with a request; ``size`` is what the pieces must add up to, if that is known."""
+    """The body of a request; ``size`` is the total of the pieces, if known."""
 
     pieces: Iterable[bytes]
     size: int | None
@@ -62,7 +62,7 @@ class Wire:
         self.has_answered = False  # a name node has, once
 
     def request(self, method: str, url: str, params: Mapping[str, Any], **_: Any) -> Reply:
-        """A question to a name node, by PyHDFS: below our prefix, and without following redirects."""
+        """Send a request of PyHDFS to a name node, below the prefix, without following redirects."""
         scheme, rest = url.split("://", 1)
         host, _slash, path = rest.partition("/")
         target = self._prefix + f"/{path}".removeprefix(V1)
@@ -84,7 +84,7 @@ class Wire:
         return reply
 
     def trouble(self) -> str:
-        """What was wrong with the name node that this thread asked last."""
+        """The last error of a name node in this thread."""
         return str(self._trouble.text)
 
     def block_pool(self, scheme: str, host: str) -> str:
@@ -147,7 +147,7 @@ class Wire:
             return url
         here = urlsplit(f"https://{self._sender.host}")
         if to.hostname != here.hostname or to.port not in (None, 80, here.port):
-            where = f"https://{self._sender.host} sends us on to {to.scheme}://{to.netloc}"
+            where = f"https://{self._sender.host} redirects to {to.scheme}://{to.netloc}"
             raise PathError(f"{where}, without encryption: refused; its data nodes need https")
         return to._replace(scheme="https", netloc=here.netloc).geturl()
 

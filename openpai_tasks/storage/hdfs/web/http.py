@@ -16,7 +16,7 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.net.exchange import STREAM_STEP, Exchange
 from openpai_tasks.protocol.json_text import parse
 
-PIECE = 1 << 16  # what one recv brings at most; larger buffers cost the processor more than they save
+PIECE = 1 << 16  # the most that one recv returns; larger buffers cost more CPU time than they save
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer read as a whole
 ERROR_LIMIT = 1 << 20
@@ -44,7 +44,7 @@ class HttpConnection:
         self.stream.close()
 
     def is_stale(self) -> bool:
-        """Whether the server has hung up (or sent what nobody asked for) while this lay idle."""
+        """Whether the server has closed the idle connection, or sent unexpected data."""
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
         return bool(self._ahead or poll.poll(0))
@@ -63,7 +63,7 @@ class HttpConnection:
         return piece
 
     def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers (names in small letters) of the next answer."""
+        """Read the status and headers (names in lower case) of the next answer."""
         data = self._until(b"\r\n\r\n")
         lines = data.decode("latin-1").split("\r\n")
         try:
@@ -81,14 +81,14 @@ class HttpConnection:
         while end not in data:
             more = self._received(HEAD_LIMIT)
             if not more or len(data) > HEAD_LIMIT:
-                raise CutShort("no whole answer")
+                raise CutShort("incomplete answer")
             data += more
         found, _, self._ahead = data.partition(end)
         return found
 
 
 Keep = Callable[[HttpConnection], None]
-"""What takes a connection back that can be used again."""
+"""Takes back a connection that can be used again."""
 
 
 class Reply:
@@ -122,7 +122,7 @@ class Reply:
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The answer's JSON; a success that says nothing (a rename with options) is a yes."""
+        """Return the answer's JSON; an empty success (a rename with options) counts as true."""
         if self.status_code == 200 and not self.content:
             return {"boolean": True}
         try:
@@ -131,7 +131,7 @@ class Reply:
             raise NoJson(f"{self._connection.key[1]} did not answer with JSON; is it WebHDFS?") from err
 
     def discard(self) -> None:
-        """Read what is left of the body and forget it."""
+        """Read and discard the rest of the body."""
         if self.content:
             self._content = b""
 

@@ -1,4 +1,4 @@
-"""An account of Azure, and what opens it."""
+"""An Azure account and its credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOUD = "blob.core.windows.net"
 
 @dataclass(frozen=True)
 class Account:
-    """An account and what opens it; for a url without a key, the login to Azure of this machine."""
+    """An account and its credentials; for a URL without a key, this machine's login to Azure."""
 
     name: str = ""
     endpoint: str = ""

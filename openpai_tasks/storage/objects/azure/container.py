@@ -1,4 +1,4 @@
-"""A container of Azure Blob, by adlfs: its client knows what opens it, its loop carries all requests."""
+"""A container of Azure Blob, over the client and the event loop of adlfs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
-CHUNK = 4 << 20  # bytes that one answer brings
+CHUNK = 4 << 20  # bytes per answer
 ABREAST = 16  # deletions at once
 MTIME = "mtime"  # as rclone has it: RFC 3339
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
-FOLDER = "hdi_isfolder"  # by which Azure's own tools, blobfuse above all, tell a folder
+FOLDER = "hdi_isfolder"  # by which Azure's own tools, such as blobfuse, recognise a folder
 FOLDERS = (FOLDER, "is_directory")
 CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we try again ourselves
 
@@ -55,7 +55,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
-    is_known_by_host = False  # one machine serves many accounts, which only their names tell apart
+    is_known_by_host = False  # one machine serves many accounts, which differ only in their names
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
@@ -66,7 +66,7 @@ class BlobContainer:
         self._container = self._fs.service_client.get_container_client(name)
 
     def close(self) -> None:
-        """Its connections are closed when it is no more used."""
+        """Close the connections when the object is no longer used."""
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
@@ -97,7 +97,7 @@ class BlobContainer:
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
-        """What arrives damaged is refused by its MD5."""
+        """Send the bytes with their MD5, by which the server refuses damaged ones."""
         self.run(
             key,
             self._container.get_blob_client(key).upload_blob,
@@ -136,7 +136,7 @@ class BlobContainer:
         self.run(key, blob.set_blob_metadata, {**kept, **_metadata(mtime_ms)}, **CALM)
 
     def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-        """What the request brings, in a thread that is not the loop's."""
+        """Run the request in the event loop and return its result, from another thread."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
             with understood(key, self.address):
@@ -193,7 +193,7 @@ class BlobContainer:
 
 
 class BlobSession:
-    """A file on its way in blocks; those that are not put together are gone after a week."""
+    """An upload in blocks; Azure removes blocks of an unfinished upload after a week."""
 
     def __init__(self, container: BlobContainer, key: str, blob: Any, mtime_ms: int | None) -> None:
         self._container, self._key, self._blob = container, key, blob
@@ -226,7 +226,7 @@ class BlobSession:
         return True
 
     def abort(self) -> None:
-        """Blocks cannot be removed; nobody sees them."""
+        """Do nothing: blocks of an unfinished upload are invisible and cannot be removed."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
         there = self._container.head(self._key)
@@ -248,7 +248,7 @@ def _thing(one: Any) -> ObjectEntry:
     digest = Digest(MD5, bytes(md5).hex()) if md5 else None
     mtime_ms = _milliseconds(metadata.get(MTIME, ""))
     if mtime_ms is None:
-        mtime_ms = arrived  # a listing tells as much as a question: there is no more to know
+        mtime_ms = arrived  # a request would return no more than the listing
     return ObjectEntry(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
 
 

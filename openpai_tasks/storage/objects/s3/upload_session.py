@@ -1,4 +1,4 @@
-"""An object that is sent to S3 in parts, from here or from another object of the bucket."""
+"""An upload to S3 in parts, from local bytes or from another object of the bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STALE = 24 * 3600
 
 
 class S3Session:
-    """A file on its way in parts."""
+    """An upload in parts."""
 
     def __init__(self, wire: S3Wire, key: str, metadata: dict[str, str]) -> None:
         self._wire, self._key = wire, key
