@@ -51,18 +51,18 @@ def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
         _around.wait = before
 
 
-def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """Return the result of ``act``, retried; ``wait(seconds)`` pauses and returns True to stop trying."""
-    return numbered(lambda _: act(), wait)
+def retrying(operation: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
+    """Return the result of ``operation``, retried; ``wait(seconds)`` pauses and returns True to stop."""
+    return numbered(lambda _: operation(), wait)
 
 
-def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """As ``retrying``; ``act`` gets the number of the try, as the answer to an earlier one may be lost."""
+def numbered(operation: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
+    """As ``retrying``; ``operation`` gets the number of the try, as an earlier answer may be lost."""
     number, tries = 0, Tries(wait)
     while True:
         try:
             with _waiting(wait):
-                return act(number)
+                return operation(number)
         except PaiError as err:
             if not tries.another(err):
                 raise

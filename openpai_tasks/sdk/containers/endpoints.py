@@ -155,9 +155,8 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
         if not client.capabilities.job_keys or settings.ssh_key:
-            why, advice = container_end.wait_for_state(
-                client, found, container
-            )  # one that just ends lets nobody in any more
+            # a container that is ending refuses every key
+            why, advice = container_end.wait_for_state(client, found, container)
             if why:
                 raise Unreachable(f"{why}; {advice}") from err
             raise

@@ -137,7 +137,8 @@ def _platform_words(job: JobInfo, reason: str) -> list[str]:
     """Return the exit code, the message and the trigger as the platform reports them."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
-    facts = [f"the platform says {job.exit_code}{phrase}: {reason}"] if job.exit_code is not None else []
+    code = job.exit_code
+    facts = [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
     facts += [f"its message: {job.message}"] if known.text else []
     facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
     return facts

@@ -121,7 +121,7 @@ class Dispatch:
         try:
             identity = self._context.tokens.identify(authorization)
         except Denied as err:
-            raise err if self._profile.tells_bad_tokens else refusals.guest() from err
+            raise err if self._profile.reports_bad_tokens else refusals.guest() from err
         if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
             raise refusals.application()
         if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:

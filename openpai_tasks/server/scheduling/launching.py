@@ -59,7 +59,7 @@ class Launcher:
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
         launches = self._launches(key, ready)
-        record = self._progress.hand_over if self._engine.queues else self._progress.begin
+        record = self._progress.queue_in_engine if self._engine.queues else self._progress.begin
         if not record(key, ready):
             return
         self._note_images(key)

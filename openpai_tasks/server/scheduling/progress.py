@@ -60,7 +60,7 @@ class Progress:
         )
         return [schema.task(row) for row in rows] if rows or self._counts(job) else None
 
-    def hand_over(self, key: str, tasks: Sequence[Task]) -> bool:
+    def queue_in_engine(self, key: str, tasks: Sequence[Task]) -> bool:
         """Record these tasks as waiting in the engine's queue; only then may the engine get them.
 
         False, without a change, if the user has stopped the job in the meantime.

@@ -119,13 +119,13 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
 
-        def hand_on(item: Item) -> None:
+        def add_item(item: Item) -> None:
             if len(workers) < max(1, rules.workers):  # no more of them than files
                 workers.append(pool.submit(_work, line, tally, rules))
             line.put(item)
 
         try:
-            surplus = _hand_out(errands, hand_on, tally, rules)
+            surplus = _queue_items(errands, add_item, tally, rules)
             for _ in workers:
                 line.put(None)
             _results(workers)
@@ -144,8 +144,8 @@ def _results(workers: Iterable[Future[None]]) -> None:
         worker.result()
 
 
-def _hand_out(
-    errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
+def _queue_items(
+    errands: Sequence[Errand], add_item: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
     """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
@@ -156,7 +156,7 @@ def _hand_out(
                 tally.watch.check()
                 tally.add(step.entry.path, "skipped", step.entry.size)
             else:
-                hand_on(step)
+                add_item(step)
         elif isinstance(step, Trouble):
             tally.fail(step.path, step.reason)
         elif rules.delete:

@@ -133,7 +133,7 @@ def clear_stale(store: Store, folder: str) -> None:
     """Remove parts that killed copies left in the folder, as far as one listing shows them."""
     if isinstance(store, WritesWhole):  # parts are never seen there
         return
-    with contextlib.suppress(PaiError):  # who may not list may still write
+    with contextlib.suppress(PaiError):  # a user who may not list may still write
         for entry in itertools.islice(store.list(folder), LOOKED_AT):
             if is_part(entry):
                 remove_stale(store, entry)
@@ -200,7 +200,7 @@ def _part(
             failed.append(part)
             if note and note.part:
                 note.forget()
-        if isinstance(err, PaiError):  # the part is ours alone: who reads of it knows the file
+        if isinstance(err, PaiError):  # users know the file, not the part
             names = (one_line(base(part)), one_line(base(path)))
             err.args = (str(err).replace(*names), *err.args[1:])
         raise

@@ -125,7 +125,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         with mapping_errors(path), self._in_parent(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
-            for piece in pieces:  # what goes wrong over there keeps its own name
+            for piece in pieces:  # errors of the source pass unchanged
                 with mapping_errors(path):
                     write_all(file, piece)
 

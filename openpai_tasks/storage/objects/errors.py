@@ -50,9 +50,9 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     return PathError(f"{where}: the server answered: {message}")
 
 
-async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+async def limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
     """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
-    return await asyncio.wait_for(act(*args, **values), LONGEST + size / SLOWEST)
+    return await asyncio.wait_for(operation(*args, **values), LONGEST + size / SLOWEST)
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:

@@ -90,10 +90,10 @@ class Blocks:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         if there is None:
-            self._bring(block, key)
+            self._fetch(block, key)
         return block.result()
 
-    def _bring(self, block: Future[bytes], key: tuple[int, int]) -> None:
+    def _fetch(self, block: Future[bytes], key: tuple[int, int]) -> None:
         file, start = key[0], key[1] * BLOCK
         try:
             block.set_result(self._read(file, start, min(BLOCK, self._sizes[file] - start)))

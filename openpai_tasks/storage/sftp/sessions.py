@@ -105,21 +105,21 @@ class Sessions:
         self._idle: list[Any] = []
         self._lock = threading.Lock()
 
-    def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """Call ``act`` with a session; after a lost connection, with one on a new connection."""
+    def asked(self, path: str, operation: Callable[[Any], Result]) -> Result:
+        """Call ``operation`` with a session; after a lost connection, with one on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
-                return act(files)
+                return operation(files)
 
         return retrying(once)
 
-    def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
+    def ask_shell(self, operation: Callable[[ChecksumShell], Result]) -> Result:
         """Ask the checksum shell, in the same way."""
 
         def once() -> Result:
             with self._holding() as login:
-                return act(self._sums_of(login))
+                return operation(self._sums_of(login))
 
         return retrying(once)
 

@@ -81,7 +81,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
             if heard != self.sequence_window["high"]:  # others are answered: a slow line, not a dead one
                 heard, since = self.sequence_window["high"], time.monotonic()
             elif time.monotonic() - since > SILENCE:
-                _close(self)  # nobody else needs to wait as long
+                _close(self)  # others need not wait as long
                 raise SMBConnectionClosed(f"no answer for {SILENCE:.0f} seconds")
         return super().receive(request, wait, timeout or PENDING, resolve_symlinks)
 

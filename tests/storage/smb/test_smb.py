@@ -104,7 +104,7 @@ def test_who_cannot_come_in_is_told_why(samba, change, error, text, caplog, monk
 def test_a_server_that_takes_anybody_as_a_guest_is_refused(own_samba):
     server = own_samba("map to guest = bad user")
     data = place(server.port).data | {"username": "nobody-here"}
-    with pytest.raises(Denied, match="as a guest, whose messages cannot be signed"):
+    with pytest.raises(Denied, match="as a guest, and cannot sign the messages of a guest"):
         open_storage(StorageSpec("lab", "docs", "samba", data)).stat("/")
 
 

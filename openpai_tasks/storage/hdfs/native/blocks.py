@@ -84,7 +84,7 @@ class DataNodes:
         storages = block.storages or (None,) * len(block.nodes)
         asked = message(
             (1, _header(block, 0, self._client)),
-            *((2, node) for node in block.nodes[1:]),  # who the first one sends it on to
+            *((2, node) for node in block.nodes[1:]),  # the first node forwards it to these
             (4, SETTING_UP),
             (5, len(block.nodes)),
             (6, 0),

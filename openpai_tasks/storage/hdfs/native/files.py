@@ -25,7 +25,7 @@ from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
-RENEWAL = 20.0  # seconds; who is silent for 60 may lose the file
+RENEWAL = 20.0  # seconds; after 60 s of silence, a writer may lose the file
 FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to report its block
 FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")

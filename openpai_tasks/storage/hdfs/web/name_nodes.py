@@ -86,14 +86,14 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     set_times = understood(pyhdfs.HdfsClient.set_times, FOREIGN)
     set_permission = understood(pyhdfs.HdfsClient.set_permission, FOREIGN)
 
-    def patiently(self, act: Callable[[int], Result], path: str) -> Result:
-        """Return ``act(number of the try)``; retry after temporary errors, never after a refusal.
+    def patiently(self, operation: Callable[[int], Result], path: str) -> Result:
+        """Return ``operation(number of the try)``; retry after temporary errors, never after a refusal.
 
         Callers do not retry again: there is one layer of retries.
         """
         for number in itertools.count():
             try:
-                return act(number)
+                return operation(number)
             except FOREIGN as err:
                 ours = make_error(err, path)
                 pause = self.patience.pause(number, self._wire.has_answered)

@@ -135,12 +135,12 @@ class BlobContainer:
         kept = self.run(key, blob.get_blob_properties, **CALM).metadata or {}
         self.run(key, blob.set_blob_metadata, {**kept, **_metadata(mtime_ms)}, **CALM)
 
-    def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+    def run(self, key: str, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
         """Run the request in the event loop and return its result, from another thread."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
             with understood(key, self.address):
-                return sync(self._fs.loop, limited, size, act, *args, **values)
+                return sync(self._fs.loop, limited, size, operation, *args, **values)
         except FOREIGN as err:
             release(err)
             raise self._make_error(err, key) from err
@@ -235,8 +235,8 @@ class BlobSession:
     def _id(self, number: int) -> str:
         return f"{self._mark}{number:08d}"
 
-    def _run(self, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-        return self._container.run(self._key, act, *args, **values, **CALM)
+    def _run(self, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+        return self._container.run(self._key, operation, *args, **values, **CALM)
 
 
 def _thing(one: Any) -> ObjectEntry:
