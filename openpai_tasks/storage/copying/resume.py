@@ -1,8 +1,8 @@
 """Notes of large copies that were interrupted, so that the same copy can continue.
 
-Each has a note: a file in the user's home, named after what is copied where. Whoever does that copy holds its
-lock, which the system lets go of when the process dies: so a part is gone on with only by the same copy, and
-by one process at a time.
+Each copy has a note: a file in the user's home, named after its source and target. The process that copies
+holds a lock on it, which the system releases when the process dies. So a part is continued only by the same
+copy, and by one process at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The folder of a storage in which a user's jobs keep their files.
 
 ``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
-``jobs/<job>/source/<sha256>.json`` says which of them a job uses, and whose job it is (``none.json`` of one
-without sources); ``jobs/<job>/output`` is what it wrote. A folder without such a reference is no job's.
+``jobs/<job>/source/<sha256>.json`` records which archive a job uses and who owns the job (``none.json`` for a
+job without sources); ``jobs/<job>/output`` has its outputs. A folder without a reference belongs to no job.
 A job records its archive before uploading it, and an archive is removed only while no job records it.
 """
 

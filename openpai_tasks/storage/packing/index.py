@@ -1,4 +1,4 @@
-"""What is where in the shards, held in a few bytes for each file; and as the text beside the shards.
+"""The index of packed files: in memory with a few bytes per file, and as text beside the shards.
 
 ``index.jsonl``: a line about the set, a line for each folder, a line for each file:
 ``["name/", mode]`` and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the
@@ -164,7 +164,7 @@ def _line(value: Any) -> bytes:
 
 
 def read(pieces: Iterable[bytes], url: str) -> Index:
-    """The index from its text; what is no index, or not all of one, is an error that names the line."""
+    """Parse the text of an index; raise, with the line, if it is invalid or incomplete."""
     batches = _batches(pieces)
     first, *rest = next(batches, [b""])
     index, files, folders = _head(first, url)

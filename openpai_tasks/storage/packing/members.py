@@ -1,7 +1,7 @@
-"""A tree as the files and folders to pack, in an order that depends on nothing but their names.
+"""List the files and folders of a tree to pack, in an order that depends only on their names.
 
-As in a copy, links are followed: what they lead to is packed, and one that leads nowhere or above itself is
-an error. In a folder the files come first, those of one sample (the same name up to the first dot) together.
+As in a copy, symlinks are followed: their targets are packed; a broken symlink, or one to a folder above it,
+is an error. In a folder the files come first, those of a sample (the same name up to the first dot) together.
 """
 
 from __future__ import annotations

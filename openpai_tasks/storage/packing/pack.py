@@ -1,7 +1,7 @@
 """Pack a tree into shards, streamed into the store: complete with an index, or not at all.
 
-The tree is walked first: of what was found comes a mark in the shards' names, so that the same tree gives
-the same names, and none that are in the folder already. Each shard is verified when it is written.
+The tree is walked first. A mark computed from it is part of the shards' names, so that the same tree gives
+the same names, and no name that is in the folder already. Each shard is verified when it is written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Publish a new set: complete under new names first, then switched to at once.
 
-Shards are called as no others in the folder are, so they are beside those of the set that is there. The
-index that takes the place of the old one is the switch: before it the old set is whole, after it the new
-one, and only then what was replaced is removed. Of two packs at once, the one whose index comes last wins.
+Shards get names that are unused in the folder, so they can be written beside those of the current set.
+Replacing the index is the switch: before it the old set is complete, after it the new one; the replaced
+shards are removed only then. Of two packs at once, the one that writes its index last wins.
 """
 
 from __future__ import annotations

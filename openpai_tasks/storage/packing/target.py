@@ -1,8 +1,8 @@
 """The target folder of a pack: its contents, and which pack they belong to.
 
-A set's files are those that its index names. A pack that runs has a note in the folder, under a name as of
-any file that is being written: what its shards are called, and which ones it replaces. So what a killed one
-left is distinguished from the files of others, and from those of one that still runs.
+A set's files are those that its index names. A running pack has a note in the folder, named like any
+unfinished file, with the names of its shards and of those it replaces. The note distinguishes the files of a
+killed pack from those of others and of packs that still run.
 """
 
 from __future__ import annotations

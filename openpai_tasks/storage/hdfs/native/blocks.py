@@ -1,4 +1,4 @@
-"""Blocks straight from and to data nodes: every 512 bytes travel with the CRC that HDFS keeps of them."""
+"""Read and write blocks at data nodes; every 512 bytes are sent with the CRC that HDFS stores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DataNodes:
         self._streams.close()
 
     def read(self, block: Block, address: tuple[str, int], offset: int, length: int) -> Iterator[bytes]:
-        """Bytes of the block, each piece checked before it is handed on."""
+        """Yield bytes of the block, each piece verified first."""
         asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
         with self._streams.borrowed(address) as stream:
             stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
@@ -66,7 +66,7 @@ class DataNodes:
             stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
 
     def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
-        """Fill the block from the feed; how many bytes it has once every data node has confirmed.
+        """Write the block from the feed; return its size once every data node has confirmed it.
 
         Of a large file, the CRCs of the next packets are computed while one is sent.
         """
@@ -106,7 +106,7 @@ class Feed:
         self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end. A piece of just that size is handed on uncopied."""
+        """Return ``size`` bytes, fewer only at the end; a piece of exactly that size is not copied."""
         self.began = True
         found, count = [self._rest], len(self._rest)
         while count < size and not self._ended:
@@ -167,7 +167,7 @@ def _statuses(answered: Fields) -> Iterator[int]:
 
 
 def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
-    """The data of packets; those that have come together are checked and handed on together."""
+    """Yield the data of packets; packets that arrived together are verified together."""
     is_right, is_last = _test(crc, chunk), False
     while not is_last:
         crcs: list[memoryview] = []

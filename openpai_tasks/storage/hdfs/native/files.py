@@ -1,4 +1,4 @@
-"""Files by Hadoop's own protocol, where the net leads to the data nodes; WebHDFS does whatever this cannot.
+"""Files over Hadoop's native protocol, if the data nodes can be reached; WebHDFS is the fallback.
 
 Each chunk of a block travels with its CRC, which is compared where it arrives: what was read or written this
 way is known to be right, without a question for the file's checksum.
@@ -43,7 +43,7 @@ class FileLayout:
 
 
 class Direct:
-    """A way to the name node, and past it to the data nodes; what failed is left alone for a while.
+    """Access to the name node and the data nodes; after a failure, it is not used for a while.
 
     ``real`` is a file's path on HDFS; errors name the path that was asked for.
     """
@@ -60,7 +60,7 @@ class Direct:
         return self._names is not None
 
     def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
-        """Whether the name node can be asked; ``find`` returns its address."""
+        """Whether the name node can be used; ``find`` returns its address."""
         with self._lock:
             if self._names is None and time.monotonic() >= self._lost:
                 address = find()
@@ -79,7 +79,7 @@ class Direct:
             nodes.close()
 
     def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
-        """The name node's answer; None when it refuses or cannot be asked: WebHDFS will say why."""
+        """Return the name node's answer; None if it fails, as WebHDFS will report the reason."""
         names = self._names
         if names is None:
             return None
@@ -154,7 +154,7 @@ class _Writing:
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
     def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
-        """The first block is set up before a piece is asked for, so that there is another way until then."""
+        """Set up the first block before reading a piece, so that WebHDFS can still be used if that fails."""
         if not self._file.is_plain:
             raise Wrong("an encrypted or striped file")
         last = None

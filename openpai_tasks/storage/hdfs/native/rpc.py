@@ -1,7 +1,7 @@
-"""The name node's own protocol: the few calls that reading and writing blocks directly takes.
+"""The name node's native protocol: the few calls that direct access to blocks needs.
 
 WebHDFS makes a data node fetch or store the bytes for us, and opens a Java client there for every request;
-who talks to the name node and to the data nodes like a Java client spares the cluster all of that.
+talking to the name node and the data nodes like a Java client saves the cluster that work.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Created:
-    """A file that was just made, empty and open."""
+    """A new file, empty and open for writing."""
 
     id: int
     block_size: int
@@ -120,7 +120,7 @@ class Status:
 
 
 class NameNode:
-    """One name node; every thread's call goes by a connection of its own."""
+    """One name node; each thread uses a separate connection."""
 
     def __init__(self, host: str, port: int, user: str, timeout: float) -> None:
         self._key, self._user = (host, port), user
@@ -133,7 +133,7 @@ class NameNode:
         self._streams.close()
 
     def blocks(self, path: str, offset: int, length: int) -> list[Block] | None:
-        """The blocks with those bytes; None when they are not the bytes of the file, or still change."""
+        """Return the blocks with those bytes; None if the file is being written, encrypted or striped."""
         answer = self._call("getBlockLocations", message((1, path), (2, offset), (3, length)))
         answered = fields(inner(answer, 1))
         blocks = [Block.parse(one) for one in answered.get(2, []) if isinstance(one, bytes)]
@@ -158,7 +158,7 @@ class NameNode:
         return Block.parse(inner(self._call("addBlock", asked), 1))
 
     def complete(self, path: str, file: Created, last: bytes | None) -> bool:
-        """Close the file; not yet True while no data node has reported its last block."""
+        """Close the file; False while no data node has reported its last block."""
         asked = message((1, path), (2, self.client), (3, last), (4, file.id))
         return bool(number(self._call("complete", asked), 1))
 
@@ -168,7 +168,7 @@ class NameNode:
         return Status.parse(inner(answer, 1)) if 1 in answer else None
 
     def rename(self, source: str, target: str) -> bool:
-        """In place of the file that may have the name."""
+        """Rename a file, replacing any file of that name."""
         self._call("rename2", message((1, source), (2, target), (3, 1)))
         return True
 
@@ -177,7 +177,7 @@ class NameNode:
         return True
 
     def recover(self, path: str) -> bool:
-        """Close a file whose writer is dead; not yet True while its last block is looked at."""
+        """Close a file whose writer is dead; False while its last block is being recovered."""
         return bool(number(self._call("recoverLease", message((1, path), (2, self.client))), 1))
 
     def renew_lease(self) -> None:

@@ -1,4 +1,4 @@
-"""Plain connections for Hadoop's own protocol: kept for a while, and every wait with an end."""
+"""Connections for Hadoop's native protocol: reused for a while, with a timeout for every wait."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Stream:
         return bytes(self.view(size))
 
     def view(self, size: int) -> memoryview:
-        """So many bytes, good until more are asked for than have come."""
+        """Return this many bytes; the view is valid until more data has to be received."""
         self.wait(size)
         start, self._start = self._start, self._start + size
         return memoryview(self._buffer)[start : self._start]
 
     def wait(self, size: int) -> None:
-        """Wait until so many bytes have arrived."""
+        """Wait until this many bytes have arrived."""
         while self.available < size:
             self._receive(size)
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, as far as they have come."""
+        """Return the next bytes, as many as have arrived."""
         return bytes(self._buffer[self._start : min(self._end, self._start + size)])
 
     @property
@@ -64,7 +64,7 @@ class Stream:
         return self._end - self._start
 
     def _receive(self, wanted: int) -> None:
-        """Whatever has come, for one call to the kernel; there is room for at least what is wanted."""
+        """Receive what has arrived with one system call, into a buffer of at least the wanted size."""
         rest = self._buffer[self._start : self._end]
         if wanted > len(self._buffer):
             self._buffer = bytearray(wanted + ROOM)
@@ -97,7 +97,7 @@ class Streams:
 
     @contextlib.contextmanager
     def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
-        """A connection, idle or new; it is kept for the next caller unless something goes wrong."""
+        """Yield an idle or new connection; keep it for the next caller unless an error occurs."""
         stream = self._acquire(key)
         try:
             yield stream
