@@ -128,7 +128,9 @@ def test_a_container_to_work_in_runs_in_its_image(workshop: Shell, kit: Kit) -> 
     told = workshop.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
     assert told == [{"container": "main-0", "duration": 5 * 3600, "extended_by": "ssh"}]
     limit = time.monotonic() + 60
-    while "warning: its GPUs have been idle" not in workshop.inv("container.ssh", "boxed", input="true\n").err:
+    while (
+        "warning: its GPUs have been idle" not in workshop.inv("container.ssh", "boxed", input="true\n").err
+    ):
         assert time.monotonic() < limit
     workshop.ok("container.stop")
     assert "error" not in workshop.inv("job.wait", "boxed").out
