@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
-BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "times"}
+BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "regular_files", "times"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "hints": set(),
     "interruptible": set(),
     "plain_text": set(),
+    "regular_files": set(),
     "times": {"errors"},
     "net": {"errors"},
     "protocol": {"errors"},

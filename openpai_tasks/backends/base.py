@@ -27,7 +27,7 @@ Document = str | Mapping[str, Any]
 
 
 def _ability(refusal: str, advice: str) -> bool:
-    """Return the field of a capability, absent by default, with the message for clusters that lack it."""
+    """Declare a capability, absent by default, with the message for clusters without it."""
     absent: bool = field(default=False, metadata={"refusal": refusal, "advice": advice})
     return absent
 
@@ -55,7 +55,7 @@ class Capabilities:
         "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
     )
     v1_documents: bool = _ability(
-        "takes no job documents of protocol version 1", "convert it to version 2 first"
+        "accepts no job documents of protocol version 1", "convert it to version 2 first"
     )
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
     application_tokens: bool = _ability(
@@ -65,7 +65,7 @@ class Capabilities:
 
 
 def require(backend: Backend, ability: Ability) -> None:
-    """Raise Unsupported with one line of advice, unless the cluster has the capability."""
+    """Raise Unsupported, with advice, unless the cluster has the capability."""
     if getattr(backend.capabilities, ability):
         return
     (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
@@ -105,16 +105,13 @@ class VirtualCluster:
     resources: Mapping[str, Capacity] = field(default_factory=dict)
 
     def capacity(self, resource: str) -> Capacity:
-        """Return the capacity of ``gpu``, ``cpu`` or ``memoryMB``."""
+        """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""
         return self.resources.get(resource, Capacity())
 
 
 @dataclass(frozen=True)
 class ClusterStorage:
-    """A storage that the cluster grants.
-
-    ``Backend.storage`` returns more details than the list of storages.
-    """
+    """A storage that a cluster grants; a list of storages has fewer details than ``Backend.storage``."""
 
     name: str
     type: str = ""
@@ -168,7 +165,7 @@ class Backend(Protocol):
 
     cluster: Cluster
     patience: float
-    """Seconds without an answer after which a command that watches a job gives up."""
+    """Seconds without an answer after which watching a job ends."""
 
     def __hash__(self) -> int: ...
 
@@ -185,7 +182,7 @@ class Backend(Protocol):
         """The optional capabilities of the cluster."""
 
     def say(self, line: str) -> None:
-        """Show the user a line that is not part of the result."""
+        """Show a message to the user."""
 
     # The cluster
 
@@ -234,19 +231,19 @@ class Backend(Protocol):
         """Return a job's document, version 1 or 2, with secrets masked."""
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
-        """Return the platform's events of a job; needs ``events``."""
+        """Return the events of a job; needs ``events``."""
 
     def job_page(self, job: JobInfo) -> str:
         """Return the URL of a job's page in the web portal."""
 
     def stop_job(self, key: str) -> None:
-        """Ask the cluster to stop a job; it stops some time later."""
+        """Ask the cluster to stop a job, which may take a while."""
 
     def add_tag(self, key: str, tag: str) -> None:
         """Add a tag to a job; needs ``tags``."""
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
-        """Return the meaning of an exit code if this cluster differs from the usual one."""
+        """Return what an exit code means on this cluster, if that differs from the usual meaning."""
 
     # Tasks
 
@@ -265,7 +262,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class TokenStore:
-    """The token that commands share, and the lock that a command holds while it logs in."""
+    """What commands share: the stored token, and the lock for logging in."""
 
     read: Callable[[], str] = lambda: ""
     save: Callable[[str], None] = lambda token: None
@@ -302,7 +299,7 @@ class Driver(Protocol):
         say: Say = lambda line: None,
         hint: str = "",
     ) -> Backend:
-        """Return a connection to the cluster as its user; nothing is sent yet.
+        """Return a client of the cluster for its user; nothing is sent yet.
 
         ``learn`` completes the record of a cluster whose API version is unknown; ``hint`` explains why there
         are no credentials.

@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError
 
 @dataclass(frozen=True)
 class ClusterKind:
-    """A kind of cluster: its type in ``clusters.yaml``, its label, and a function that loads its driver."""
+    """A kind of cluster: its type in ``clusters.yaml``, its name for users, and how its driver is loaded."""
 
     type: str
     label: str

@@ -58,7 +58,7 @@ def run(words: Sequence[str], publish: Publish) -> Shown | None:
     command = _Command(words, publish)
     code = command.until_over()
     if code:
-        raise Failed(_error_message(words, command.talk.error(), code), code)
+        raise Failed(_error_message(words, command.errors.error(), code), code)
     return command.shown
 
 
@@ -67,9 +67,9 @@ def settings(**flags: Any) -> Settings:
     done = _start(["config.show", "--output", "json"])
     out, err = done.communicate()
     if done.returncode:
-        talk = Talk()
-        talk.feed(err.decode(errors="replace"))
-        raise Failed(_error_message(["config.show"], talk.error(), done.returncode), done.returncode)
+        errors = ErrorStream()
+        errors.feed(err.decode(errors="replace"))
+        raise Failed(_error_message(["config.show"], errors.error(), done.returncode), done.returncode)
     rows = json.loads(out)
     refused = [line for row in rows for line in row.get("not_trusted", ())]
     if refused:
@@ -112,12 +112,12 @@ class _Command:
 
     def __init__(self, words: Sequence[str], publish: Publish) -> None:
         self.shown: Shown | None = None
-        self.talk = Talk()
+        self.errors = ErrorStream()
         self._publish = publish
         self._stream = sys.stdout
         self._drawn = b""
         self._output = codecs.getincrementaldecoder("utf-8")("replace")
-        self._errors = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pictures, pipe = os.pipe()
         try:
             self._process = _start(words, pipe)
@@ -132,7 +132,7 @@ class _Command:
             for stream, take in ((out, self._print), (err, self._say), (drawn, self._draw)):
                 waiting.register(stream, selectors.EVENT_READ, take)
             self._watch(waiting)
-        self._show(sys.stderr, self.talk.rest())
+        self._show(sys.stderr, self.errors.rest())
         self._show(sys.stdout, "")
         return self._process.wait()
 
@@ -161,7 +161,7 @@ class _Command:
         self._show(sys.stdout, self._output.decode(data, final=not data))
 
     def _say(self, data: bytes) -> None:
-        self._show(sys.stderr, self.talk.feed(self._errors.decode(data, final=not data)))
+        self._show(sys.stderr, self.errors.feed(self._decoder.decode(data, final=not data)))
 
     def _draw(self, data: bytes) -> None:
         *whole, self._drawn = (self._drawn + data).split(b"\n")
@@ -178,7 +178,7 @@ class _Command:
         stream.write(text)
 
 
-class Talk:
+class ErrorStream:
     """The lines of a command's stderr; holds back its last error, which the cell fails with."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ def check_prefix(uri: str, prefix: str) -> None:
         raise ValueError("it must be empty or a path such as /rest-server: letters, digits and . _ ~ - only")
     here, there = base(uri), base(uri + prefix)
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        raise ValueError(f"it leads to another server than {normal(uri)}")
+        raise ValueError(f"it points to another server than {normal(uri)}")
 
 
 def normal(text: str) -> str:

@@ -19,7 +19,7 @@ RUNTIME_FAILURE = 256
 UNDEFINED_NEGATIVE = -8000
 
 _NOTHING: tuple[str, ...] = ()
-_RETRY = ("wait for the next retry", "ask the cluster's administrator if it comes again")
+_RETRY = ("wait for the next retry", "ask the cluster's administrator if it happens again")
 _DOCUMENT = ("look at the diagnostics and fix the job document",)
 _LOOK = ("look at the logs for the cause",)
 _PROGRAM = ("look at the logs and fix the program",)

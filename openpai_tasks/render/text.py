@@ -127,7 +127,7 @@ def explanation(item: Any) -> str:
     parts = [one_line(f"{item.name} is {item.state}: {item.why}")]
     parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
     parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
-    parts += [f"what the cluster kept of its output:\n{_quoted(item.kept_log)}"] if item.kept_log else []
+    parts += [f"its output as the cluster kept it:\n{_quoted(item.kept_log)}"] if item.kept_log else []
     advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
     parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a user wants done; functions that take values and return values."""
+"""The operations that commands offer, as functions that take values and return values."""
 
 import lazy_loader
 

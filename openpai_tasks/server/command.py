@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         default=UNION,
         choices=list(PROFILES),
-        help="the version of OpenPAI to be; default: the union of all",
+        help="the OpenPAI version to emulate; default: the union of all",
     )
     parser.add_argument(
         "--ssh",
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_kilobytes,
         default=bodies.LIMIT // 1024,
         metavar="KB",
-        help="the highest size of a request; default: %(default)s, as in OpenPAI",
+        help="the largest size of a request; default: %(default)s, as in OpenPAI",
     )
     parser.add_argument(
         "--rate-limit",
@@ -146,7 +146,7 @@ class RepeatFilter(logging.Filter):
         self._next[kind] = self._clock() + PAUSE
         if kind == "descriptors":
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            record.msg = f"too many open files (the limit is {limit}): requests for more have to wait"
+            record.msg = f"too many open files (the limit is {limit}): new connections have to wait"
             record.args, record.exc_info, record.exc_text = (), None, None
         return True
 

@@ -9,7 +9,7 @@ from openpai_tasks.storage.store import Digest, Entry, Hasher, check_name
 
 
 class StoragesStore:
-    """A read-only list of storages; the files in them have their own URLs."""
+    """A read-only list of storages; files on them have their own URLs."""
 
     kind = "storages"
     knows_digests = False

@@ -1,4 +1,4 @@
-"""Recognise a place under all names of its server."""
+"""All addresses of a location on a server with several names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def by_numbers(address: str, above: bool) -> set[str]:
-    """Return the address with each IP address of its host; with ``above``, also all folders above it."""
+    """Return the address with each IP address of its host; ``above``: also those of all parent folders."""
     parts = urlsplit(address)
     paths = [parts.path.rstrip("/")]
     while above and paths[-1]:

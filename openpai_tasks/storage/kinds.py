@@ -240,21 +240,21 @@ KINDS = (
     ),
     StorageKind(name="other", label="mounted", store=f"{_HERE}.local.kind:open_other"),
 )
-"""Our kinds, in the order in which users see them."""
+"""Our kinds, in the order in which they are shown."""
 
 ADDABLE = tuple(kind.name for kind in KINDS if kind.data)
 """The types of our kinds that ``storage.add`` accepts."""
 
 
 def find_type(name: str) -> StorageKind | None:
-    """Find a kind by type, ignoring case; load kinds of other packages only if it is not ours."""
+    """Return the kind of that type, in any case; look at other packages only if it is not ours."""
     wanted = name.lower()
     ours = next((kind for kind in KINDS if kind.name == wanted), None)
     return ours or next((kind for kind in _added()[0] if kind.name == wanted), None)
 
 
 def find_scheme(scheme: str) -> StorageKind | None:
-    """Find a kind by the scheme of its URLs, in the same way."""
+    """Return the kind whose URLs have that scheme, in the same way."""
     wanted = scheme.lower()
     ours = next((kind for kind in KINDS if wanted in kind.schemes), None)
     return ours or next((kind for kind in _added()[0] if wanted in kind.schemes), None)
@@ -266,7 +266,7 @@ def all_kinds() -> tuple[StorageKind, ...]:
 
 
 def describe_known(names: tuple[str, ...]) -> str:
-    """Return the end of a message about an unknown type or scheme: known names, and packages that failed."""
+    """Return the end of a message about an unknown type: the known ones, and packages that failed."""
     return "; ".join([f" (known: {', '.join(names)})", *_added()[1]])
 
 

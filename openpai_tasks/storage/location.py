@@ -1,4 +1,4 @@
-"""Parse what users type for a file or folder into a store and a path.
+"""Parse what the user types for a file or folder into a store and a path in it.
 
 ``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; other
 schemes belong to a kind of storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#`` and
@@ -46,11 +46,11 @@ class Location:
     path: str
     url: str
     is_folder: bool = False
-    """Whether it was written as a folder, with a slash at the end."""
+    """Whether it was written with a slash at its end, as a folder."""
     is_content: bool = False
-    """Whether the folder's content is meant, not the folder: it was written with ``.`` at the end."""
+    """Whether the contents of the folder are meant: it was written with ``.`` at its end."""
     has_empty_name: bool = False
-    """Whether it was written with an empty name, which an empty variable leaves."""
+    """Whether it was written with an empty name in it, as an empty variable leaves it."""
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ def has_empty_name(text: str) -> bool:
 
 
 def locate(text: str, book: Book) -> Location:
-    """Return the location that ``text`` means."""
+    """Return the location that ``text`` names."""
     return replace(_located(text, book), has_empty_name=has_empty_name(text))
 
 
@@ -120,7 +120,7 @@ def open_storage(spec: StorageSpec) -> Store:
     kind = kinds.find_type(spec.kind)
     if kind is None:
         known = kinds.describe_known(tuple(kind.name for kind in kinds.all_kinds()))
-        raise ConfigError(f"{spec.title} is of type {spec.kind!r}, which this program cannot reach{known}")
+        raise ConfigError(f"{spec.title} is of type {spec.kind!r}, which is not supported{known}")
     return kind.open_store(spec)
 
 
@@ -144,7 +144,7 @@ def _refuse_up_from_nothing(path: str, text: str) -> None:
     for number, name in enumerate(names):
         above = "/".join(names[:number]) or "/"
         if name == ".." and not os.path.isdir(above):
-            raise PathError(f"{text!r}: '..' behind {above}, which is not a folder")
+            raise PathError(f"{text!r}: '..' after {above}, which is not a folder")
 
 
 def _on_cluster(text: str, book: Book) -> Location:

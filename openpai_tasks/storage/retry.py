@@ -1,4 +1,4 @@
-"""Retry operations after a pause if that can help."""
+"""Retry after a pause if that can help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _around = threading.local()
 
 
 def paused(seconds: float) -> bool:
-    """Pause; return True if the operation is no longer needed, which only an enclosing retry can know."""
+    """Pause; return True to stop retrying, as decided by the retries around this one."""
     if wait := getattr(_around, "wait", None):
         return bool(wait(seconds))
     time.sleep(seconds)
@@ -51,18 +51,18 @@ def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
         _around.wait = before
 
 
-def retrying(act: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """Return the result of ``act`` with retries; ``wait(seconds)`` pauses and returns True to stop."""
-    return numbered(lambda _: act(), wait)
+def retrying(operation: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
+    """Return the result of ``operation``, retried; ``wait(seconds)`` pauses and returns True to stop."""
+    return numbered(lambda _: operation(), wait)
 
 
-def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
-    """Like ``retrying``, but ``act`` gets the number of the try, as an earlier answer may be lost."""
+def numbered(operation: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
+    """As ``retrying``; ``operation`` gets the number of the try, as an earlier answer may be lost."""
     number, tries = 0, Tries(wait)
     while True:
         try:
             with _waiting(wait):
-                return act(number)
+                return operation(number)
         except PaiError as err:
             if not tries.another(err):
                 raise
@@ -70,10 +70,7 @@ def numbered(act: Callable[[int], Result], wait: Callable[[float], bool] = pause
 
 
 def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
-    """Yield the items of ``begin``.
-
-    Call it again after failures, unless nothing arrives for several tries.
-    """
+    """Yield what ``begin`` yields; call it again when it breaks, unless no data has arrived for long."""
     tries = Tries()
     while True:
         try:

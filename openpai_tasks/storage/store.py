@@ -1,4 +1,4 @@
-"""The interface between copying and the places that have files: the operations of every store.
+"""The interface of every store, which copying uses.
 
 A path in a store is absolute and POSIX (``/a/b``); ``/`` is the store's root. Errors: NotFound for a missing
 file or folder, Denied for a forbidden one, Unreachable for a server that does not answer (worth a retry),
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from openpai_tasks.errors import PathError
 
 PIECE = 1 << 20
-"""Number of bytes per piece, unless a store chooses another."""
+"""Bytes per piece, unless a store uses another size."""
 SHA256 = "sha256"
 
 
@@ -32,13 +32,13 @@ class Entry:
     is_link: bool = False
     is_executable: bool = False
     is_special: bool = False  # neither a file nor a folder: a pipe, a device
-    mode: int | None = None  # permissions, if the store knows them
-    version: str = ""  # changes whenever the file is written, if the store has versions
-    digest: Digest | None = None  # of its content, if the listing has it
+    mode: int | None = None  # who may do what, where the store knows
+    version: str = ""  # changes whenever the file is written; empty if the store has none
+    digest: Digest | None = None  # of its content, where the listing has it
     is_arrival: bool = False
-    """Whether ``mtime_ms`` is when the store received the file; only ``stat`` returns the file's own time."""
+    """``mtime_ms`` is when the store got the file; only ``stat`` has the file's own time."""
     is_whole_second: bool = False  # its time has no milliseconds
-    id: str = ""  # of a folder: its number in its file system, if the store knows it
+    id: str = ""  # of a folder: its number in its file system; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Digest:
 
 
 class Hasher(Protocol):
-    """Computes a digest incrementally, in bounded memory."""
+    """Computes a digest of passing bytes in bounded memory."""
 
     def update(self, piece: bytes, /) -> None: ...
 
@@ -66,7 +66,7 @@ class Store(Protocol):
     """Whether ``digest`` asks the server; otherwise it reads the whole file."""
 
     def address(self, path: str) -> str:
-        """Return a unique address: the same file has the same address, however it is reached."""
+        """Return the address of the file, which is the same for all its names."""
 
     def stat(self, path: str) -> Entry | None:
         """Return the entry at the path, or None. A folder's size is 0."""
@@ -81,13 +81,13 @@ class Store(Protocol):
         """Remove a file, a symlink (not its target) or a folder; one that is not empty only if recursive."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file its final name, replacing an existing file."""
+        """Give a file its final name, replacing any file of that name."""
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Yield the bytes in pieces; fewer than requested only at the end of the file."""
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        """Stream to exactly this path (in an existing folder), replacing an existing file."""
+        """Stream to exactly this path (in an existing folder), replacing any file there."""
 
     def digest(self, path: str) -> Digest | None:
         """Return the file's digest, if the store has one."""
@@ -150,7 +150,7 @@ class Appends(ABC):
 
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
-        """Append ``size`` bytes; an error leaves the bytes that have arrived."""
+        """Append the bytes; after an error, those that arrived stay."""
 
 
 class KeepsModes(ABC):
@@ -204,7 +204,7 @@ class StorageSpec:
 
     @property
     def title(self) -> str:
-        """The storage's name in messages."""
+        """Its name in messages."""
         return f"storage {self.name!r} of {self.cluster!r}"
 
     def users_folder(self, root: str) -> str:
@@ -251,7 +251,7 @@ def refuse_no_text(path: str, who: str) -> None:
 
 
 class Sha256:
-    """The hasher of stores without their own digests."""
+    """The hasher for stores without a digest."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()

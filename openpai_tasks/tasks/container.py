@@ -55,18 +55,12 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
-        views.interactive.tell_time(found.job.name, sdk.containers.read_stay(remote))
-        code = views.containers.surely(
-            client,
-            found,
-            container,
-            sdk.containers.open_shell,
-            remote,
-            0,
-            views.containers.out,
-            views.containers.err,
-        )
-    views.containers.leave(code)
+        views.interactive.show_stay(found.job.name, sdk.containers.read_stay(remote))
+        with views.containers.explain_lost_connection(client, found, container):
+            code = sdk.containers.open_shell(
+                remote, 0, views.containers.write_stdout, views.containers.write_stderr
+            )
+    views.containers.exit_with(code)
 
 
 @task(
@@ -88,16 +82,25 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     if all:
-        meant = views.containers.not_over(found, sdk.containers.choose(found, role, index))
-        with sdk.containers.Fanout(client, found, meant, given) as crowd, terminable():
-            ended = crowd.run(wanted, views.containers.out_line, views.containers.err_line)
-        views.containers.leave(views.containers.tell_ended(ended))
+        chosen = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
+        with sdk.containers.Fanout(client, found, chosen, given) as fanout, terminable():
+            ended = fanout.run(wanted, views.containers.write_stdout_line, views.containers.write_stderr_line)
+        views.containers.exit_with(views.containers.show_failures(ended))
         return
     container = sdk.containers.first_running(found, role, index)
-    with sdk.containers.open_when_ready(client, found, container, given, say) as remote, terminable():
-        talk = (remote, wanted, views.containers.out, views.containers.err, views.containers.stdin())
-        code = views.containers.surely(client, found, container, sdk.containers.run_command, *talk)
-    views.containers.leave(code)
+    with (
+        sdk.containers.open_when_ready(client, found, container, given, say) as remote,
+        terminable(),
+        views.containers.explain_lost_connection(client, found, container),
+    ):
+        code = sdk.containers.run_command(
+            remote,
+            wanted,
+            views.containers.write_stdout,
+            views.containers.write_stderr,
+            views.containers.stdin_descriptor(),
+        )
+    views.containers.exit_with(code)
 
 
 @task(
@@ -170,7 +173,8 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
     container = sdk.containers.first_running(found, role, index)
     with views.containers.forward(client, found, container, given, wanted) as forward:
         for one in forward.start().ports:
-            say(f"forwarding 127.0.0.1:{one.here} → {views.containers.place(found, container)}:{one.there}")
+            target = views.containers.describe_container(found, container)
+            say(f"forwarding 127.0.0.1:{one.here} → {target}:{one.there}")
         why = forward.serve()
     say(f"{why}: forwarding has ended")
 
@@ -193,15 +197,15 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
     screen = LiveView(sys.stdout)
     with (
         screen,
-        sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as crowd,
+        sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as fanout,
     ):
-        views.interactive.tell_idle_ones(found.job.name, sdk.containers.read_stays(crowd))
+        views.interactive.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
         if once or given.output != "table" or not screen.is_drawn:
-            show(c, crowd.look(), views.containers.usages, output)
+            show(c, fanout.look(), views.containers.usage_table, output)
             return
         while not sdk.jobs.find(client, name).final:
-            crowd.renew()
-            screen.show(views.containers.usages(crowd.look()), "")
+            fanout.renew()
+            screen.show(views.containers.usage_table(fanout.look()), "")
             time.sleep(pause)
 
 
@@ -211,7 +215,7 @@ def key(c, name, target=None, cluster_alias=None, output=None):
     client = connect(c, cluster_alias)
     job = sdk.jobs.find(client, name)
     if client.capabilities.job_keys or target:
-        path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, anew=True)
+        path = sdk.ssh.fetched_key(client, job, Path(target) if target else None, refresh=True)
     else:
         path = sdk.ssh.private_key(settings(c))
     show(c, [{"job": job.name, "key": str(path)}], KEY, output)
@@ -228,19 +232,19 @@ def key(c, name, target=None, cluster_alias=None, output=None):
 def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     """Write ssh hosts for a job's containers, for ssh, scp, rsync, VS Code and `fab -H JOB`."""
     client, given = connect(c, cluster_alias), settings(c)
-    found = views.containers.reached(client, name, given, writes=not print_)
-    hosts = views.containers.hosts(client, found, given)
+    found = views.containers.find_containers(client, name, given, writes=not print_)
+    hosts = views.containers.plan_hosts(client, found, given)
     if print_:
         terminal.exact(sdk.ssh.host_block(client.cluster.shelf, found.job, hosts))
         return
     written = sdk.ssh.write_hosts(client, found.job, hosts)
     say(f"{written.path} now has {', '.join(name for host in hosts for name in host.names)}")
-    views.containers.tell_moved(found.job, written.moved)
-    views.containers.include(yes)
+    views.containers.show_moved_names(found.job, written.moved)
+    views.containers.include_hosts(yes)
 
 
-def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
-    workers, checksum, preview = how
+def _copy(c, copy_files, name, paths, role, index, options, cluster_alias, output):
+    workers, checksum, preview = options
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     container = sdk.containers.first_running(found, role, index)
@@ -249,6 +253,6 @@ def _copy(c, act, name, paths, role, index, how, cluster_alias, output):
         sdk.containers.open_files(client, found, container, given) as store,
         views.transfers.copying(c, output, preview) as meter,
     ):
-        copied = act(store, container.label, paths, given, rules, meter)
-    show(c, copied, views.listings.summary, output)
+        copied = copy_files(store, container.label, paths, given, rules, meter)
+    show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)

@@ -12,7 +12,7 @@ from openpai_tasks.tasks.container import ssh
 from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
-EXTENDED = ("container", "duration", "told_by")
+EXTENDED = ("container", "duration", "extended_by")
 
 
 @job_task(
@@ -53,7 +53,7 @@ def start(
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
-        views.interactive.tell_time(ready.found.job.name, ready.stay)
+        views.interactive.show_stay(ready.found.job.name, ready.stay)
         show(c, _login(ready), _line, output)
 
 
@@ -86,7 +86,7 @@ def _ready(c, client, submission, limit, preview):
     if job is None:
         return None
     say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
-    with views.interactive.goes_on(client, job.name):
+    with views.interactive.offer_stop_on_interrupt(client, job.name):
         return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 
 

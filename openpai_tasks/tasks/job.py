@@ -32,9 +32,9 @@ def list_(
     c, user=None, state=None, virtual_cluster=None, keyword=None, limit=100, cluster_alias=None, output=None
 ):
     """List jobs, newest first."""
+    wanted = sdk.jobs.parse_states(state) if state else None
     client = connect(c, cluster_alias)
     whose = None if user == "all" else user or client.user
-    wanted = state.upper() if state else None
     found = client.jobs(username=whose, state=wanted, vc=virtual_cluster, keyword=keyword, limit=limit)
     sdk.known_names.note_jobs(client, found)
     sdk.notebooks.forget_ended(client, found)

@@ -86,7 +86,7 @@ def outputs(c, name, to=None, cluster_alias=None, output=None):
     if to is not None:
         with views.transfers.metered() as meter:
             copied = sdk.jobs.download_outputs(found, Path(to), meter)
-        say(*views.listings.summary(copied).split("\n") if copied.failed else [_summary(found, to)])
+        say(*views.listings.describe_copy(copied).split("\n") if copied.failed else [_summary(found, to)])
         sdk.files.check_copied(copied)
     show(c, found.rows, ("name", "size", "modified"), output)
 

@@ -54,7 +54,7 @@ def run(
     notebook = sdk.notebooks.read_notebook(file, here)
     values = sdk.notebooks.parse_parameters(parameter or ())
     options = sdk.notebooks.run_options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
-    views.notebooks.tell(sdk.notebooks.remarks(notebook, options))
+    views.notebooks.show_notes(sdk.notebooks.remarks(notebook, options))
     request = job_request(flags, given)
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
     submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
@@ -135,7 +135,7 @@ def resubmit(
         chosen, source, target, request, parameters, here, secrets.document_secret, mounted
     )
     say(f"running again: {prepared.description}")
-    views.notebooks.tell(prepared.remarks)
+    views.notebooks.show_notes(prepared.remarks)
     sent = views.notebooks.launch(
         c, target, prepared.submission, views.submitting.is_preview(c, flags), detach, output
     )

@@ -19,7 +19,7 @@ from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, 
         "file": "the notebook to open (default: Jupyter shows the job's folder)",
         "idle": "end the job after this time without activity: 90s, 30m, 2h or never (default: 2h)",
         "timeout": "end the job after this time in any case",
-        "wait": "how long to wait for Jupyter to answer",
+        "wait": "session long to wait for Jupyter to answer",
         "token": "token of the server (default: a random one)",
         "token-file": "file with the token; - for standard input",
         "direct": "use the node's own address instead of an ssh tunnel",
@@ -54,11 +54,11 @@ def serve(
     here, mounted = Path.cwd(), sdk.files.mounts(given)
     limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from_flags(token, token_file)
-    how = views.serving.ServeSession(given, limit, no_browser, stop, output, here, mounted)
+    session = views.serving.ServeSession(given, limit, no_browser, stop, output, here, mounted)
     if reconnect:
         views.serving.refuse_new_job_flags(file, {**flags, "idle": idle, "timeout": timeout})
         return _reconnect(
-            c, connect(c, cluster_alias), reconnect, views.serving.ServerAccess(way, chosen), how
+            c, connect(c, cluster_alias), reconnect, views.serving.ServerAccess(way, chosen), session
         )
     options = sdk.notebooks.serve_options(
         chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
@@ -75,21 +75,21 @@ def serve(
         sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))
         say(f"job {sent.name} submitted to {client.cluster.alias}")
         sdk.notebooks.forget_all_ended(client)
-        door = views.serving.ServerAccess(way, options.token, notebook.name if notebook else "")
-        views.serving.serve_until_done(c, client, sent, door, how)
+        access = views.serving.ServerAccess(way, options.token, notebook.name if notebook else "")
+        views.serving.serve_until_done(c, client, sent, access, session)
 
 
-def _reconnect(c, client, name, door, how):
+def _reconnect(c, client, name, access, session):
     """Open the server of an existing job; what is not given is read from the job."""
     job, document = sdk.jobs.job_document(client, name)
-    mark = sdk.notebooks.check_reconnect(job, document, door.way.direct)
-    token = sdk.notebooks.check_token(door.token) if door.token else sdk.notebooks.token_of(client, job)
+    mark = sdk.notebooks.check_reconnect(job, document, access.way.direct)
+    token = sdk.notebooks.check_token(access.token) if access.token else sdk.notebooks.token_of(client, job)
     views.serving.serve_until_done(
         c,
         client,
         job,
-        views.serving.ServerAccess(sdk.notebooks.LinkOptions(mark.direct, door.way.port), token, mark.file),
-        how,
+        views.serving.ServerAccess(sdk.notebooks.LinkOptions(mark.direct, access.way.port), token, mark.file),
+        session,
     )
 
 

@@ -42,7 +42,7 @@ def listdir(c, paths=None, all=False, output=None):
     found = sdk.known_names.note_paths(
         sdk.files.list_files(sdk.files.locate_all(paths or ["."], _storages(c)), all)
     )
-    views.listings.stream(found, given.output)
+    views.listings.show_files(found, given.output)
 
 
 @task(
@@ -119,20 +119,20 @@ def getinfo(c, path, checksum=False, output=None):
 @task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
 def cat(c, paths):
     """Print the contents of files."""
-    views.listings.pour(sdk.files.read_files(sdk.files.locate_all(paths, _storages(c))))
+    views.listings.write_bytes(sdk.files.read_files(sdk.files.locate_all(paths, _storages(c))))
 
 
 @task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "number of lines"})
 def head(c, path, lines=10):
     """Print the first lines of a file."""
-    views.listings.pour(sdk.files.head(sdk.files.locate(path, _storages(c)), lines))
+    views.listings.write_bytes(sdk.files.head(sdk.files.locate(path, _storages(c)), lines))
 
 
 @task(positional=["path"], help={"path": f"{PATH} (default: this folder)"})
 def du(c, path=".", output=None):
     """Show the disk usage of everything in a folder."""
     found = sdk.files.disk_usage(sdk.files.locate(path, _storages(c)))
-    views.listings.usage(found, settings(c, output=output).output)
+    views.listings.show_usage(found, settings(c, output=output).output)
 
 
 @task(
@@ -143,7 +143,7 @@ def du(c, path=".", output=None):
 def tree(c, path=".", depth=0, output=None):
     """Show a folder and everything below it as a tree."""
     place = sdk.files.locate(path, _storages(c))
-    views.listings.tree(place.url, sdk.files.tree(place, depth), settings(c, output=output).output)
+    views.listings.show_tree(place.url, sdk.files.tree(place, depth), settings(c, output=output).output)
 
 
 @task(
@@ -159,7 +159,7 @@ def tree(c, path=".", depth=0, output=None):
 def find(c, path=".", name=None, type=None, min_size=0, output=None):
     """Find files and folders by name, type and size."""
     found = sdk.files.find_files(sdk.files.locate(path, _storages(c)), name, type, min_size)
-    views.listings.stream(found, settings(c, output=output).output)
+    views.listings.show_files(found, settings(c, output=output).output)
 
 
 def _storages(c):
@@ -167,5 +167,5 @@ def _storages(c):
 
 
 def _report(c, copied, output):
-    show(c, copied, views.listings.summary, output)
+    show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)

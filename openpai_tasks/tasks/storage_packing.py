@@ -32,7 +32,7 @@ def pack(
         views.transfers.ended_by(lambda: "nothing was written; run it again"),
     ):
         packed = sdk.files.pack(tree, place, rules, meter)
-    show(c, packed, views.listings.packed, output)
+    show(c, packed, views.listings.describe_pack, output)
 
 
 @task(
@@ -50,7 +50,7 @@ def unpack(c, source, target, checksum=False, workers=8, preview=False, output=N
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     with views.transfers.copying(c, output, preview) as meter:
         copied = sdk.files.unpack(packed, place, rules, meter)
-    show(c, copied, views.listings.summary, output)
+    show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)
 
 

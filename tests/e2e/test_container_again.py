@@ -53,7 +53,7 @@ def test_end_of_one_container_leaves_the_others_usable(small):
     assert error.endswith("main-0 of job pair is SUCCEEDED: forwarding has ended\n"), error
     assert "reconnected" not in error and forward.returncode == 0
     ran = small.inv("container.run", "pair", "--all", "--", "sh", "-c", "echo in")
-    assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "left out: main-0 is SUCCEEDED\n")
+    assert (ran.code, ran.out, ran.err) == (0, "main-1: in\n", "skipped: main-0 is SUCCEEDED\n")
     ran = small.inv("container.run", "pair", "--all", "--index", "0", "--", "true")
     assert (ran.code, ran.err.count("\n")) == (121, 1), ran
     assert "job 'pair' has no such container any more: main-0 is SUCCEEDED" in ran.err

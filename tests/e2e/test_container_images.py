@@ -128,10 +128,11 @@ def test_interactive_container_runs_in_its_image(engine_shell: Shell, kit: Kit) 
     assert ran.code == 5, ran
     assert ran.out.splitlines()[0].isdecimal() and "/usr/local/pai/work" in ran.out
     extended = engine_shell.ok("container.extend", "boxed", "--timeout", "5h", "-o", "json").json()
-    assert extended == [{"container": "main-0", "duration": 5 * 3600, "told_by": "ssh"}]
+    assert extended == [{"container": "main-0", "duration": 5 * 3600, "extended_by": "ssh"}]
     limit = time.monotonic() + 60
     while (
-        "warning: its GPUs did nothing" not in engine_shell.inv("container.ssh", "boxed", input="true\n").err
+        "warning: its GPUs have been idle"
+        not in engine_shell.inv("container.ssh", "boxed", input="true\n").err
     ):
         assert time.monotonic() < limit
     engine_shell.ok("container.stop")
@@ -146,6 +147,6 @@ def test_an_image_without_sshd_is_reported_at_once(engine_shell: Shell) -> None:
     assert ran.code == 121, ran
     assert "the image has no sshd, add openssh-server to it; the job continues" in ran.err
     extended = engine_shell.ok("container.extend", "bare", "--timeout", "5h", "-o", "json").json()
-    assert extended[0]["told_by"] == "storage"
+    assert extended[0]["extended_by"] == "storage"
     engine_shell.ok("container.stop", "bare")
     engine_shell.inv("job.wait", "bare")

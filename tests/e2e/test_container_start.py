@@ -81,7 +81,7 @@ def test_no_shell_prints_the_command_that_opens_one(cluster, kept):
 
 def test_extend_never_shortens_a_container(cluster, kept):
     longer = cluster.ok("container.extend", "kept", "--timeout", "3h", "-o", "json").json()
-    assert longer == [{"container": "main-0", "duration": 3 * 3600, "told_by": "ssh"}]
+    assert longer == [{"container": "main-0", "duration": 3 * 3600, "extended_by": "ssh"}]
     assert (
         cluster.ok("container.extend", "kept", "--timeout", "1h", "-o", "json").json()[0]["duration"] > 3600
     )
@@ -142,7 +142,7 @@ def test_idle_gpus_are_reported_at_login(shell, tmp_path):
     path = f"PATH={tmp_path}:{os.environ['PATH']}"
     shell.ok("container.start", "--no-shell", "-j", "lazy", "--gpu", "1", "--idle-after", "1s", "--env", path)
     until(lambda: "warning: the GPUs" in shell.ok("job.logs", "lazy").out)
-    message = "did nothing for"
+    message = "have been idle for"
     assert f"warning: its GPUs {message}" in shell.inv("container.ssh", "lazy", input="true\n").err
     assert f"warning: the GPUs of main-0 {message}" in shell.ok("container.top", "lazy", "--once").err
     shell.ok("container.stop", "lazy")
@@ -175,7 +175,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "job large goes on; " in err and "`inv container.stop large` ends it" in err
+    assert "job large continues; " in err and "`inv container.stop large` stops it" in err
     assert state(shell, "large") == "WAITING"
     ran = shell.inv("container.start", "-j", "larger", "--gpu", "99", "--wait-limit", "1s")
     assert ran.code == 124
@@ -188,7 +188,7 @@ def test_key_with_a_passphrase_is_refused_before_submission(cluster, tmp_path):
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
-    assert f"the key {key} has a passphrase: name one without in the setting ssh.key" in ran.err
+    assert f"key {key} has a passphrase; name a key without one in the setting ssh.key" in ran.err
     assert cluster.inv("job.status", "unopened").code == 122
 
 
@@ -280,7 +280,7 @@ def test_a_container_without_ssh_is_reported_and_extended_by_its_storage(shell):
         "the setting local.ssh is off; the job continues, stop it with `inv container.stop closed`" in ran.err
     )
     extended = shell.ok("container.extend", "closed", "--timeout", "9h", "-o", "json").json()
-    assert extended == [{"container": "main-0", "duration": 9 * 3600, "told_by": "storage"}]
+    assert extended == [{"container": "main-0", "duration": 9 * 3600, "extended_by": "storage"}]
     (file,) = shell.home.glob("local/jobs/*/0/main-0-0/work/.pai-container/deadline")
     until(lambda: int(file.read_text()) > time.time() + 8 * 3600)
     for shorter in ("1h", "2h"):
@@ -304,6 +304,6 @@ def test_key_of_the_job_allows_the_login_on_openpai_0_14(shell):
     assert Path(login["key"]).name.endswith("~old")
     ran = shell.run("sh", "-c", f"{login['command']} -o BatchMode=yes 'echo in $PAI_JOB_NAME'")
     assert ran.out.endswith("~old\n"), ran
-    assert shell.ok("container.extend", "old", "-o", "json").json()[0]["told_by"] == "ssh"
+    assert shell.ok("container.extend", "old", "-o", "json").json()[0]["extended_by"] == "ssh"
     ran = shell.ok("container.stop", "old")
     assert ("RUNNING" in ran.out) == ("old: asked to stop; " in ran.err), ran

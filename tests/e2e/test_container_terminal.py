@@ -38,7 +38,7 @@ def user(shell, tmp_path):
     ("keys", "code", "said"),
     [
         (b"y\r", 0, b"includes it now"),
-        (b"n\r", 0, b"nothing else was changed; so that ssh finds them, put this line at the top of"),
+        (b"n\r", 0, b"nothing else was changed; to let ssh find them, put this line at the top of"),
         (b"\r", 0, b"nothing else was changed; "),
         (CTRL_C, 130, b"^C"),
     ],
@@ -61,9 +61,9 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, 
 @pytest.mark.parametrize(
     ("keys", "said", "state"),
     [
-        (b"y\r", b"is stopped", "STOPPED"),
-        (b"n\r", b"goes on; ", "WAITING"),
-        (CTRL_C, b"goes on; ", "WAITING"),
+        (b"y\r", b"stopped", "STOPPED"),
+        (b"n\r", b"continues; ", "WAITING"),
+        (CTRL_C, b"continues; ", "WAITING"),
     ],
     ids=["yes", "no", "ctrl-c"],
 )

@@ -217,7 +217,7 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
     ran = cluster.ok("notebook.run", "own.ipynb", "-j", "v2", "-p", "x=1", *SMALL, "--to", "ipynb")
     beside = mine.with_name("own.v2.remote.ipynb")
     assert mine.read_bytes() == before and outputs(beside) == ["", "1\n"]
-    assert f"{mine} has changes of its own and stays; the result is {beside}" in ran.err
+    assert f"{mine} exists and is not overwritten; the result is in {beside}" in ran.err
     assert ran.err.splitlines()[-1] == f"done; see {beside.as_uri()}"
     assert ran.err.count("names no kernel") == 1 and ran.err.count("tagged") == 1
     beside.write_text("edited")
@@ -239,7 +239,8 @@ def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
     path = book(deep, "n.ipynb", "1")
     ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
     assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
-    assert "`inv notebook.fetch some --folder FOLDER` brings what is missing to another folder" in ran.err
+    hint = "`inv notebook.fetch some --folder FOLDER` downloads the missing files to another folder"
+    assert hint in ran.err
     cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))
     assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
 
@@ -289,7 +290,7 @@ def test_full_storage_fails_the_job_and_keeps_what_was_saved(small_storage):
     assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
     assert "cannot save the notebook: No space left on device; the run continues" in ran.err
     last = ran.err.splitlines()[-1]
-    assert "of full.ipynb is the last that is saved: cannot save the result: No space left" in last
+    assert "of full.ipynb is the last one saved: cannot save the result: No space left" in last
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
 
 

@@ -90,7 +90,7 @@ def test_broken_set_is_reported_and_damaged_files_are_not_written(files):
     content = shard.read_bytes()
     shard.write_bytes(content[:-10])
     ran = files.inv("storage.unpack", f"{HOME}/set", "out")
-    assert ran.code == 123 and "cut or changed" in ran.err and not (files.project / "out").exists()
+    assert ran.code == 123 and "truncated or changed" in ran.err and not (files.project / "out").exists()
     shard.write_bytes(content.replace(b"odd", b"0dd"))
     ran = files.inv("storage.unpack", f"{HOME}/set", "out", "-o", "json")
     (failure,) = json.loads(ran.out)["failed"]

@@ -90,7 +90,7 @@ def test_diagnostics_are_short_in_status_and_wait_and_full_in_why(shell, lab, du
     why = shell.ok("job.why", "train").out
     assert why.startswith("train is FAILED: the command of worker-0 ended with exit code 3\n")
     assert "".join(f"  | {line}\n" for line in STDERR) in why
-    assert "the platform says 255 (PAIRuntimeUnknownFailed): the command failed\n" in why
+    assert "the platform reports exit code 255 (PAIRuntimeUnknownFailed): the command failed\n" in why
     assert "- this ended the job: FailedTaskCount 1 has reached" in why
     assert "- Check container log and find root cause\n" in why
     assert "PAI_RUNTIME" not in why and "next retry" not in why
@@ -162,7 +162,9 @@ def test_a_job_between_attempts_is_retrying(shell, lab):
         assert set(server.seen[-1].query["state"].split(",")) == {"RUNNING", "WAITING"}
     assert shell.ok("job.list", "--state", "RUNNING", "-o", "json").json() == []
     why = shell.ok("job.why", "train").out
-    assert why.startswith("train is RETRYING: attempt 3 failed, and it is tried again: ")
+    assert why.startswith(
+        "train is RETRYING: attempt 2 (--attempt 2, counted from 0) failed and is retried: "
+    )
     assert "job.resubmit" not in why
 
 

@@ -239,7 +239,7 @@ def test_exact_reports_what_cannot_be_repeated(other):
     ran = shell.inv("job.resubmit", clean, "--exact")
     assert ran.code == 120 and "code.py" in ran.err and f"git checkout {commit}" in ran.err
     ran = shell.inv("job.resubmit", dirty, "--exact")
-    assert ran.code == 120 and "uncommitted changes" in ran.err and "cannot bring them back" in ran.err
+    assert ran.code == 120 and "uncommitted changes" in ran.err and "cannot restore them" in ran.err
     git(shell, "checkout", "-q", "--", "code.py")
     assert shell.ok("job.resubmit", clean, "--exact", "--follow").out == "1\n"
 

@@ -121,7 +121,7 @@ def test_secret_comes_from_file_environment_or_terminal_and_is_never_shown(place
     from_file = places.ok("storage.add", "b", *line, "--password-file", "key")
     from_environment = places.ok("storage.add", "c", *line, OPENPAI_STORAGE_PASSWORD=KEY)
     code, shown = answer_prompt(places, "password of bob: ", KEY, "storage.add", "d", *line)
-    assert code == 0 and "the secret is kept in" in shown
+    assert code == 0 and "the secret is stored in" in shown
     listed = places.ok("storage.list", "-o", "json")
     for text in (from_file.out, from_file.err, from_environment.err, shown, listed.out):
         assert KEY not in text
@@ -140,7 +140,10 @@ def test_secret_comes_from_file_environment_or_terminal_and_is_never_shown(place
         (("x", "--type", "local", "--path", "/none/at/all"), "which is missing"),
         (("home", "--type", "local", "--path", "/"), "grants a storage named 'home'"),
         (("x", "--type", "hdfs", "--address", "127.0.0.1:1"), "127.0.0.1:1"),
-        (("x", "--type", "s3", "--path", "b", "--option", "secretKey=x"), "does not go on the command line"),
+        (
+            ("x", "--type", "s3", "--path", "b", "--option", "secretKey=x"),
+            "do not put a secret on the command line",
+        ),
         (("a/b", "--type", "local", "--path", "/"), "may have letters"),
         (
             ("x", "--type", "hdfs", "--address", "http://127.0.0.1:99999"),
@@ -197,8 +200,8 @@ def test_invalid_record_is_named_and_the_others_are_used(places):
 
 def test_sources_that_exist_already_are_not_sent_again_and_this_is_reported(places):
     first, again = (places.ok("job.sub", "true", "--sources", "mine", "--follow").err for _ in range(2))
-    assert "sources: 1 files" in first and "already there" not in first
-    assert "sources: 1 files" in again and "sources: already there, so they were not sent again\n" in again
+    assert "sources: 1 files" in first and "already uploaded" not in first
+    assert "sources: 1 files" in again and "sources: already uploaded, not sent again\n" in again
 
 
 def test_page_commands_run(places):

@@ -79,7 +79,7 @@ def test_rows_of_a_file_become_jobs_that_are_submitted_once(cluster):
     again = cluster.ok(
         *("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
     )
-    assert "2 of 2 jobs of sweep rows are there already" in again.err
+    assert "2 of 2 jobs of sweep rows exist already" in again.err
     (cluster.project / "greet.sh").write_text("echo changed\n")
     changed = cluster.inv(
         *("job.sub", "sh greet.sh {who}", "-j", "rows", "--sweep-file", "rows.csv", "--src", "greet.sh")
@@ -127,7 +127,7 @@ def test_a_sweep_that_was_interrupted_submits_only_what_is_missing(cluster):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     gate.touch()
-    assert process.returncode == 130 and "submits what is missing" in err
+    assert process.returncode == 130 and "to submit the rest" in err
     before = len(names(cluster, "broken-off"))
     again = cluster.ok(*args, "-o", "json")
     assert {row["state"] for row in again.json()} == {"SUCCEEDED"} and len(again.json()) == 60
@@ -194,7 +194,7 @@ def test_dead_cluster_is_reported_in_one_line_and_a_rerun_submits_the_rest(shell
     until_submitted(shell, "hurt")
     os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 121 and "submits what is missing" in err and "Traceback" not in err
+    assert process.returncode == 121 and "to submit the rest" in err and "Traceback" not in err
     assert len(err.splitlines()) == 1
     assert len(shell.ok(*args, "-o", "json").json()) == 60
     assert len(names(shell, "hurt")) == 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.magics.commands import Failed, Talk
+from openpai_tasks.magics.commands import ErrorStream, Failed
 from openpai_tasks.magics.lines import split_line
 
 KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n": 3, "none": None}
@@ -40,15 +40,15 @@ def test_substituted_value_stays_one_word():
     assert split_line("job.status {evil}", {"evil": "x' --user 'all"}) == ["job.status", "x' --user 'all"]
 
 
-def test_talk_holds_back_only_the_last_error():
-    talk = Talk()
-    assert talk.feed("one\nerr") == "one\n"
-    assert talk.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
-    assert (talk.error(), talk.rest()) == ("last", "  more\n")
+def test_error_stream_holds_back_only_the_last_error():
+    errors = ErrorStream()
+    assert errors.feed("one\nerr") == "one\n"
+    assert errors.feed("or: first\ntwo\nerror: last\n  more\n") == "error: first\ntwo\n"
+    assert (errors.error(), errors.rest()) == ("last", "  more\n")
 
 
-def test_talk_releases_an_error_that_is_followed_by_more_lines():
-    talk = Talk()
+def test_error_stream_releases_an_error_that_is_followed_by_more_lines():
+    errors = ErrorStream()
     lines = "".join(f"line {number}\n" for number in range(30))
-    assert talk.feed("error: early\n" + lines) == "error: early\n" + lines
-    assert talk.error() == ""
+    assert errors.feed("error: early\n" + lines) == "error: early\n" + lines
+    assert errors.error() == ""

@@ -103,5 +103,5 @@ def test_users_azure_login_is_never_used_for_a_container_that_a_cluster_declares
     pytest.importorskip("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlLXVzZXJzLW93bg==")
     data = {"accountName": "acct", "containerName": "data", "dataStore": "blobs.example"}
-    with pytest.raises(ConfigError, match=r"comes without a key.*pai storage.add NAME --type azureblob"):
+    with pytest.raises(ConfigError, match=r"has no key.*pai storage.add NAME --type azureblob"):
         open_storage(StorageSpec("lab", "blobs", "azureblob", data))

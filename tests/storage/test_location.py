@@ -108,7 +108,7 @@ def test_local_paths_are_resolved(book, tmp_path, monkeypatch):
 
 
 def test_storage_of_an_unknown_type_is_an_error(book):
-    with pytest.raises(ConfigError, match="type 'dshuttle', which this program cannot reach"):
+    with pytest.raises(ConfigError, match="type 'dshuttle', which is not supported"):
         open_storage(StorageSpec("lab", "fast", "dshuttle", {}))
 
 

@@ -153,7 +153,7 @@ def test_invalid_edit_is_saved_aside_and_the_clusters_file_is_unchanged(shell, a
     add(OPENPAI_PASSWORD=PASSWORD)
     before = (shell.home / "clusters.yaml").read_text()
     ran = shell.inv("cluster.edit", EDITOR=editor(shell, "my editor", "- cluster_alias: [oops"))
-    assert_one_line(ran, 120, "not valid YAML (line", "nothing is changed")
+    assert_one_line(ran, 120, "not valid YAML (line", "nothing was changed")
     assert "cluster.edit" not in ran.err
     assert (shell.home / "clusters.yaml").read_text() == before
     kept = ran.err.rsplit(" ", 1)[1].strip()

@@ -136,7 +136,7 @@ def test_credentials_in_the_environment_are_not_sent_to_a_project_selected_clust
     monkeypatch.setenv("OPENPAI_TOKEN", TOKEN)
     ran = project.pai("job.list")
     assert ran.code == 122 and ran.err.count("\n") == 1
-    assert "OPENPAI_TOKEN counts for the cluster that your own settings select (local)" in ran.err
+    assert "OPENPAI_TOKEN is for the cluster that your own settings select (local)" in ran.err
     assert f"set OPENPAI_URI={other.uri} to use it here" in ran.err
     assert_nothing_is_sent_to_all(project, other)
     project.pai("job.list", "-a", "lab")

@@ -65,7 +65,7 @@ def test_pause_is_announced_on_stderr(project, add):
         add(project.pai, server)
         ran = project.pai("job.list", *LAB, "-o", "json")
     assert (ran.code, json.loads(ran.out)) == (0, [])
-    assert "takes no more requests for now; waiting 3 s" in ran.err
+    assert "accepts no more requests for now; waiting 3 s" in ran.err
 
 
 def test_real_process_against_a_dripping_server_ends_with_an_error(shell, add):

@@ -104,6 +104,13 @@ def test_core_flag_with_an_invalid_number_is_a_one_line_error(project):
     assert (ran.code, ran.err) == (120, "error: -T needs a whole number, got 'two'\n")
 
 
+def test_unknown_job_state_is_a_usage_error_that_names_the_states(project):
+    ran = project.pai("job.list", "--state", "nonsense")
+    known = "WAITING, RUNNING, STOPPING, RETRYING, SUCCEEDED, FAILED, STOPPED, UNKNOWN"
+    assert (ran.code, ran.out) == (120, "")
+    assert ran.err == f"error: --state: no state named 'nonsense' (known: {known})\n"
+
+
 def test_error_for_an_unknown_shell_names_the_known_shells(project):
     ran = project.pai("--print-completion-script", "tcsh")
     assert (ran.code, ran.err) == (120, "error: no completion for 'tcsh' (known: bash, fish, zsh)\n")

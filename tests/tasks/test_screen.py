@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from openpai_tasks.tasks.framework.terminal import LiveViews
 from tests.attacks import forbidden, without_colours
 from tests.terminals import columns_of, on_terminal, screen
 
@@ -118,3 +119,16 @@ def test_copy_leaves_only_its_summary_on_the_screen(tmp_path, columns):
 def test_rich_is_not_loaded_for_a_pipe():
     code = TABLE.replace("漢字", "ab") + "\nimport sys; sys.exit('rich' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+def test_messages_go_above_the_latest_live_view():
+    views, first, second = LiveViews(), [], []
+    assert not views.print_above("nothing is drawn")
+    views.add(first.append)
+    views.add(second.append)
+    assert views.print_above("above the second")
+    views.remove(second.append)
+    assert views.print_above("above the first")
+    views.remove(first.append)
+    assert (first, second) == (["above the first"], ["above the second"])
+    assert not views.print_above("nothing is drawn")

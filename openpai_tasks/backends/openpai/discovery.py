@@ -22,11 +22,11 @@ from openpai_tasks.settings.registry import Cluster
 
 PROBE_SECONDS = 10.0
 DESCRIBES = ("name", "version", "launcherType", "authnMethod")
-"""The fields of a server's description that are kept."""
+"""The fields of a server's description that are stored."""
 OUTAGES = (429, 502, 503, 504)  # a busy server, or a proxy whose server is down
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
-"""Path endings that users paste with the address: the REST server's path, or a page of the web portal."""
+"""Paths that users copy with the address: that of the REST server, or a page of the web portal."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def discover(alias: str, address: str, verify: bool | str, seconds: float = PROB
 
 
 def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
-    """Complete the record with the server's description; raise if the cluster has moved."""
+    """Complete the record of a cluster with its description; raise if the cluster has moved."""
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
     if server.uri != cluster.uri:
         raise Unreachable(
-            f"{cluster.uri} leads to {server.uri}; `{command('cluster.update')} "
-            f"{cluster.alias}` takes the new address"
+            f"{cluster.uri} redirects to {server.uri}; "
+            f"`{command('cluster.update', cluster.alias)}` saves the new address"
         )
     return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 
@@ -124,7 +124,7 @@ def _moved(url: str, path: str) -> str:
 
 
 def _recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
-    """Return the server if it is OpenPAI; older generations are recognised by the routes they lack."""
+    """Return the server if it is OpenPAI; older generations are recognised by missing routes."""
     if _describes(info):
         return _server(client, _generation(client, info.body), info.body)
     first = _probe(client, routes.INFO_V1)
@@ -141,7 +141,7 @@ def _describes(answer: ProbeAnswer) -> bool:
 
 
 def _generation(client: Client, info: dict[str, Any]) -> str:
-    """Return the generation by version, or else by routes that 1.3 added and 1.1 removed."""
+    """Derive the generation from the version or, without one, from routes that 1.3 added and 1.1 removed."""
     number = re.match(r"v?(\d{1,9})\.(\d{1,9})", text(info.get("version")))
     if number:
         return "1.8" if (int(number[1]), int(number[2])) >= (1, 1) else "0.18"

@@ -83,7 +83,7 @@ class Client(ServerConnection):
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def probe(self, path: str) -> ProbeAnswer:
-        """Return the answer to one GET without a token and without retries, even if it is an error."""
+        """Return the answer to a GET without a token, errors too; never retry."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
             body: Any = parse(response.content)
@@ -169,7 +169,7 @@ class Client(ServerConnection):
             if ended or len(seen) == before:
                 break
         else:
-            raise ApiError(f"{self._where()} never ends its list of jobs; limit it with --limit")
+            raise ApiError(f"{self._where()} returns an endless list of jobs; limit it with --limit")
         return list(found.values())[: None if limit is None else int(limit)]
 
     def _page(self, query: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]]]:
@@ -281,7 +281,7 @@ class Client(ServerConnection):
         """Return the addresses of a task's logs by name; the addresses are short-lived."""
         where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
         if not self.dialect.task_logs:
-            raise NotFound(f"{self._where()} shows no address of the output of {role}-{index}", 404)
+            raise NotFound(f"{self._where()} gives no address for the output of {role}-{index}", 404)
         path = self._path(self.dialect.task_logs, task_attempt=retry, **where)
         rows = fields.rows(self._object("GET", path, policies=policies).get("locations"))
         found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}

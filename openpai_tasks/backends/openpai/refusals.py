@@ -35,15 +35,15 @@ def error(response: requests.Response, where: str, alias: str) -> ApiError:
     if status == 429:
         wait = pause(response)
         when = "later" if wait in (0, LONGEST) else f"in {wait:.0f} s"
-        words = f"{where} takes no more requests for now; try again {when}"
+        words = f"{where} accepts no more requests for now; try again {when}"
         return TooManyRequests(words, status, code, wait)
     if response.is_redirect:
         target = origin(led_to(response))
-        message = f"it redirects to {target}; `{command('cluster.update')} {alias}` finds its new address"
+        message = f"it redirects to {target}; `{command('cluster.update', alias)}` finds its new address"
     if status == 413:
         message += " (keep the document small: send files with `--sources`)"
     if status == 401 and alias != LOCAL:
-        message += f" (`{command('cluster.update')} {alias} --login` renews the login)"
+        message += f" (`{command('cluster.update', alias, '--login')}` renews the login)"
     return KINDS.get(status, ApiError)(f"{where} answered: {message}", status, code)
 
 

@@ -1,4 +1,4 @@
-"""Sign in: identify the user, log in, and read what the cluster grants the user."""
+"""Sign in: identify the user, check the login, and read what the user may use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.backends.openpai.redirects import is_same_server
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.protocol.fields import text, texts
 from openpai_tasks.settings.credentials import Credentials, token_claims
 from openpai_tasks.settings.registry import Cluster
@@ -55,10 +56,8 @@ def sign_in(
 
 def _refuse_moved(cluster: Cluster, server: FoundServer) -> None:
     if not any(is_same_server(address, server.uri) for address in candidates(cluster.uri)):
-        command = f"pai cluster.add {cluster.alias} {server.uri} --force"
-        raise Unreachable(
-            f"{cluster.uri} leads to {server.uri}, which has no login yet; `{command}` signs in there"
-        )
+        hint = f"`{command('cluster.add', cluster.alias, server.uri, '--force')}` signs in there"
+        raise Unreachable(f"{cluster.uri} redirects to {server.uri}, which has no login yet; {hint}")
 
 
 def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask) -> tuple[str, Credentials]:
@@ -71,7 +70,7 @@ def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask
         raise ConfigError(f"the token belongs to user {name!r}, not to {cluster.user!r}")
     if server.wants_token and not known.token:
         raise ConfigError(
-            f"{server.uri} lets users in by OIDC (AAD), not by password: copy a token from its web portal"
+            f"{server.uri} signs users in with OIDC (AAD), not a password: copy a token from its web portal"
             " and give it with --token-file or OPENPAI_TOKEN"
         )
     user = cluster.user or name

@@ -74,6 +74,7 @@ class ServerConnection:
         self._hint = hint  # why there are no credentials
 
     def say(self, line: str) -> None:
+        """Show a message to the user."""
         self._say(line)
 
     @property
@@ -88,7 +89,7 @@ class ServerConnection:
         return dialect_of(self.cluster.generation)
 
     def login(self, user: str, password: str) -> str:
-        """Log in and return the new token, which is stored and used from now on."""
+        """Log in, store the new token and return it."""
         self._logins.log_in(functools.partial(self._ask_for_token, user, password))
         return self.token()
 
@@ -104,13 +105,15 @@ class ServerConnection:
             if not self._credentials.password:
                 hint = (
                     self._hint
-                    or f"`{command('cluster.update')} {self.cluster.alias} --login` asks for a password"
+                    or f"`{command('cluster.update', self.cluster.alias, '--login')}` asks for a password"
                 )
-                raise Denied(f"no password or token is kept for {self._who()}; {hint}", status=401)
+                raise Denied(f"no password or token is stored for {self._who()}; {hint}", status=401)
             self.renew()
         token = self._logins.token
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise ConfigError(f"the token for {self._who()} holds characters that are not allowed in tokens")
+            raise ConfigError(
+                f"the token for {self._who()} contains characters that are not allowed in tokens"
+            )
         return token
 
     def _ask_for_token(self, user: str, password: str) -> str:
@@ -195,7 +198,7 @@ class ServerConnection:
                     return response
                 response.close()
                 if response.status_code == TOO_MANY and wait > SILENT_PAUSE:
-                    self._say(f"{self._where()} takes no more requests for now; waiting {wait:.0f} s")
+                    self._say(f"{self._where()} accepts no more requests for now; waiting {wait:.0f} s")
             time.sleep(wait)
 
     def _unreachable(self, err: Exception) -> Unreachable:
@@ -210,7 +213,7 @@ class ServerConnection:
         elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
             is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
             seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
-            reason = f"no data came within {seconds:g} s (the setting http-timeout)"
+            reason = f"no data arrived within {seconds:g} s (the setting http-timeout)"
         else:
             reason = str(own or cause(err))
         is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)

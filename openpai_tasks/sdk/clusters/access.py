@@ -1,4 +1,4 @@
-"""What a cluster is, and what other clients need to be pointed at it."""
+"""Describe a cluster, and give other clients the access to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Access:
-    """All that another client needs to speak to the cluster as this user; shown on purpose."""
+    """What another client needs to use the cluster as this user, secrets included."""
 
     alias: str
     uri: str
@@ -42,7 +42,7 @@ class Access:
 
 
 def describe(settings: Settings, alias: str | None, say: Say) -> Description:
-    """Ask the cluster what it is and what it has for the user."""
+    """Ask the cluster for its version, the account of the user, and what the user may use."""
     client = clusters.connect(settings, alias, say)
     known = Credentials(token=client.authenticate())
     driver = kinds.driver(client.cluster.kind)
@@ -62,7 +62,7 @@ def describe(settings: Settings, alias: str | None, say: Say) -> Description:
 
 
 def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
-    """The address, the user and a token that has not expired; the password only of the embedded cluster."""
+    """Return the address, the user and a valid token; the password only for the embedded cluster."""
     client = clusters.connect(settings, alias, say)
     cluster = client.cluster
     is_local = cluster.alias == LOCAL

@@ -1,4 +1,4 @@
-"""What a virtual cluster has, how much of it works and is taken, and whether a job can ever fit into it."""
+"""Capacity of a virtual cluster: total, usable and used, and whether a job can ever fit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
 
 RESOURCES = {"gpu": "GPUs", "cpu": "CPUs", "memoryMB": "MB of memory"}
-"""What a job document asks for, and its name for people."""
+"""Resources in a job document, with their names for users."""
 
 RUNS_ALONE = "run alone"  # in notes of the embedded cluster, which may let a job have more than there is
 
 
 @dataclass(frozen=True)
 class Need:
-    """What all tasks of a job ask for, and the least that must be free at once; by the keys of RESOURCES."""
+    """Resources of all tasks of a job, and the minimum to be free at once, by the keys of RESOURCES."""
 
     all: dict[str, int]
     at_once: dict[str, int]
@@ -32,7 +32,7 @@ class Need:
 
 
 def need(document: Mapping[str, Any]) -> Need:
-    """What the roles of a document ask for; without gang allocation a job begins with one task."""
+    """Return what the roles of a document request; without gang allocation, a job can start with one task."""
     roles = rows(list(mapping(document.get("taskRoles")).values()))
     tasks = [(count(role.get("instances", 1)), mapping(role.get("resourcePerInstance"))) for role in roles]
     every = {kind: sum(instances * count(one.get(kind)) for instances, one in tasks) for kind in RESOURCES}
@@ -52,7 +52,7 @@ def virtual_cluster_of(client: Backend, job: JobInfo) -> VirtualCluster:
 def never_fits(
     client: Backend, job: JobInfo, asked: Need, there: VirtualCluster, notes: list[str]
 ) -> tuple[str, str] | None:
-    """Why the job cannot start however long it waits, and what to do; nothing if it may."""
+    """Return why the job can never start, and what to do; None if it may start."""
     if client.cluster.alias == LOCAL or any(RUNS_ALONE in note for note in notes):
         return None
     for kind in RESOURCES:
@@ -60,7 +60,7 @@ def never_fits(
         if have.usable is None or wanted <= have.usable:
             continue
         where = f"virtual cluster {job.virtual_cluster or 'default'}"
-        advice = f"ask for less: `{command('job.resubmit')} {job.name} {_flag(kind)}`"
+        advice = f"ask for less: `{command('job.resubmit', job.name)} {_flag(kind)}`"
         words = f"it asks for {wanted} {RESOURCES[kind]}, and {where} has"
         if have.total is None or wanted > have.total:
             return f"{words} {have.total or have.usable:g} in all: it can never start as it is", advice
@@ -70,7 +70,7 @@ def never_fits(
 
 
 def not_free(asked: Need, there: VirtualCluster) -> tuple[str, str] | None:
-    """What the job asks for and others have now; GPUs are what lacks."""
+    """Return that too few GPUs are free, and what to do; None if GPUs are not the reason."""
     have, wanted = there.capacity("gpu"), asked.at_once["gpu"]
     if have.usable is None or wanted <= (free := max(0, have.usable - (have.used or 0))):
         return None

@@ -1,4 +1,4 @@
-"""What a person chose for a cluster: its storage and workspace, and storages of their own.
+"""The user's choices for a cluster: its storage, its workspace, and storages that the user added.
 
 Kept with the cluster in ``clusters.yaml``; of the embedded one, which is not in there, beside its data.
 """
@@ -32,16 +32,16 @@ def path() -> Path:
 
 
 def with_choices(cluster: Cluster) -> Cluster:
-    """The embedded cluster with what was chosen for it."""
-    said = _read()
-    rows = said.get("own_storages")
+    """Return the embedded cluster with the choices that were made for it."""
+    chosen = _read()
+    rows = chosen.get("own_storages")
     own = tuple(dict(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
-    storage, workspace = (str(said.get(key) or "") for key in ("storage_name", "workspace"))
+    storage, workspace = (str(chosen.get(key) or "") for key in ("storage_name", "workspace"))
     return dataclasses.replace(cluster, storage=storage, workspace=workspace, own_storages=own)
 
 
 def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
-    """Replace what was chosen by what ``edit`` makes of it; the secrets of storages that go, go too."""
+    """Change the choices with ``edit``; secrets of removed storages are deleted."""
     if alias != LOCAL:
         return Registry(registry_path(settings.clusters_in_local)).change(alias, edit)
     with locked(path()):
@@ -59,14 +59,14 @@ def _read() -> dict[str, Any]:
     import yaml
 
     try:
-        said = yaml.safe_load(path().read_text(encoding="utf-8"))
+        chosen = yaml.safe_load(path().read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise ConfigError(f"cannot read {path()}; mend or remove the file") from err
-    if said is not None and not isinstance(said, dict):
-        raise ConfigError(f"{path()} must hold names and values; mend or remove the file")
-    return said or {}
+        raise ConfigError(f"cannot read {path()}; fix or remove the file") from err
+    if chosen is not None and not isinstance(chosen, dict):
+        raise ConfigError(f"{path()} must be a mapping (name: value); fix or remove the file")
+    return chosen or {}
 
 
 def _write(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Editing clusters.yaml by hand: on a copy, which takes the file's place only if it parses."""
+"""Edit clusters.yaml by hand: on a copy that replaces the file only if it parses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openpai_tasks.settings.registry import Registry, edit_hint
 
 DEFAULTS = ("sensible-editor", "nano", "vim", "vi")
 DETACHED = {"code": "--wait", "codium": "--wait", "subl": "--wait", "gvim": "--nofork", "mate": "--wait"}
-"""Editors that return at once unless they are told to wait."""
+"""Editors that return at once, and the flag that makes them wait."""
 
 TEMPLATE = """\
 # One entry for each cluster, for example:
@@ -36,7 +36,7 @@ class Draft:
 
 
 def begin_edit(registry: Registry) -> Draft:
-    """Make the copy, private and beside the file."""
+    """Create a private copy beside the file."""
     text = registry.text()
     make_private(registry.path.parent)
     handle, name = tempfile.mkstemp(prefix="clusters-edit-", suffix=".yaml", dir=registry.path.parent)
@@ -46,24 +46,25 @@ def begin_edit(registry: Registry) -> Draft:
 
 
 def finish_edit(draft: Draft, exit_code: int) -> bool:
-    """Put the copy in the file's place; False if nothing was changed. What cannot be used is kept aside."""
+    """Replace the file by the copy; False if nothing was changed. An invalid copy is kept for another try."""
     text = _read(draft)
     if text == (draft.original or TEMPLATE):
         draft.path.unlink()
         return False
     if exit_code != 0:
         raise ConfigError(
-            f"the editor ended with {exit_code}, so nothing is changed; your text is in {draft.path}"
+            f"the editor exited with {exit_code}; nothing was changed, and your text is in {draft.path}"
         )
     if not text.strip() and draft.original.strip():
         raise ConfigError(
-            f"{draft.path} is empty, so nothing is changed; `{command('cluster.delete')}` forgets clusters"
+            f"{draft.path} is empty, so nothing was changed; "
+            f"`{command('cluster.delete')} ALIAS` removes a cluster"
         )
     try:
         draft.registry.rewrite(text, draft.original)
     except ConfigError as err:
         reason = str(err).replace(str(draft.registry.path), "your text").removesuffix(f"; {edit_hint()}")
-        raise ConfigError(f"{reason}; nothing is changed, and your text is in {draft.path}") from err
+        raise ConfigError(f"{reason}; nothing was changed, and your text is in {draft.path}") from err
     draft.path.unlink()
     return True
 
@@ -72,11 +73,11 @@ def _read(draft: Draft) -> str:
     try:
         return draft.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read what was edited, {draft.path}: {err}") from err
+        raise ConfigError(f"cannot read the edited file {draft.path}: {err}") from err
 
 
 def editor_command(editor: str) -> list[str]:
-    """The editor to run: the one named, ``$VISUAL``, ``$EDITOR``, or the first that is installed."""
+    """Return the editor to run: the given one, ``$VISUAL``, ``$EDITOR``, or the first that is installed."""
     chosen = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or _installed()
     try:
         argv = shlex.split(chosen)

@@ -1,4 +1,4 @@
-"""The embedded cluster, alias ``local``: is it running, start it once, end it."""
+"""Start, stop and find the embedded cluster, alias ``local``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNION = "union"  # of the routes of every generation
 
 @dataclass(frozen=True)
 class LocalStatus:
-    """What `cluster.status` tells."""
+    """The values that `cluster.status` shows."""
 
     running: bool
     home: Path
@@ -54,7 +54,7 @@ class LocalStatus:
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """How the server is to be started."""
+    """Options for starting the server."""
 
     engine: str = "process"
     enforce: bool = False
@@ -69,12 +69,12 @@ def folder() -> Path:
 
 
 def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Backend:
-    """Speak to the embedded cluster as its first user; it is started first if it isn't running."""
+    """Connect to the embedded cluster as its first user; start it if it is not running."""
     return _client(ensure(options, say), timeout, say)
 
 
 def ensure(options: LocalOptions, say: Say) -> Cluster:
-    """The running embedded cluster; it is started if it isn't, once, however many ask at once."""
+    """Return the embedded cluster; start it, once for all concurrent commands, if it is not running."""
     if not _facts():
         with locked(folder() / "start"):
             if not _facts():
@@ -86,22 +86,22 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
 
 
 def _mention_differences(options: LocalOptions, say: Say) -> None:
-    """Settings count when the server starts; one that was changed later would be passed over in silence."""
+    """Report settings that differ from those the server was started with: they apply at the next start."""
     facts = _facts() or {}
     for name in ("engine", "enforce", "profile", "ssh", "body_limit"):
         wanted = getattr(options, name)
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
-            say(f"{setting} is still {facts[name]}; it becomes {wanted} after a `{command('cluster.stop')}`")
+            say(f"{setting} is still {facts[name]}; it changes to {wanted} after `{command('cluster.stop')}`")
 
 
 def running() -> Cluster | None:
-    """The embedded cluster if it is up; asking does not start it."""
+    """Return the embedded cluster if it is running; never start it."""
     return _cluster() if _facts() else None
 
 
 def start_embedded(options: LocalOptions) -> bool:
-    """Start it; False if it was running already."""
+    """Start the embedded cluster; False if it was running already."""
     if not 0 <= options.port < 65536:
         raise ConfigError(f"a port is a number from 0 to 65535, got {options.port}")
     with locked(folder() / "start"):
@@ -112,10 +112,10 @@ def start_embedded(options: LocalOptions) -> bool:
 
 
 def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
-    """End the server, and unless told otherwise its jobs first; False if nothing was running.
+    """Stop the jobs, unless ``keep_jobs``, then the server; False if it was not running.
 
-    One that does not answer within ``patience`` seconds is only made to end with ``force``, and its
-    jobs are stopped after it.
+    A server that does not answer within ``patience`` seconds is killed only with ``force``; its jobs are
+    stopped afterwards.
     """
     with locked(folder() / "start"):
         if force and embedded_process.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
@@ -124,7 +124,7 @@ def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: floa
                 _stop_jobs_left(say)
             return True
         if _facts() and not force and not _answers(patience):
-            hint = f"`{command('cluster.stop')} --force` ends it all the same"
+            hint = f"`{command('cluster.stop')} --force` kills it"
             raise Unreachable(f"the embedded cluster did not answer within {patience:g} s; {hint}")
         return _stop(keep_jobs, say)
 
@@ -160,7 +160,7 @@ def _answers(seconds: float) -> bool:
 
 
 def _make_end(say: Say) -> None:
-    """First kindly: one that was only suspended puts everything away."""
+    """Terminate the server, and kill it only if that fails: a suspended one can still clean up."""
     with embedded_process.found(folder()) as server:
         say(f"the embedded cluster does not answer: ending its process {server.pid}")
         for number in (signal.SIGTERM, signal.SIGCONT):
@@ -172,7 +172,7 @@ def _make_end(say: Say) -> None:
 
 
 def _stop_jobs_left(say: Say) -> None:
-    """Those of a server that was made to end: another one knows how to stop them."""
+    """Stop the jobs of a killed server, with a new server that finds them again."""
     if not (folder() / "cluster.db").exists():
         return
     try:
@@ -194,7 +194,7 @@ def embedded_status() -> LocalStatus:
 
 
 def login() -> Credentials:
-    """The first user's password, which the server generated and keeps for its owner."""
+    """Return the password of the first user, which the server has generated and stored."""
     return Credentials(password=_own_login()["password"])
 
 
@@ -209,7 +209,7 @@ def _cluster() -> Cluster:
 
 
 def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Backend:
-    """A client that keeps its token between commands, as logging in is slow on purpose."""
+    """Return a client that stores its token between commands: logging in is slow on purpose."""
     known = Credentials(password=login().password, token=embedded_token.read(folder()))
     tokens = TokenStore(
         read=partial(embedded_token.read, folder()),
@@ -229,7 +229,7 @@ def _own_login() -> dict[str, str]:
 
 
 def _facts() -> dict[str, Any] | None:
-    """What the running server wrote about itself; the lock it holds says that it lives."""
+    """Return the facts that the running server has written; its lock shows that it is alive."""
     if not embedded_process.is_held(folder()):
         return None
     try:
@@ -263,7 +263,7 @@ def _start(options: LocalOptions) -> None:
 
 
 def _stop_jobs(say: Say) -> int:
-    """Ask every job that is not over to stop, and wait until all are; how many there were."""
+    """Stop every unfinished job and wait for their end; return their number."""
     client = _client(_cluster())
     active = _active(client)
     for key in active:
@@ -302,7 +302,7 @@ def _log_file() -> Iterator[int]:
 
 def _last_line() -> str:
     lines = _log().read_text(encoding="utf-8", errors="replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     return last.removeprefix("error: ")
 
 

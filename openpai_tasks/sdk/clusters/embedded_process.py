@@ -1,4 +1,4 @@
-"""The process of the embedded server: found through the lock that it holds, and surely no other."""
+"""The process of the embedded server, identified by the lock that it holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAUSE = 0.02
 
 
 class ServerProcess:
-    """Signals reach this process or none: its number could be another's by now, its handle cannot."""
+    """A process that signals are sent to by its handle: its pid may belong to another process by now."""
 
     def __init__(self, pid: int, handle: int | None) -> None:
         self.pid = pid
@@ -44,12 +44,12 @@ class ServerProcess:
             while not (ended := not _is_alive(self.pid)) and time.monotonic() < limit:
                 time.sleep(PAUSE)
         if ended:
-            _bury(self.pid)
+            _reap(self.pid)
         return ended
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a server lives in the folder; its lock goes with it, however it ends."""
+    """Whether a server runs in the folder; its lock is released however it ends."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
@@ -65,14 +65,16 @@ def is_held(folder: Path) -> bool:
 
 @contextmanager
 def found(folder: Path) -> Iterator[ServerProcess]:
-    """The process that serves the folder; an error unless it is certain which it is."""
+    """Yield the process that serves the folder; raise unless it is certain which one it is."""
     pid = _noted_pid(folder)
     handle = _open(pid)
     try:
         # Only looked at once the handle is open: from here on the number cannot become another's.
         if not (pid > 0 and is_held(folder) and _serves(pid, folder)):
             lock = folder / LOCK
-            raise ConfigError(f"cannot tell which process holds {lock}: nothing was ended (`lsof {lock}`)")
+            raise ConfigError(
+                f"cannot find out which process uses {lock}: no process was ended (`lsof {lock}` shows it)"
+            )
         yield ServerProcess(pid, handle)
     finally:
         if handle is not None:
@@ -80,7 +82,7 @@ def found(folder: Path) -> Iterator[ServerProcess]:
 
 
 def _noted_pid(folder: Path) -> int:
-    """The number that the holder of the lock wrote into it; earlier releases wrote another file only."""
+    """Return the pid in the lock file; earlier releases wrote it to another file only."""
     with suppress(OSError, ValueError):
         return int((folder / LOCK).read_text(encoding="ascii"))
     with suppress(OSError, ValueError, KeyError, TypeError):
@@ -89,7 +91,7 @@ def _noted_pid(folder: Path) -> int:
 
 
 def _open(pid: int) -> int | None:
-    """A handle of the process, where the system has such."""
+    """Return a handle of the process, on systems that have them."""
     if pid > 0 and hasattr(os, "pidfd_open"):
         with suppress(OSError):
             return os.pidfd_open(pid)
@@ -111,7 +113,7 @@ def _serves(pid: int, folder: Path) -> bool:
 
 
 def _listed(pid: int) -> str:
-    """Its command as the list of processes has it, for systems that tell nowhere else."""
+    """Return its command from the list of processes, for systems without /proc."""
     argv = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -119,7 +121,7 @@ def _listed(pid: int) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    _bury(pid)
+    _reap(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -127,7 +129,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _bury(pid: int) -> None:
-    """One that was started by this very process would stay a zombie."""
+def _reap(pid: int) -> None:
+    """Reap the process if it is a child of this one: it would stay a zombie."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

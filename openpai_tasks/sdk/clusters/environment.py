@@ -1,4 +1,4 @@
-"""Credentials of the environment: ``OPENPAI_TOKEN`` and ``OPENPAI_PASSWORD`` count for one address.
+"""Credentials in the environment: ``OPENPAI_TOKEN`` and ``OPENPAI_PASSWORD`` are for one address.
 
 That is ``OPENPAI_URI`` where it is set, else the cluster of the user's own ``clusters.yaml`` that the user's
 own settings select: never an address that only a project names.
@@ -23,43 +23,45 @@ ADDRESS = "OPENPAI_URI"
 
 
 @dataclass(frozen=True)
-class Lent:
-    """What the environment gives for a cluster, or why what is set there is not used."""
+class EnvironmentLogin:
+    """The credentials in the environment for a cluster, or why they are not used."""
 
     credentials: Credentials = field(default_factory=Credentials)
     why_not: str = ""
 
 
-def for_cluster(settings: Settings, cluster: Cluster) -> Lent:
-    """What counts for a known cluster."""
+def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
+    """Return the credentials in the environment for a known cluster."""
     found = credentials.from_environment()
     if not found:
-        return Lent()
+        return EnvironmentLogin()
     named, rest = _named(cluster.kind), web_address.normal(cluster.rest)
     selected = settings.own("cluster-alias")
     if named and rest not in (named, named + PREFIX):
-        return Lent(why_not=f"{_variables(found)} counts for {named}, not for {rest.removesuffix(PREFIX)}")
+        return EnvironmentLogin(
+            why_not=f"{_variables(found)} is for {named}, not for {rest.removesuffix(PREFIX)}"
+        )
     if named and not cluster.is_own and isinstance(cluster.verify, str):
-        why = f"is not sent to a server that only the CA file of this project vouches for, {cluster.verify}"
-        return Lent(why_not=f"{_variables(found)} {why}")
+        why = f"is not sent to a server that only the CA file of this project trusts ({cluster.verify})"
+        return EnvironmentLogin(why_not=f"{_variables(found)} {why}")
     if not named and not (cluster.is_own and cluster.alias == selected):
         where = f"{ADDRESS}={rest.removesuffix(PREFIX)}"
-        why = f"counts for the cluster that your own settings select ({selected}); set {where} to use it here"
-        return Lent(why_not=f"{_variables(found)} {why}")
-    return Lent(found)
+        why = f"is for the cluster that your own settings select ({selected}); set {where} to use it here"
+        return EnvironmentLogin(why_not=f"{_variables(found)} {why}")
+    return EnvironmentLogin(found)
 
 
-def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[Lent, tuple[str, ...]]:
-    """What counts for an address that the user typed, and which of its readings it counts for."""
+def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[EnvironmentLogin, tuple[str, ...]]:
+    """Return the credentials for an address that the user typed, and which of its readings they are for."""
     found, named = credentials.from_environment(), _named(kind)
-    meant = tuple(address for address in typed if web_address.normal(address) == named)
-    if not found or not named or meant:
-        return Lent(found), meant or tuple(typed)
-    return Lent(why_not=f"{_variables(found)} counts for {named}, not for {typed[0]}"), tuple(typed)
+    matching = tuple(address for address in typed if web_address.normal(address) == named)
+    if not found or not named or matching:
+        return EnvironmentLogin(found), matching or tuple(typed)
+    return EnvironmentLogin(why_not=f"{_variables(found)} is for {named}, not for {typed[0]}"), tuple(typed)
 
 
 def _named(kind: str) -> str:
-    """The address in ``OPENPAI_URI``; without a scheme it is the encrypted one."""
+    """Return the address in ``OPENPAI_URI``; without a scheme, it is https."""
     text = os.environ.get(ADDRESS, "").strip()
     try:
         return web_address.normal(kinds.driver(kind).candidates(text)[0]) if text else ""

@@ -1,4 +1,4 @@
-"""The clusters a person works with: add them, keep them fresh, choose one, speak to it."""
+"""The clusters that the user works with: add, update, select and connect to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded, environment
-from openpai_tasks.sdk.clusters.environment import Lent
+from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
 from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh import forgetting
 from openpai_tasks.settings import config, credentials, layers
@@ -28,12 +28,12 @@ from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, Cluster, Regist
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
-"""What signing in tells about a cluster; the rest of its record is the user's own choice."""
+"""Fields of a record that are learned by signing in; the user chooses the others."""
 
 
 @dataclass(frozen=True)
 class NewCluster:
-    """What a person says about a cluster they add."""
+    """What the user gives for a new cluster."""
 
     alias: str
     address: str
@@ -46,7 +46,7 @@ class NewCluster:
 
 @dataclass(frozen=True)
 class Renewal:
-    """What a person gives anew for a cluster that is known; nothing of it is needed."""
+    """New values for a known cluster, all optional."""
 
     user: str = ""
     credentials: Credentials = field(default_factory=Credentials)
@@ -56,7 +56,7 @@ class Renewal:
 
 @dataclass(frozen=True)
 class Listed:
-    """A known cluster, without asking it; an embedded one that is not running has no address."""
+    """A known cluster, without contacting it; the embedded one has no address while it is not running."""
 
     alias: str
     selected: bool
@@ -68,7 +68,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Updated:
-    """What became of one cluster's record; ``problem`` is why it stayed as it was."""
+    """The result of updating a cluster's record; ``problem`` is why it was not updated."""
 
     alias: str
     uri: str
@@ -83,7 +83,7 @@ def open_registry(settings: Settings) -> Registry:
 
 
 def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Backend:
-    """A client of the cluster named, or of the selected one; the embedded one is started if need be."""
+    """Return a client of the named or the selected cluster; start the embedded one if needed."""
     client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
     client.patience = times.parse_seconds(settings.watch_patience, "watch-patience")
     return client
@@ -96,16 +96,16 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     cluster = book.get(alias)
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
-    lent = Lent() if kept else environment.for_cluster(settings, cluster)
+    env_login = EnvironmentLogin() if kept else environment.for_cluster(settings, cluster)
     login = _Login(book, cluster, kept, settings.http_timeout)
     return kinds.driver(cluster.kind).connect(
         cluster,
-        kept or lent.credentials,
+        kept or env_login.credentials,
         tokens=TokenStore(login.read_token, login.keep_token),
         timeout=settings.http_timeout,
         learn=login.learn,
         say=say,
-        hint=lent.why_not,
+        hint=env_login.why_not,
     )
 
 
@@ -121,7 +121,7 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
 
 
 def list_clusters(settings: Settings) -> list[Listed]:
-    """Every known cluster, the embedded one first."""
+    """Return every known cluster, the embedded one first."""
     book = open_registry(settings)
     own, others = embedded.running() or book.get(LOCAL), book.clusters()
     known_names.note_clusters(others)
@@ -140,62 +140,66 @@ def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
 
 
 def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
-    """Log in there and remember the cluster; without ``check`` remember what was said."""
+    """Log in and save the cluster; without ``check``, save it as given."""
     cluster = _prepare(settings, new)
     typed, addresses = bool(new.credentials), kinds.driver(new.kind).candidates(new.address)
-    lent, meant = (Lent(), addresses) if typed else environment.for_addresses(addresses, new.kind)
-    known = new.credentials or lent.credentials
+    env_login, matching = (
+        (EnvironmentLogin(), addresses) if typed else environment.for_addresses(addresses, new.kind)
+    )
+    known = new.credentials or env_login.credentials
     if check:
-        if len(meant) < len(addresses):  # the environment is for one of the schemes only
-            cluster = dataclasses.replace(cluster, uri=meant[0])
-        asking = _explaining(ask, lent.why_not)
+        if len(matching) < len(addresses):  # the environment is for one of the schemes only
+            cluster = dataclasses.replace(cluster, uri=matching[0])
+        asking = _explaining(ask, env_login.why_not)
         sign_in = kinds.driver(cluster.kind).sign_in
         cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
-        cluster = dataclasses.replace(cluster, uri=meant[0], user=_named(new.user, known))
+        cluster = dataclasses.replace(cluster, uri=matching[0], user=_named(new.user, known))
     book = open_registry(settings)
     _forget_replaced(book, cluster)
     book.put(cluster)
     known_names.note_clusters(book.clusters())
     if known:
         where = credentials.save(book.get(cluster.alias).destination, known)
-        say(f"the {'password' if known.password else 'token'} is kept in {where}")
+        say(f"the {'password' if known.password else 'token'} is stored in {where}")
     return cluster
 
 
 def _forget_replaced(book: Registry, cluster: Cluster) -> None:
-    """Forget what was kept for the jobs of another cluster that had this alias."""
+    """Delete data about jobs of another cluster that had this alias."""
     for known in book.clusters():
         if known.alias == cluster.alias and known.uri != cluster.uri:
             forgetting.forget_cluster(known.shelf)
 
 
 def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
-    """Ask the cluster again, with other credentials where some are given."""
+    """Update the record of a cluster, with new credentials if they are given."""
     if alias == LOCAL:
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
     book = open_registry(settings)
     before = book.get(alias)
     verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
-    kept, lent = Credentials(), Lent()
+    kept, env_login = Credentials(), EnvironmentLogin()
     if not new.credentials and not new.login:
         kept = book.credentials(alias) if wanted.destination == before.destination else kept
-        lent = lent if kept else environment.for_cluster(settings, wanted)
-    known, typed = new.credentials or kept or lent.credentials, bool(new.credentials)
-    asking = _explaining(ask, lent.why_not)
+        env_login = env_login if kept else environment.for_cluster(settings, wanted)
+    known, typed = new.credentials or kept or env_login.credentials, bool(new.credentials)
+    asking = _explaining(ask, env_login.why_not)
     sign_in = kinds.driver(wanted.kind).sign_in
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
     known_names.note_clusters(book.clusters())
-    if typed or not known or (kept and _is_stored(before, kept)):  # what is lent is not kept
+    if (
+        typed or not known or (kept and _is_stored(before, kept))
+    ):  # credentials of the environment are not stored
         credentials.save(after.destination, fresh_login)
     return _updated(after)
 
 
 def update_all(settings: Settings, say: Say) -> list[Updated]:
-    """Ask all at once; one that fails is kept as it was."""
+    """Update all clusters in parallel; a record that cannot be updated stays as it was."""
 
     def refresh(cluster: Cluster) -> Updated:
         try:
@@ -211,7 +215,7 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
 
 
 def longest(settings: Settings) -> float:
-    """Seconds that a cluster has for all that it is asked when several are asked at once."""
+    """Time limit in seconds for each cluster when several are updated at once."""
     return 2 * settings.http_timeout + 5
 
 
@@ -220,14 +224,14 @@ def too_late(settings: Settings) -> str:
 
 
 def check_updated(rows: Iterable[Updated]) -> None:
-    """An error if some were not updated: a script must notice."""
+    """Raise if some clusters were not updated, so that scripts notice."""
     failed = [row.alias for row in rows if row.problem]
     if failed:
         raise Unreachable(f"not updated: {', '.join(failed)}")
 
 
 def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
-    """Forget clusters, their secrets and what was kept for their jobs; all must be known, or none is."""
+    """Delete clusters with their secrets and data about their jobs; delete none if one is unknown."""
     book, gone = open_registry(settings), []
     for alias in aliases:
         book.get(alias)
@@ -239,7 +243,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
 
 
 def select(settings: Settings, alias: str, is_global: bool) -> Path:
-    """Make it the cluster that commands speak to; returns the file that now says so."""
+    """Select the cluster that commands use; return the file that was written."""
     book = open_registry(settings)
     book.get(alias)
     known_names.note_clusters(book.clusters())
@@ -249,7 +253,7 @@ def select(settings: Settings, alias: str, is_global: bool) -> Path:
 
 
 def _prepare(settings: Settings, new: NewCluster) -> Cluster:
-    """The record to fill, with what the user chose for this alias before."""
+    """Return the record to fill, with the earlier choices of the user for this alias."""
     if not ALIAS.fullmatch(new.alias):
         raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
     if new.alias == LOCAL:
@@ -267,7 +271,7 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
 
 
 def trusted(ca: str | None) -> bool | str:
-    """What to verify certificates with: the CAs of the system, or those in a file."""
+    """Return what verifies certificates: the CAs of the system, or those in a file."""
     if not ca:
         return True
     path = Path(ca).expanduser().resolve()
@@ -285,7 +289,7 @@ def _named(user: str, known: Credentials) -> str:
 
 
 def _explaining(ask: Ask, why_not: str) -> Ask:
-    """The same question; where nobody can answer it, the error says why the environment does not."""
+    """Return a prompt whose error, if nobody can answer, says why the environment is not used."""
 
     def asked(prompt: str) -> str:
         try:
@@ -297,19 +301,19 @@ def _explaining(ask: Ask, why_not: str) -> Ask:
 
 
 def _is_stored(cluster: Cluster, kept: Credentials) -> bool:
-    """Whether the login is one of the store: what a project's file holds in the clear does not get there."""
+    """Whether new tokens may be stored: never for a login that only a project's file contains."""
     return cluster.is_own or kept == credentials.load(cluster.destination)
 
 
 class _Login:
-    """Keeps a fresh token, and what a cluster tells of itself when first asked, for the next command."""
+    """Stores new tokens, and what a cluster first reports about itself, for the next command."""
 
     def __init__(self, book: Registry, cluster: Cluster, kept: Credentials, seconds: float) -> None:
         self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
         self._is_stored = bool(kept) and _is_stored(cluster, kept)
 
     def read_token(self) -> str:
-        """Return the token that is kept now, maybe by another command."""
+        """Return the token that is stored now, maybe by another command."""
         return credentials.load(self._cluster.destination).token if self._is_stored else ""
 
     def keep_token(self, token: str) -> None:
@@ -317,10 +321,10 @@ class _Login:
             credentials.save(self._cluster.destination, dataclasses.replace(self._kept, token=token))
 
     def learn(self, cluster: Cluster) -> Cluster:
-        """Ask a cluster that was added without a check; its login moves along with its prefix."""
+        """Complete the record of a cluster that was added without a check; its login moves along."""
         found = kinds.driver(cluster.kind).learn(cluster, self._seconds)
-        said: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
-        self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **said))
+        learned: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
+        self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **learned))
         if self._is_stored and found.destination != cluster.destination:
             credentials.save(found.destination, self._kept)
         self._cluster = found
@@ -330,7 +334,7 @@ class _Login:
 def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
     """Prompt for non-interactive runs; always raises."""
     raise ConfigError(
-        f"no password or token is kept; `{command('cluster.update')} {alias} --login` asks for one"
+        f"no password or token is stored; `{command('cluster.update', alias, '--login')}` asks for one"
     )
 
 

@@ -21,13 +21,13 @@ def has_portal(client: Backend) -> bool:
 
 
 def can_open_browser() -> bool:
-    """Whether a person sits here whose browser could open something beside the terminal."""
+    """Whether a graphical browser can be opened for the user of this terminal."""
     has_display = sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return has_display and sys.stderr is not None and sys.stderr.isatty()
 
 
 def open_browser(url: str) -> bool:
-    """Open it in the user's browser; False if there is none."""
+    """Open the address in the user's browser; False if there is none."""
     import webbrowser
 
     return webbrowser.open(url)

@@ -1,4 +1,4 @@
-"""What the clusters have and what of it is taken, per virtual cluster, all asked at once."""
+"""Total and used resources of the clusters, per virtual cluster; all clusters are asked in parallel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openpai_tasks.settings.registry import LOCAL, Cluster
 
 @dataclass(frozen=True)
 class Resources:
-    """One virtual cluster; or a cluster that gave no answer, with the ``problem``.
+    """One virtual cluster; or a cluster that did not answer, with the ``problem``.
 
     What is total is usable or, on nodes that are down, unavailable.
     """
@@ -52,14 +52,14 @@ class Resources:
 
     @property
     def unavailable(self) -> str:
-        """What is on nodes that are down; nothing if they all work."""
+        """Return the resources on nodes that are down; empty if all nodes work."""
         amounts = (self.gpus_unavailable, self.vcores_unavailable, self.memory_mb_unavailable)
         words = zip(amounts, ("GPUs", "vCores", "MB"), strict=True)
         return ", ".join(f"{amount:.10g} {word}" for amount, word in words if amount)
 
 
 def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Resources]:
-    """Of the cluster named, or of all; a dead one is a row that says why."""
+    """Return the resources of the named cluster, or of all; a cluster that fails is a row with the reason."""
     book = clusters.open_registry(settings)
     if alias:
         book.get(alias)
@@ -85,7 +85,7 @@ def _row(settings: Settings, cluster: Cluster, say: Say) -> list[Resources]:
 
 
 def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
-    """The virtual clusters that the user may use; all where that is not known."""
+    """Return the virtual clusters that the user may use; all if that is not known."""
     client = clusters.connect(settings, alias, say)
     found = client.virtual_clusters()
     granted = [name for name in client.cluster.virtual_clusters if name in found] or list(found)

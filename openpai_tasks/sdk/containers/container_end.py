@@ -46,7 +46,7 @@ def current_state(client: Backend, found: Reach, container: Container) -> tuple[
         now = client.job(found.job.key)
     except PaiError:
         return "", RUN_AGAIN
-    logs = f"see its output with `{command('job.logs')} {now.name}`"
+    logs = f"see its output with `{command('job.logs', now.name)}`"
     if now.final:
         return f"job {now.name!r} is {now.state} now", logs
     if now.state == states.STOPPING:

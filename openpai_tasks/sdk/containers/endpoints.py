@@ -1,4 +1,4 @@
-"""Where a job's containers are, and why they cannot be reached when they cannot."""
+"""The ssh addresses of a job's containers, and why a container cannot be reached."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ LOOK_AGAIN = 0.5
 
 
 class NotServing(Unreachable):
-    """A container runs, and nothing takes ssh there: not yet, or never."""
+    """A container runs without an ssh server: it may still start, or there is none."""
 
 
 class NotServed(Unreachable):
-    """The cluster itself says that the container has no ssh service: no waiting will help."""
+    """The cluster reports that the container has no ssh service, so waiting is useless."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """One task of a job, and where it takes ssh; ``host`` is empty as long as there is none."""
+    """One task of a job and its ssh address; ``host`` is empty while there is none."""
 
     role: str
     index: int
@@ -56,38 +56,36 @@ class Container:
 
 @dataclass(frozen=True)
 class Reach:
-    """A job that runs, and its containers."""
+    """A running job and its containers."""
 
     job: JobInfo
     containers: tuple[Container, ...]
 
 
 def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) -> Reach:
-    """The job and all its containers; a job that has none now is an error that says what to do.
+    """Return the job and all its containers; raise, with advice, if it has none now.
 
-    What was kept for a job that is over is forgotten, unless nothing is to be changed.
+    With ``forgets``, local data about a job that has ended is deleted.
     """
     job = lookup.find(client, name)
-    logs = f"`{command('job.logs')} {job.name}` shows its output"
+    logs = f"`{command('job.logs', job.name)}` shows its output"
     if job.final:
         if forgets:
             forgetting.forget_job(client.cluster.shelf, job.key, _host_names(job))
         raise Unreachable(f"job {job.name!r} is {job.state}: its containers are gone ({logs})")
     if job.state == states.STOPPING:
-        raise Unreachable(
-            f"job {job.name!r} is {job.state}: it is ending, and its containers with it ({logs})"
-        )
+        raise Unreachable(f"job {job.name!r} is {job.state}: its containers are being stopped ({logs})")
     if job.state != RUNNING:
         raise Unreachable(
             f"job {job.name!r} is {job.state}: no container yet "
-            f"(`{command('job.why')} {job.name}` tells more)"
+            f"(`{command('job.why', job.name)}` explains why)"
         )
-    told = client.ssh_endpoints(job)
-    return Reach(job, tuple(_container(job, task, told.get(task.label), settings) for task in job.tasks))
+    addresses = client.ssh_endpoints(job)
+    return Reach(job, tuple(_container(job, task, addresses.get(task.label), settings) for task in job.tasks))
 
 
 def check_settings(settings: Settings) -> None:
-    """An error if a setting alone keeps us out of every container."""
+    """Raise if a setting is wrong in a way that no container can be reached."""
     _check_user(settings)
     keys.check(keys.private_key(settings), "ssh.key")
     way = gateway(settings)
@@ -96,7 +94,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def choose(found: Reach, role: str | None = None, index: int | None = None) -> tuple[Container, ...]:
-    """Those of the role and the index that are wanted, in the order of the job."""
+    """Return the containers with this role and index, in the order of the job."""
     containers = [one for one in found.containers if role in (None, one.role) and index in (None, one.index)]
     if not containers:
         known = ", ".join(one.label for one in found.containers[:8]) or "none"
@@ -108,23 +106,23 @@ def choose(found: Reach, role: str | None = None, index: int | None = None) -> t
 
 
 def first_running(found: Reach, role: str | None = None, index: int | None = None) -> Container:
-    """The first of them that runs."""
+    """Return the first matching container that runs, else the first one."""
     among = choose(found, role, index)
     return next((one for one in among if one.state == RUNNING), among[0])
 
 
 def not_over(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
-    """Those whose tasks are not over; an error if that is none of them."""
+    """Return the containers whose tasks have not ended; raise if all have."""
     left = tuple(one for one in among if one.state not in states.FINAL)
     if not left:
         ended = ", ".join(f"{one.label} is {one.state}" for one in among[:8])
-        logs = f"`{command('job.logs')} {found.job.name}` shows their output"
+        logs = f"`{command('job.logs', found.job.name)}` shows their output"
         raise Unreachable(f"job {found.job.name!r} has no such container any more: {ended} ({logs})")
     return left
 
 
 def ssh_target(client: Backend, found: Reach, container: Container, settings: Settings) -> Target:
-    """All that is needed to log in to the container."""
+    """Return everything that a login to the container needs."""
     if container.state != RUNNING or not container.host:
         raise _not_there(client, found, container)
     own = settings.ssh_key or not client.capabilities.job_keys
@@ -143,12 +141,12 @@ def ssh_target(client: Backend, found: Reach, container: Container, settings: Se
 
 
 def host_name(job: JobInfo, container: Container) -> str:
-    """What its host key is kept under: an address is given to later jobs again, this name to none."""
+    """Return the name of its host key: unlike an address, it is never used by another job."""
     return forgetting.host_key_name(job.key, container.label, container.attempt)
 
 
 def open_remote(client: Backend, found: Reach, container: Container, settings: Settings) -> Remote:
-    """A connection to the container; a refusal is explained by what the cluster knows of the job."""
+    """Connect to the container; explain a refusal by the state of the job on the cluster."""
     goal = ssh_target(client, found, container, settings)
     before = _length(goal.known_hosts)
     try:
@@ -157,13 +155,12 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
         raise _explained(client, found, container, err) from err
     except KeyRefused as err:
         if not client.capabilities.job_keys or settings.ssh_key:
-            why, advice = container_end.wait_for_state(
-                client, found, container
-            )  # one that just ends lets nobody in any more
+            # a container that is ending refuses every key
+            why, advice = container_end.wait_for_state(client, found, container)
             if why:
                 raise Unreachable(f"{why}; {advice}") from err
             raise
-        keys.fetched_key(client, found.job, anew=True)  # a job of the same name may have had another
+        keys.fetched_key(client, found.job, refresh=True)  # a job of the same name may have had another
         try:
             remote = Remote(goal).open()
         except KeyRefused:
@@ -174,28 +171,28 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
 
 
 def open_when_ready(
-    client: Backend, found: Reach, container: Container, settings: Settings, tell: Callable[[str], object]
+    client: Backend, found: Reach, container: Container, settings: Settings, say: Callable[[str], object]
 ) -> Remote:
-    """The same; one that was launched just now has a few seconds for its sshd."""
+    """Connect to the container; wait a few seconds for the sshd of one that has just started."""
     age = 0.0 if container.launched is None else time.time() - container.launched / 1000
-    limit, told = time.monotonic() + START - max(0.0, age), False
+    limit, is_reported = time.monotonic() + START - max(0.0, age), False
     while True:
         try:
             return open_remote(client, found, container, settings)
         except NotServing:
             if time.monotonic() >= limit:
                 raise
-            if not told:
-                tell(f"{container.label} is just starting: waiting for ssh")
-                told = True
+            if not is_reported:
+                say(f"{container.label} is just starting: waiting for ssh")
+                is_reported = True
             time.sleep(LOOK_AGAIN)
-        if not container.host:  # it had told no address yet
+        if not container.host:  # it had no address yet
             found = reach(client, found.job.key, settings)
             container = next((new for new in found.containers if new.label == container.label), container)
 
 
 def has_moved(client: Backend, found: Reach, container: Container) -> str:
-    """Why a connection is no more, as far as the cluster knows; nothing if all is as it was."""
+    """Return why a connection was lost, as far as the cluster knows; empty if nothing changed."""
     return container_end.current_state(client, found, container)[0]
 
 
@@ -221,10 +218,10 @@ def _container(job: JobInfo, task: TaskInfo, info: SshInfo | None, settings: Set
 
 
 def _check(job: JobInfo, task: TaskInfo, host: str, settings: Settings) -> None:
-    """What a server or a person gave goes into files and commands of ssh, which could take it for more."""
+    """Check values from servers and users, which become parts of ssh files and commands."""
     if host and not is_host(host):
         where = f"{task.label} of job {job.name!r}"
-        raise ApiError(f"the cluster tells an address of {where} that is none: {host[:80]!r}")
+        raise ApiError(f"the cluster reports an invalid address for {where}: {host[:80]!r}")
     _check_user(settings)
 
 
@@ -242,15 +239,15 @@ def _not_there(client: Backend, found: Reach, container: Container) -> Unreachab
     if client.capabilities.job_keys:
         hint = "its image may have no sshd (openssh-server), or it is just starting"
         return NotServing(
-            f"{container.label} of job {job.name!r} has told the cluster no ssh address: {hint}"
+            f"{container.label} of job {job.name!r} has not reported an ssh address to the cluster: {hint}"
         )
     return _not_served(client, job, container) or NotServing(
-        f"cluster {client.cluster.alias!r} tells no ssh port of {container.label}; try again soon"
+        f"cluster {client.cluster.alias!r} reports no ssh port for {container.label}; try again soon"
     )
 
 
 def _not_served(client: Backend, job: JobInfo, container: Container) -> NotServed | None:
-    """What the cluster has noted about this container, or about the whole job."""
+    """Return the cluster's event that this container, or the whole job, has no ssh service."""
     with contextlib.suppress(PaiError):
         for event in client.job_events(job.key):
             if event.reason == ssh_plugin.NOT_SERVED and event.container in ("", container.attempt):
@@ -269,7 +266,7 @@ def _explained(client: Backend, found: Reach, container: Container, err: NotList
             return ConfigError(
                 f"job {job.name!r} was submitted without ssh: submit it with --ssh to log in to it"
             )
-    if told := _not_served(client, job, container):
-        return told
+    if not_served := _not_served(client, job, container):
+        return not_served
     hint = "its image may have no sshd (openssh-server), or it is just starting"
-    return NotServing(f"{where} runs, but nothing takes ssh at {err.place}: {hint}")
+    return NotServing(f"{where} is running, but there is no ssh server at {err.place}: {hint}")

@@ -128,14 +128,14 @@ class Fanout:
         except PaiError as err:
             return top.failed_usage(container.label, err)
 
-    def _remote(self, container: Container, tell: Callable[[str], object] | None = None) -> Remote:
-        """Return the connection; with ``tell``, wait for a container that is starting."""
+    def _remote(self, container: Container, say: Callable[[str], object] | None = None) -> Remote:
+        """Return the connection; with ``say``, wait for a container that is starting."""
         with self._lock:
             there = self._remotes.get(container.label)
         if there is not None and there.is_open:
             return there
         arguments = (self._client, self._found, container, self._settings)
-        made = endpoints.open_when_ready(*arguments, tell) if tell else endpoints.open_remote(*arguments)
+        made = endpoints.open_when_ready(*arguments, say) if say else endpoints.open_remote(*arguments)
         with self._lock:
             self._remotes[container.label] = made
         return made
@@ -156,13 +156,13 @@ def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
 class _LineBuffer:
     """Splits output into lines, so that those of several containers do not mix."""
 
-    def __init__(self, label: str, tell: OnLine) -> None:
-        self._label, self._tell, self._rest = label, tell, bytearray()
+    def __init__(self, label: str, on_line: OnLine) -> None:
+        self._label, self._on_line, self._rest = label, on_line, bytearray()
 
     def add(self, piece: bytes) -> None:
         *lines, last = piece.split(b"\n")
         for line in lines:
-            self._tell(self._label, bytes(self._rest) + line)
+            self._on_line(self._label, bytes(self._rest) + line)
             self._rest.clear()
         self._rest += last
         if len(self._rest) > LONGEST_LINE:
@@ -170,5 +170,5 @@ class _LineBuffer:
 
     def end(self) -> None:
         if self._rest:
-            self._tell(self._label, bytes(self._rest))
+            self._on_line(self._label, bytes(self._rest))
             self._rest.clear()

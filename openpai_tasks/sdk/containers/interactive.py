@@ -36,7 +36,7 @@ NAME = "container"
 EXPLAIN_SECONDS = 5.0  # between two requests for the reason of a wait
 ASK_SECONDS = 10.0  # for a container to report how long it stays
 
-Tell = Callable[[str], object]
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Extended:
 
     container: str
     duration: int  # seconds
-    told_by: str
+    extended_by: str
 
 
 def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobRequest:
@@ -72,9 +72,9 @@ def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobReque
 # Waiting
 
 
-def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tell: Tell) -> ReadyContainer:
+def wait_ready(client: Backend, name: str, settings: Settings, limit: float, say: Say) -> ReadyContainer:
     """Wait until the job runs and accepts logins, reporting each reason for the wait."""
-    pauses, reasons = Pauses(client, limit), _WaitReasons(client, name, tell)
+    pauses, reasons = Pauses(client, limit), _WaitReasons(client, name, say)
     while True:
         with _job_continues(name):
             job = pauses.ask(lambda: lookup.find(client, name))
@@ -87,7 +87,7 @@ def wait_ready(client: Backend, name: str, settings: Settings, limit: float, tel
                 return entered
             if pauses.over:
                 message = f"cannot log in to job {job.name!r} within {limit:g} s ({reasons.last})"
-                raise TimedOut(f"{message}; try again with `{hints.command('container.ssh')} {job.name}`")
+                raise TimedOut(f"{message}; try again with `{hints.command('container.ssh', job.name)}`")
         pauses.wait()
 
 
@@ -97,7 +97,7 @@ def _job_continues(name: str) -> Iterator[None]:
     try:
         yield
     except PaiError as err:
-        err.args = (f"{err}; the job continues, stop it with `{hints.command('container.stop')} {name}`",)
+        err.args = (f"{err}; the job continues, stop it with `{hints.command('container.stop', name)}`",)
         raise
 
 
@@ -112,7 +112,7 @@ def _try_to_enter(
     except Unreachable as err:
         if err.is_outage:
             raise
-        reasons.tell_refusal(err)
+        reasons.report_refusal(err)
         return None
 
 
@@ -130,8 +130,8 @@ def _enter(client: Backend, name: str, settings: Settings) -> ReadyContainer:
 class _WaitReasons:
     """Asks the cluster why the job waits, and reports each reason once."""
 
-    def __init__(self, client: Backend, name: str, tell: Tell) -> None:
-        self._client, self._name, self._tell = client, name, tell
+    def __init__(self, client: Backend, name: str, say: Say) -> None:
+        self._client, self._name, self._say = client, name, say
         self._next, self._is_serving_awaited = 0.0, False
         self.last = "it has not started"
 
@@ -141,21 +141,21 @@ class _WaitReasons:
             with contextlib.suppress(PaiError):
                 found = explain.why(self._client, self._name)
                 if found.state == states.WAITING:
-                    self.tell_once(found.why)
+                    self.report_once(found.why)
 
-    def tell_refusal(self, err: Unreachable) -> None:
+    def report_refusal(self, err: Unreachable) -> None:
         if not isinstance(err, NotServing):
-            self.tell_once(str(err))
+            self.report_once(str(err))
             return
         if not self._is_serving_awaited:  # normal at every start; the details are for the end of the wait
             self._is_serving_awaited = True
-            self._tell("waiting for ssh")
+            self._say("waiting for ssh")
         self.last = str(err)
 
-    def tell_once(self, reason: str) -> None:
+    def report_once(self, reason: str) -> None:
         if reason != self.last:
             self.last = reason
-            self._tell(f"waiting: {reason}")
+            self._say(f"waiting: {reason}")
 
 
 def _ended_error(client: Backend, job: JobInfo) -> PaiError:
@@ -164,7 +164,7 @@ def _ended_error(client: Backend, job: JobInfo) -> PaiError:
     with contextlib.suppress(PaiError):
         why = explain.why(client, job.name).why
         return JobFailed(
-            f"job {job.name!r} is {job.state}: {why} (see `{hints.command('job.why')} {job.name}`)",
+            f"job {job.name!r} is {job.state}: {why} (see `{hints.command('job.why', job.name)}`)",
             job.exit_status,
         )
     return JobFailed(f"job {job.name!r} is {job.state}", job.exit_status)
@@ -264,7 +264,7 @@ def _find_containers(client: Backend, name: str) -> list[JobInfo]:
         raise NotFound(f"no running container of container.start matches {name!r}", 404)
     raise ConfigError(
         f"job {found[0].name!r} was not started by container.start; "
-        f"use `{hints.command('job.stop')} {found[0].name}`"
+        f"use `{hints.command('job.stop', found[0].name)}`"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from openpai_tasks import hints
 from openpai_tasks.protocol.document.job_storage import DEADLINE as DEADLINE
 
 MARK = "# openpai-tasks: keep-alive"
@@ -44,7 +45,7 @@ pai_later() {{
 }}
 pai_keep $(($(date +%s) + {seconds})) || exit 1
 pai_watcher=
-echo "this container runs for {seconds} s; keep it longer with: pai container.extend ${{PAI_JOB_NAME#*~}}"
+echo "this container runs for {seconds} s; keep it longer with \\`{extend} ${{PAI_JOB_NAME#*~}}\\`"
 """
 _WATCH = """\
 pai_use() {{
@@ -69,7 +70,7 @@ pai_watch() {{
       pai_warned=$pai_time
       echo "$pai_since" >"$pai_state/idle"
       echo "warning: the GPUs of this container have been idle for $((pai_time - pai_since)) s;" \\
-        "free them with: pai container.stop ${{PAI_JOB_NAME#*~}}" >&2
+        "free them with \\`{stop} ${{PAI_JOB_NAME#*~}}\\`" >&2
     fi
   done
 }}
@@ -85,7 +86,7 @@ while :; do
   sleep "$pai_left" >/dev/null 2>&1
 done
 [ -z "$pai_watcher" ] || kill "$pai_watcher" 2>/dev/null || :
-echo "the time is over, stopping this container"
+echo "the time limit is reached, stopping this container"
 """
 _PRINT = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
@@ -108,8 +109,11 @@ pai_is_time "$pai_value" && [ "$pai_new" -le "$pai_value" ] || {{
 def command(seconds: int, idle_seconds: int) -> str:
     """Return the job's command; it warns after ``idle_seconds`` without GPU work, or never if 0."""
     look = max(1, min(GPU_SECONDS, idle_seconds // 3))
-    watch = _WATCH.format(look=look, busy=BUSY_PERCENT, idle=idle_seconds) if idle_seconds else ""
-    stay = _STAY.format(deadline=DEADLINE, seconds=seconds)
+    watch = ""
+    if idle_seconds:
+        stop = hints.command("container.stop")
+        watch = _WATCH.format(look=look, busy=BUSY_PERCENT, idle=idle_seconds, stop=stop)
+    stay = _STAY.format(deadline=DEADLINE, seconds=seconds, extend=hints.command("container.extend"))
     return f"{MARK}\n{_STATE}{stay}{watch}{_LOOP.format(deadline=DEADLINE, nap=DEADLINE_SECONDS)}".rstrip(
         "\n"
     )

@@ -82,11 +82,11 @@ def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
         if is_terminal:
             channel.get_pty(os.environ.get("TERM", "vt100"), *_size(stdin))
         channel.invoke_shell()
-        talk = _Exchange(remote, channel, out, err)
+        exchange = _Exchange(remote, channel, out, err)
         if not is_terminal:
-            return talk.until_end(stdin)
+            return exchange.until_end(stdin)
         with _raw(stdin), _resizing() as bell:
-            return talk.until_end(stdin, bell)
+            return exchange.until_end(stdin, bell)
 
 
 class _Exchange:

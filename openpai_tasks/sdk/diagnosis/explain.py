@@ -22,7 +22,7 @@ from openpai_tasks.sdk.logs import output
 LINES = 15
 NOTES = 3
 WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
-"""Advice for a job that is tried again, in our words and in those of real servers."""
+"""Matches advice that only applies while the job is retried, ours and that of real servers."""
 
 NOT_YET = ("the cluster has not started it yet", "wait; `pai job.connect NAME` shows when it starts")
 OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
@@ -30,9 +30,9 @@ OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reason in one sentence, what is known beside it, the last output, and what to do.
+    """The reason in one sentence, other facts, the last output, and what to do.
 
-    ``kept_log`` is the output that the cluster keeps with a failure, where it is more than ``log``.
+    ``kept_log`` is the output that the cluster keeps with a failure, if it is more than ``log``.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Explanation:
 
 
 def why(client: Backend, name: str) -> Explanation:
-    """Put together what the cluster knows of the job."""
+    """Explain the state of the job from everything that the cluster knows about it."""
     job = lookup.describe(client, name)
     explain = _BY_STATE.get(job.state, _other)
     return explain(client, job)
@@ -65,37 +65,42 @@ def _waiting(client: Backend, job: JobInfo) -> Explanation:
     advice = in_this_program(advice).replace(" NAME`", f" {job.name}`")
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
     facts += [f"it asks for {asked} in all"] if asked else []
-    facts += _tries(job)
-    return Explanation(job.name, job.state, meaning, (*facts, *_told(notes)), advice=(advice,))
+    facts += _retry_facts(job)
+    return Explanation(job.name, job.state, meaning, (*facts, *_event_facts(notes)), advice=(advice,))
 
 
 def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
-    meaning = f"attempt {job.attempt + 1} failed, and it is tried again: {_end(job, _culprit(job), reason)}"
-    facts = (*_platform_words(job, reason), *_tries(job), *_told(_notes(job, "Warning")))
-    follow = f"wait; `{command('job.connect')} {job.name}` shows when the next attempt starts"
+    meaning = f"{attempt_number(job)} failed and is retried: {_end(job, _culprit(job), reason)}"
+    facts = (*_platform_words(job, reason), *_retry_facts(job), *_event_facts(_notes(job, "Warning")))
+    follow = f"wait; `{command('job.connect', job.name)}` shows when the next attempt starts"
     return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
 
 
 def _running(client: Backend, job: JobInfo) -> Explanation:
-    facts = (*_tries(job), *_told(_notes(job, "Warning")))
-    follow = f"`{command('job.logs')} {job.name} --follow` shows what it does"
+    facts = (*_retry_facts(job), *_event_facts(_notes(job, "Warning")))
+    follow = f"`{command('job.logs', job.name, '--follow')}` shows its output"
     return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
 
 
+def attempt_number(job: JobInfo) -> str:
+    """Name the current attempt as the flag --attempt counts it: the first one is 0."""
+    return f"attempt {job.attempt} (--attempt {job.attempt}, counted from 0)"
+
+
 def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
-    """What the job asks for, as its document says."""
+    """Return what the job requests, from its document."""
     with contextlib.suppress(PaiError):
         return capacity.need(documents.job_document(client, job.key)[1])
     return None
 
 
 def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
-    """What lacks now, if that is what the platform noted last."""
-    told = shortage.describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
+    """Return which resources are short, if that is the latest event."""
+    shortage_text = shortage.describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
     return (
-        (told, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free")
-        if told
+        (shortage_text, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free")
+        if shortage_text
         else None
     )
 
@@ -109,32 +114,38 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     symptom = symptoms.in_output(log or kept)
-    look = f"`{command('job.logs')} {job.name}` shows all of its output"
+    look = f"`{command('job.logs', job.name)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
         job.name,
         job.state,
         _end(job, task, reason),
-        (*_platform_words(job, reason), *([symptom[0]] if symptom else []), *_tries(job), *_no_retry(job)),
+        (
+            *_platform_words(job, reason),
+            *([symptom[0]] if symptom else []),
+            *_retry_facts(job),
+            *_no_retry(job),
+        ),
         task.label if task and log else "",
         log,
         kept,
-        (*advice, *([look] if log else []), f"`{command('job.resubmit')} {job.name}` runs it again"),
+        (*advice, *([look] if log else []), f"`{command('job.resubmit', job.name)}` runs it again"),
     )
 
 
 def _platform_words(job: JobInfo, reason: str) -> list[str]:
-    """What the platform calls the end, and what it says of it."""
+    """Return the exit code, the message and the trigger as the platform reports them."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
-    facts = [f"the platform says {job.exit_code}{phrase}: {reason}"] if job.exit_code is not None else []
-    facts += [f"in its words: {job.message}"] if known.text else []
+    code = job.exit_code
+    facts = [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
+    facts += [f"its message: {job.message}"] if known.text else []
     facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
     return facts
 
 
 def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
-    """The output, or the long text, that the platform keeps with a failure; nothing if the log has it all."""
+    """Return the output or long message that the platform keeps with a failure; empty if the log has it."""
     known = job.diagnostics or Diagnostics()
     words = known.text.splitlines()
     lines = known.user_log or (tuple(words) if len(words) > 1 else ())
@@ -149,10 +160,10 @@ def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
 
 
 def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
-    """What the exit code means, and what helps; the server's own table counts more than ours."""
+    """Return what the exit code means, and what helps; the server's own table comes before ours."""
     code, known = job.exit_code, job.diagnostics or Diagnostics()
     if code is None:
-        return "the cluster does not say why", []
+        return "the cluster gives no reason", []
     if meaning := client.explain_exit(code):
         return meaning.reason, [meaning.solution] if meaning.solution else []
     ours = exit_codes.exit_spec(code)
@@ -163,16 +174,16 @@ def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
 
 
 def _no_retry(job: JobInfo) -> list[str]:
-    """Why it is not tried again."""
+    """Return why the job is not retried."""
     if job.exit_code is None:
         return []
     if exit_codes.reaction(job.exit_code) == exit_codes.NEVER_RETRY:
-        return ["it is not tried again, since it would end the same way"]
-    return ["it is not tried again: no retries are left (`jobRetryCount` in its document is how many it has)"]
+        return ["it is not retried, because it would fail in the same way"]
+    return ["it is not retried: no retries are left (`jobRetryCount` in its document sets their number)"]
 
 
 def _culprit(job: JobInfo) -> TaskInfo | None:
-    """The task that failed first."""
+    """Return the task that failed first."""
     failed = [task for task in job.tasks if task.state == states.FAILED]
     return min(failed, key=lambda task: task.completed or 0, default=None)
 
@@ -190,23 +201,23 @@ def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[s
 
 def _stopped(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
-    again = f"`{command('job.resubmit')} {job.name}` runs it again"
-    return Explanation(job.name, job.state, reason, tuple(_tries(job)), advice=(again,))
+    again = f"`{command('job.resubmit', job.name)}` runs it again"
+    return Explanation(job.name, job.state, reason, tuple(_retry_facts(job)), advice=(again,))
 
 
 def _succeeded(client: Backend, job: JobInfo) -> Explanation:
     look = (
-        f"`{command('job.outputs')} {job.name}` shows what it wrote, "
-        f"`{command('job.logs')} {job.name}` what it said"
+        f"`{command('job.outputs', job.name)}` lists the files it wrote, "
+        f"`{command('job.logs', job.name)}` shows its output"
     )
-    return Explanation(job.name, job.state, "it succeeded", tuple(_tries(job)), advice=(look,))
+    return Explanation(job.name, job.state, "it succeeded", tuple(_retry_facts(job)), advice=(look,))
 
 
 def _other(client: Backend, job: JobInfo) -> Explanation:
     if job.state == states.STOPPING:
         return Explanation(job.name, job.state, "it is being stopped", advice=("wait a moment",))
-    notes = _told(_notes(job))
-    ask = "ask the cluster's administrator if it stays so"
+    notes = _event_facts(_notes(job))
+    ask = "if this lasts, ask the cluster's administrator"
     return Explanation(job.name, job.state, "the cluster does not know its state", notes, advice=(ask,))
 
 
@@ -224,17 +235,19 @@ _BY_STATE: dict[str, Callable[[Backend, JobInfo], Explanation]] = {
 
 
 def _notes(job: JobInfo, kind: str | None = None) -> list[str]:
-    """What the platform noted, newest first, each once."""
+    """Return the platform's events, newest first, each once."""
     fitting = [event for event in job.events if kind in (None, event.type)]
     return list(dict.fromkeys(f"{event.reason}: {event.message}" for event in fitting))
 
 
-def _told(notes: list[str]) -> tuple[str, ...]:
-    return tuple(f"the platform noted {note}" for note in notes[:NOTES])
+def _event_facts(notes: list[str]) -> tuple[str, ...]:
+    return tuple(f"the platform reports {note}" for note in notes[:NOTES])
 
 
-def _tries(job: JobInfo) -> list[str]:
-    return [f"it was tried {job.retries} times before"] if job.retries else []
+def _retry_facts(job: JobInfo) -> list[str]:
+    if not job.retries:
+        return []
+    return ["it was retried once" if job.retries == 1 else f"it was retried {job.retries} times"]
 
 
 def _since(milliseconds: int | None) -> str:

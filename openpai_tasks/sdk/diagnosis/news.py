@@ -27,7 +27,7 @@ class News:
 
     def __call__(self, job: JobInfo) -> None:
         if self._attempt is not None and job.attempt > self._attempt:
-            self._say(f"job {job.name} failed and is retried (attempt {job.attempt + 1})")
+            self._say(f"job {job.name} failed and is retried: {explain.attempt_number(job)}")
             self._waits_since, self._last = None, ""
         self._attempt = job.attempt
         if job.state != states.WAITING:

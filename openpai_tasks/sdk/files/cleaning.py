@@ -121,7 +121,7 @@ def _reason_to_stay(client: Backend, files: Workspace, job: JobLeftovers) -> str
         pass
     references = files.references_of(job.name)
     if not references:
-        return "it is not known whose it is" if files.store.stat(files.job(job.name)) else ""
+        return "its owner is unknown" if files.store.stat(files.job(job.name)) else ""
     is_same = (
         max(one.submitted for one in references) == job.submitted
         and state_of(client, references, None) == GONE

@@ -1,4 +1,4 @@
-"""Packed files as a data set: by number, by name, or one after the other, from any storage.
+"""Packed files as a data set, from any storage: read by number, by name, or in order.
 
     dataset = PackedDataset("pai://lab/home/train")
     name, content = dataset[0]
@@ -27,9 +27,9 @@ from openpai_tasks.storage.packing.packed_store import by_name, find
 from openpai_tasks.storage.packing.ranges import fetch
 
 SPAN = 8 << 20
-"""Bytes that are read at once of files that lie side by side."""
+"""Bytes to read at once from adjacent files."""
 GAP = 64 << 10
-"""Bytes between two files that are rather read than asked for anew."""
+"""Gap between two files, in bytes, that is read instead of starting another request."""
 
 KEY = "__key__"
 
@@ -64,13 +64,13 @@ class PackedDataset(Sequence[Item]):
         return len(self._index) if self._starts is None else len(self._starts) - 1
 
     def __getitem__(self, key: Any) -> Any:
-        """An item by its number (from the end if negative) or its name; a list of items by a slice."""
+        """Return an item by its number (from the end if negative) or name; a list of items for a slice."""
         if isinstance(key, slice):
             return self.__getitems__(range(*key.indices(len(self))))
         return self.__getitems__([self._number(key)])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Item]:
-        """Several items, neighbours read together; torch asks for whole batches like this."""
+        """Return several items, reading adjacent ones together; torch requests whole batches like this."""
         wanted = [self._number(each) for each in numbers]
         found = {}
         for row, data in self._read(sorted(row for each in set(wanted) for row in self._rows(each))):
@@ -78,7 +78,7 @@ class PackedDataset(Sequence[Item]):
         return [self._item([(row, found[row]) for row in self._rows(each)]) for each in wanted]
 
     def __iter__(self) -> Iterator[Item]:
-        """All items, read in large ranges; in a worker of torch's, this worker's share of them."""
+        """Yield all items, read in large ranges; in a torch worker, its share of them."""
         first, last = _share(len(self))
         if first == last:
             return
@@ -95,7 +95,7 @@ class PackedDataset(Sequence[Item]):
 
     @property
     def names(self) -> Sequence[str]:
-        """What the items are called: the files' names, or the samples' keys."""
+        """The names of the items: file names, or keys of samples."""
         return self._index.names if self._starts is None else self._by_name()[0]
 
     def __repr__(self) -> str:
@@ -151,7 +151,7 @@ class PackedDataset(Sequence[Item]):
                 yield row, data
 
     def _runs(self, rows: Sequence[int]) -> Iterator[list[int]]:
-        """Rows that lie side by side in a shard, as many as are worth one request."""
+        """Yield groups of adjacent rows in a shard, each worth one request."""
         index, run, start, end = self._index, list[int](), 0, 0
         for row in rows:
             offset, size = index.offset[row], index.size[row]

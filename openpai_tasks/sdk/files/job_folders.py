@@ -1,4 +1,4 @@
-"""Where the jobs of a user keep their files: which storage, which folder, and how a job gets there."""
+"""Folders for the files of a user's jobs: which storage, which path, and how a job reaches it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Home:
 
     @functools.cached_property
     def is_within_reach(self) -> bool:
-        """Whether this machine can write there; a job often can where we cannot."""
+        """Whether this machine can write there; a job often can even if this machine cannot."""
         try:
             self.store.make_folder(self.layout.jobs)
         except PaiError:
@@ -72,7 +72,7 @@ class Home:
 
     @functools.cached_property
     def seen(self) -> job_storage.Home:
-        """The same folder as a job sees it."""
+        """The folder as a job sees it."""
         kind = kinds.find_type(self.place.kind)
         if kind and kind.job_folder:
             return kind.open_job_folder(self.store, self.path)
@@ -80,7 +80,7 @@ class Home:
 
 
 def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | None:
-    """The folder for jobs of this user: on the selected storage, else on the cluster's default storage."""
+    """Return the folder for this user's jobs: on the selected storage, else on the cluster's default one."""
     place, why_not = _selected(client, mounts)
     chosen = client.cluster.workspace if place else ""
     if place is None:
@@ -94,19 +94,19 @@ def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | No
 
 
 def require_home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home:
-    """The same, or a ConfigError if there is none."""
+    """Return the folder for this user's jobs; raise if there is no storage."""
     found = home(client, workspace, mounts)
     if found is None:
         _, why_not = _selected(client, mounts)
         also = f" ({why_not})" if why_not else ""
         raise ConfigError(
-            f"cluster {client.cluster.alias!r} grants no storage, so no files can be kept{also}"
+            f"cluster {client.cluster.alias!r} grants no storage, so it cannot store files{also}"
         )
     return found
 
 
 def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | None:
-    """The same for a job's output; None if the cluster does not answer."""
+    """Return the folder for a job's output; None if the cluster does not answer."""
     try:
         return home(client, workspace, mounts)
     except ApiError:
@@ -114,7 +114,7 @@ def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | 
 
 
 def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
-    """The folder that a job was submitted with, from its stamp."""
+    """Return the folder that a job was submitted with, from its stamp."""
     own = user_storages.find(client.cluster, storage)
     if own is not None:
         place = _own_place(client, own, mounts)
@@ -128,7 +128,7 @@ def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts 
 
 
 def cluster_mark(cluster: Cluster) -> str:
-    """What identifies the cluster in a job's files; every machine has its own `local`."""
+    """Return the id of the cluster in a job's files; every machine has its own `local`."""
     if cluster.alias != LOCAL:
         return cluster.uri
     folder = hashlib.sha256(os.fsencode(home_folder())).hexdigest()
@@ -162,7 +162,7 @@ _first_writable: weakref.WeakKeyDictionary[Backend, ClusterStorage | None] = wea
 
 
 def _granted(client: Backend) -> ClusterStorage | None:
-    """The first default storage that takes files; each client asks its cluster once."""
+    """Return the first default storage that is writable; each client asks its cluster once."""
     if client not in _first_writable:
         _first_writable[client] = _find_writable(client)
     return _first_writable[client]

@@ -16,12 +16,12 @@ from openpai_tasks.storage.job_files.workspace import Reference, Workspace
 from openpai_tasks.storage.store import Entry
 
 GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
-"""The cluster does not know the job any more; it was sent to another cluster, which may; another user's."""
+"""States of jobs that cannot be looked up: unknown to the cluster, on another cluster, of another user."""
 
 
 @dataclass(frozen=True)
 class JobLeftovers:
-    """What one job has in the workspace; ``source`` is what its archives take up, shared or not."""
+    """The files of one job in the workspace; ``source`` is the size of its archives, shared or not."""
 
     name: str
     state: str
@@ -38,13 +38,13 @@ class JobLeftovers:
 
     @property
     def removable(self) -> int:
-        """The bytes that are the job's alone."""
+        """The bytes that only this job uses."""
         return self.output + self.notes
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder beside those of jobs of which nothing says that it is a job's: it is never touched."""
+    """A folder beside those of jobs that is not known to be a job's; it is never touched."""
 
     name: str
     size: int
@@ -98,7 +98,7 @@ def _size(entries: Iterable[Entry]) -> int:
 
 
 def _below(home: Home, name: str) -> dict[str, Entry]:
-    """What is in the job's folder, by its name from there; a folder that has just gone is empty."""
+    """Return the files in the job's folder by relative name; a folder that has just been removed is empty."""
     try:
         return {one.name: one.entry for one in walk(home.location(home.layout.job(name)))}
     except NotFound:
@@ -117,7 +117,7 @@ def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
 
 
 def state_of(client: Backend, references: Iterable[Reference], known: JobInfo | None) -> str:
-    """What is known of the job; only jobs of this user on this cluster can be looked up."""
+    """Return the state of the job; only jobs of this user on this cluster can be looked up."""
     if any(one.cluster != cluster_mark(client.cluster) for one in references):
         return ELSEWHERE
     if any(one.user != client.user for one in references):

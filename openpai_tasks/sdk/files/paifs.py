@@ -1,4 +1,4 @@
-"""``pai://`` with the clusters and settings of this user: what fsspec finds by its entry point."""
+"""The fsspec file system ``pai://`` with the clusters and settings of this user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove files; what is likely a mistake is refused before anything is removed."""
+"""Remove files; likely mistakes are refused before anything is removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Removal:
 
     place: Location
     is_full: bool
-    """It is a folder with something in it."""
+    """Whether it is a folder that is not empty."""
     doubt: str = ""
     """Why it may not be what was meant, and what to do if it was."""
 
@@ -31,7 +31,7 @@ class Removal:
 
 
 def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
-    """The files and folders of these paths, each once, all checked before anything is removed."""
+    """Return the files and folders to remove, each once, all checked before anything is removed."""
     for text in texts:
         _refuse_empty_names(text)
     found = {_key(one.place): one for text in texts for one in _named(text, book)}
@@ -39,10 +39,10 @@ def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Rem
     for removal in found.values():
         if removal.is_full and not recursive:
             raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
-    return [removal for key, removal in found.items() if not _goes_with_another(key, found)]
+    return [removal for key, removal in found.items() if not _is_in_another(key, found)]
 
 
-def _goes_with_another(key: str, found: Mapping[str, Removal]) -> bool:
+def _is_in_another(key: str, found: Mapping[str, Removal]) -> bool:
     """Whether it is in a folder that is removed too."""
     above = key
     while above != parent(above):
@@ -59,14 +59,14 @@ def remove(removals: Sequence[Removal]) -> None:
 
 
 def refuse_guesses(removals: Sequence[Removal]) -> None:
-    """Refuse what may be a mistake where the user cannot be asked."""
+    """Raise for likely mistakes if the user cannot be asked."""
     for removal in removals:
         if removal.doubt:
             raise ConfigError(removal.doubt)
 
 
 def _named(text: str, book: Book) -> list[Removal]:
-    """What has exactly this name, else what the pattern matches."""
+    """Return the entry with exactly this name, else those that match the pattern."""
     place = locate(text, book)
     if place.is_root or place.is_content:
         raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
@@ -86,8 +86,8 @@ def _doubt(pattern: Location, match: Location) -> str:
     """``home/*`` is what ``home/$EMPTY*`` becomes; and ``b[1]`` may be meant as a name."""
     if _is_at_the_root(pattern):
         why = "a pattern in the root of a storage: is a variable empty?"
-        return f"{pattern.url}: {why} --yes removes what it fits"
-    return f"{match.url} only fits the pattern; --yes removes it" if "[" in pattern.path else ""
+        return f"{pattern.url}: {why} --yes removes what it matches"
+    return f"{match.url} matches only as a pattern; --yes removes it" if "[" in pattern.path else ""
 
 
 def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
@@ -105,7 +105,7 @@ def _existing(place: Location) -> Entry:
 
 
 def _itself(place: Location) -> Entry | None:
-    """What has this name; a link that leads nowhere, or out of the storage, only its folder tells of."""
+    """Return the entry of this name; a symlink that is broken or leads out of the storage is only listed."""
     try:
         entry = place.store.stat(place.path)
     except PathError:
@@ -122,7 +122,7 @@ def _link(place: Location) -> Entry | None:
 
 
 def _key(place: Location) -> str:
-    """One name for the thing itself; a link is not what it leads to."""
+    """Return a unique key of the entry; a symlink differs from its target."""
     return join(place.store.address(parent(place.path)), place.name)
 
 
@@ -146,24 +146,24 @@ def _is_at_the_root(place: Location) -> bool:
 
 
 def _refuse_folders_in_use(found: Mapping[str, Removal]) -> None:
-    """What holds a folder that its owner would miss at once: ``~``, and with it all above, is soon typed."""
+    """Refuse to remove the home folder, the settings, the current folder, or a folder above them."""
     for what, folder in _folders_in_use():
         for address in _addresses(folder):
             for key, removal in found.items():
                 if is_below(address, key):
-                    raise Denied(f"{removal.place.url}: {what} is there, so it is never removed", 403)
+                    raise Denied(f"{removal.place.url}: it contains {what}, so it is never removed", 403)
 
 
 def _folders_in_use() -> Iterator[tuple[str, str]]:
     yield "your home folder", os.path.expanduser("~")
     yield "the folder of your settings", str(home.home())
     yield "the folder of the embedded cluster", str(home.home() / "local")
-    with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+    with contextlib.suppress(FileNotFoundError):  # another process has removed it
         yield "the folder that you are in", os.getcwd()
 
 
 def _addresses(folder: str) -> Iterable[str]:
-    """Of the folder, and of its name where that is a link."""
+    """Return the address of the folder, and that of its name if it is a symlink."""
     here = LocalStore()
     if not os.path.isabs(folder):
         return ()

@@ -39,7 +39,7 @@ def select_storage(
     place, store = ClusterStorages(settings, say).opened(alias, storage)
     folder = workspace_folder(place, workspace)
     if place.read_only and workspace:
-        raise Denied(f"storage {place.name!r} is read-only for you, so it can hold no workspace", 403)
+        raise Denied(f"storage {place.name!r} is read-only for you, so it cannot hold a workspace", 403)
     if not place.read_only and folder != "/":
         store.make_folder(folder)
     _look(store, "/" if place.read_only else folder, place)
@@ -50,10 +50,10 @@ def select_storage(
 
 
 def workspace_folder(place: StorageSpec, workspace: str) -> str:
-    """``/<user>/<workspace>``; without the user where each one has a folder, which is the root already."""
+    """Return ``/<user>/<workspace>``; without the user if each user has a separate root."""
     parts = [part for part in workspace.split("/") if part]
     if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
-        raise PathError(f"{workspace!r} cannot be a workspace: it is a folder such as `experiments/first`")
+        raise PathError(f"invalid workspace {workspace!r}: expected a folder such as `experiments/first`")
     is_whole = workspace.startswith("/") and parts[:1] == [place.user]
     above = [place.user] if place.share and place.user and not is_whole else []
     return "/" + "/".join([*above, *parts])
@@ -67,7 +67,7 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
     if own.name in map(user_storages.row_name, record.own_storages):
         raise Conflict(
             f"{alias!r} already has your storage {own.name!r}; run "
-            f"`{command('storage.forget')} {own.name}` first"
+            f"`{command('storage.forget', own.name)}` first"
         )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
@@ -80,7 +80,7 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
         user_storages.forget_secret(record, own)
         raise
     if where:
-        say(f"the secret is kept in {where}")
+        say(f"the secret is stored in {where}")
     (row,) = [row for row in ClusterStorages(settings, say).rows(alias) if row.name == own.name]
     known_names.note_storages([own.name])
     return row
@@ -112,7 +112,7 @@ def _without(cluster: Cluster, gone: set[str]) -> Cluster:
 
 
 def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
-    """Raise an error unless the storage shows the folder; one entry is enough."""
+    """Raise unless the storage can list the folder; one entry is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:
         raise PathError(f"storage {place.name!r} has no folder {shown or path}")
@@ -120,7 +120,7 @@ def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
 
 
 def no_storage_named(settings: Settings, alias: str | None, say: Say) -> ConfigError:
-    """The error for a missing name, with the storages to select from."""
+    """Return the error for a missing name, with the storages to select from."""
     alias = alias or settings.cluster_alias
     known = ", ".join(ClusterStorages(settings, say).storages(alias)) or "none"
     return ConfigError(f"name a storage of {alias!r}: `{command('storage.select')} STORAGE` (known: {known})")

@@ -97,7 +97,7 @@ class ClusterStorages:
         return open_storage(self.place(cluster, storage))
 
     def _record(self, cluster: str) -> Cluster:
-        """The record of the cluster; only the embedded one has to run for it."""
+        """Return the record of the cluster; starts the embedded one."""
         if cluster == LOCAL:
             return self._client(cluster).cluster
         return clusters.open_registry(self._settings).get(cluster)
@@ -118,7 +118,7 @@ class ClusterStorages:
 
 
 def with_defaults(client: Backend, found: Sequence[ClusterStorage]) -> Sequence[ClusterStorage]:
-    """The same, marked as default or not; some servers have a list of defaults, and no mark on each."""
+    """Mark the storages that are defaults; some servers have a separate list of them."""
     if not found or any(one.default is not None for one in found):
         return found
     default = {one.name for one in client.storages(default=True)}
@@ -174,7 +174,7 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
 
 
 def _is_embedded(cluster: Cluster) -> bool:
-    """Whether it is the user's embedded cluster, maybe under an alias that was added for its address."""
+    """Whether it is the user's embedded cluster, possibly under another alias for its address."""
     return cluster.alias == LOCAL or cluster.uri == getattr(embedded.running(), "uri", "")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,9 +26,9 @@ from openpai_tasks.storage.store import Mounts, StorageSpec
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
 CLASSIC = re.compile(r"(configs|servers_data|servers_ext):")
-"""What the older clients wrote before an option."""
+"""Prefix of options in older clients."""
 LOGIN = re.compile(r"([A-Za-z][\w+.-]*:)?/*.*:.*@")
-"""``user:password@``, behind ``https://`` or not."""
+"""``user:password@``, with or without ``https://`` before it."""
 SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECASE)
 
 
@@ -66,7 +65,7 @@ def _find_kind(type: str) -> StorageKind:
     names = tuple(kind.name for kind in kinds.all_kinds() if kind.data)
     known = kinds.describe_known(names)
     if not type:
-        raise ConfigError(f"say which type of storage it is with --type{known}")
+        raise ConfigError(f"give the type of the storage with --type{known}")
     raise ConfigError(f"unknown storage type {type!r}{closest(type, names) or known}")
 
 
@@ -74,7 +73,7 @@ def _option(text: str, kind: StorageKind) -> tuple[str, str]:
     name, equals, value = CLASSIC.sub("", text).partition("=")
     if SECRET_WORDS.search(name):
         hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
-        raise ConfigError(f"--option {name}: a secret does not go on the command line; {hint}")
+        raise ConfigError(f"--option {name}: do not put a secret on the command line; {hint}")
     if not equals or not value:
         raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
     if name not in kind.options:
@@ -135,7 +134,7 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 
 def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
-    file = choices.path() if cluster.alias == LOCAL else "clusters.yaml, with cluster.edit"
+    where = f"in {choices.path()}" if cluster.alias == LOCAL else f"with `{command('cluster.edit')}`"
     for row in cluster.own_storages:
         name = row_name(row)
         try:
@@ -144,9 +143,7 @@ def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigErr
             what = f"the record of storage {name!r} of {cluster.alias!r} cannot be understood: {err}"
             yield (
                 name,
-                ConfigError(
-                    f"{what}; correct it in {file}, or run `{command('storage.forget')} {shlex.quote(name)}`"
-                ),
+                ConfigError(f"{what}; correct it {where}, or run `{command('storage.forget', name)}`"),
             )
 
 

@@ -220,6 +220,6 @@ def check_findings(image: str, found: Iterable[Finding]) -> None:
     missing = [one.program for one in found if one.required and not one.there]
     if missing:
         ssh = {tool.name for tool in TOOLS if tool.for_ssh}
-        add = f"; add sshd and curl with `{command('container.dockerfile')} --base {image} --ssh`"
+        add = f"; add sshd and curl with `{command('container.dockerfile', '--base', image, '--ssh')}`"
         hint = add if ssh & {*missing} else ""
         raise ConfigError(f"{image} lacks {', '.join(missing)}{hint}")

@@ -8,6 +8,7 @@ from .flags import setting_overrides as setting_overrides
 from .lookup import check_succeeded as check_succeeded
 from .lookup import describe as describe
 from .lookup import find as find
+from .lookup import parse_states as parse_states
 from .lookup import stop as stop
 from .lookup import submitted_document as submitted_document
 from .lookup import wait as wait

@@ -36,7 +36,7 @@ def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
             problem = err
     if problem is None:
         return False
-    status = f"`{command('job.status')} {name} -a {client.cluster.alias}`"
+    status = f"`{command('job.status', name, '-a', client.cluster.alias)}`"
     unsure = f"job {name!r} may have been submitted: check with {status}"
     raise Unreachable(f"{cause}; {unsure}") from problem
 

@@ -1,4 +1,4 @@
-"""Jobs as a person wants them: submit, find, wait, watch, stop."""
+"""Find, describe, watch, wait for and stop jobs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, read_job_file, submit
@@ -29,6 +30,7 @@ __all__ = [
     "key_of",
     "matching",
     "new_name",
+    "parse_states",
     "read_job_file",
     "stop",
     "stop_all",
@@ -41,7 +43,7 @@ __all__ = [
 
 
 def find(client: Backend, name: str) -> JobInfo:
-    """The job by its name, or ``user~name`` for somebody else's."""
+    """Return the job with this name, or ``user~name`` for another user's job."""
     try:
         job = _by_name(client, name)
         note_jobs(client, [job])
@@ -56,7 +58,7 @@ def find(client: Backend, name: str) -> JobInfo:
 
 
 def _by_name(client: Backend, name: str) -> JobInfo:
-    """The user's own job, or where there are such one without an owner."""
+    """Return the user's own job or, on clusters that have them, a job without an owner."""
     try:
         return client.job(key_of(client, name))
     except NotFound:
@@ -65,8 +67,18 @@ def _by_name(client: Backend, name: str) -> JobInfo:
         return client.job(name)
 
 
+def parse_states(text: str) -> str:
+    """Check states separated by commas, in any case, and return them as a filter of the job list."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word.upper() not in states.ALL:
+            known = f"(known: {', '.join(states.ALL)}){closest(word, states.ALL)}"
+            raise ConfigError(f"--state: no state named {word!r} {known}")
+    return ",".join(word.upper() for word in words)
+
+
 def describe(client: Backend, name: str) -> JobInfo:
-    """The job with what the platform noted about it; servers before 1.3 note nothing."""
+    """Return the job with its events; servers before 1.3 have none."""
     job = find(client, name)
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
@@ -80,7 +92,7 @@ def key_of(client: Backend, name: str) -> str:
 
 
 def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
-    """The job whenever it has changed, until it is over."""
+    """Yield the job whenever it has changed, until it ends."""
     pauses = Pauses(client, timeout)
     job, shown = pauses.ask(lambda: find(client, name)), None
     while True:
@@ -90,46 +102,46 @@ def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[
             sessions.forget_ended(client, [job])
             return
         if pauses.over:
-            raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; it goes on")
+            raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; the job continues")
         pauses.wait()
         job, shown = pauses.ask(functools.partial(client.job, job.key)), job
 
 
 def wait(client: Backend, name: str, timeout: float | None = None) -> JobInfo:
-    """The job when it is over."""
+    """Wait for the job to end and return it."""
     *_, last = watch(client, name, timeout)
     return last
 
 
 def check_succeeded(job: JobInfo) -> None:
-    """Raise what makes the command end as the job did, unless it succeeded."""
+    """Raise unless the job succeeded; the command then exits with the job's exit code."""
     if job.exit_status:
         reason = f" ({job.message})" if job.message else ""
         raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
 
 
 def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Wait until these jobs have succeeded; raise when one of them did not."""
+    """Wait until these jobs have succeeded; raise if one did not."""
     for name in names:
         for job in watch(client, name):
             if not job.final:
                 say(f"waiting for job {job.name!r}, which is {job.state}")
         if job.exit_status:
-            words = f"nothing is submitted, as job {job.name!r}, which was to succeed first, is {job.state}"
+            words = f"nothing was submitted: job {job.name!r} had to succeed first, and is {job.state}"
             raise JobFailed(words, job.exit_status)
 
 
 def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:
     """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
     if not names:
-        raise ConfigError("which job? give names or patterns such as 'train-*'")
+        raise ConfigError("name the jobs to stop, or patterns such as 'train-*'")
     return stop_all(client, [job for name in names for job in matching(client, name)])
 
 
 def stop_all(client: Backend, jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Ask these jobs to stop, each once, if they go on; what the cluster says of them then.
+    """Ask each of these jobs that is unfinished to stop, and return their new states.
 
-    Clusters stop jobs in their own time, and say until then that they run.
+    A cluster may take a while and report RUNNING until then; such a job is returned as STOPPING.
     """
     asked = {job.key: job for job in jobs}
     for key, job in asked.items():
@@ -145,7 +157,7 @@ def is_pattern(name: str) -> bool:
 
 
 def matching(client: Backend, name: str) -> list[JobInfo]:
-    """The job of that name, or the unfinished ones that the pattern fits."""
+    """Return the job with this name, or the unfinished jobs that match the pattern."""
     if not is_pattern(name):
         return [find(client, name)]
     user, _, pattern = name.rpartition("~")
@@ -157,6 +169,6 @@ def matching(client: Backend, name: str) -> list[JobInfo]:
 
 
 def submitted_document(client: Backend, name: str) -> dict[str, Any]:
-    """The document the job was submitted as; the server has masked its secrets."""
+    """Return the document of the job, with secrets masked by the server."""
     found = client.job_document(find(client, name).key)
     return found if isinstance(found, dict) else {"text": found}

@@ -131,7 +131,7 @@ def trusted_sources(record: Record, folder: Path) -> tuple[str, ...]:
     if doubted:
         flags = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
         why = f"the record of job {record.name!r} names sources outside of this folder"
-        raise ConfigError(f"{why}; submit the job anew, with `{flags}` if you want to send them")
+        raise ConfigError(f"{why}; submit the job again, with `{flags}` if you want to send them")
     return trust.fence_sources(file, record.sources)
 
 

@@ -1,4 +1,4 @@
-"""A job once more: as the cluster knows it with changes, or exactly as it was recorded."""
+"""Submit a job again: from the cluster's document with changes, or exactly as it was recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Original:
-    """A job to be repeated: where it ran, its document (masked), its files, and what is known of it."""
+    """A job to repeat: where it ran, its document (masked), its files and its origin."""
 
     client: Backend
     user: str
@@ -50,7 +50,7 @@ class Original:
 def find_original(
     source: Backend, name: str, here: Path, request: JobRequest, is_exact: bool, say: Say, mounts: Mounts = ()
 ) -> Original:
-    """The job to repeat, from the cluster or from the record."""
+    """Return the job to repeat, from the cluster or from the record."""
     if not is_exact:
         return clone(source, name, here, mounts)
     if request.updates or request.gpu is not None:
@@ -59,7 +59,7 @@ def find_original(
 
 
 def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
-    """The job as the cluster has it, and the files it was sent with where they can be read."""
+    """Return the job from the cluster, with the files it was submitted with if they can be read."""
     job, document = documents.job_document(source, name)
     stamp = provenance.read_stamp(document)
     record = records.find_record(here, job.name, source.cluster.alias)
@@ -78,14 +78,14 @@ def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Origin
 
 
 def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
-    """The job as this folder has it on record, if its files are still to be had; says what is repeated."""
+    """Return the job from the record in this folder, if its files are available; report what is repeated."""
     record = records.find_record(here, name, source.cluster.alias)
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
     document = documents.as_v2(protocol.read(record.document).value)
     archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
-    say(f"repeats job {name} of {record.cluster}: its command, its settings{_told(record, count)}")
+    say(f"repeats job {name} of {record.cluster}: its command, its settings{_describe_files(record, count)}")
     origin = Origin(
         here,
         record.command,
@@ -101,14 +101,14 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
 def _unrecorded(name: str, here: Path) -> str:
     elsewhere = records.find_record(here, name)
     if elsewhere:
-        return f"it was submitted to cluster {elsewhere.cluster!r}; say `-a {elsewhere.cluster}`"
+        return f"it was submitted to cluster {elsewhere.cluster!r}; add `-a {elsewhere.cluster}`"
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
 
 
 def prepare_resubmission(
     original: Original, target: Backend, request: JobRequest, ask: Ask, mounts: Mounts = ()
 ) -> Submission:
-    """What to send: a new name, files of its own, secrets asked for again, and what the request changes."""
+    """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
     document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
     document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
@@ -123,14 +123,16 @@ def prepare_resubmission(
 def _moved(
     document: dict[str, Any], original: Original, target: Backend, name: str, mounts: Mounts
 ) -> tuple[dict[str, Any], Home | None]:
-    """The document as the new job needs it, and where its files go."""
+    """Return the document for the new job, and the folder of its files."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
     stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
     if stamp.source_folder and not original.archive:
         if not stays:
-            raise ConfigError(f"the sources of job {original.name!r} cannot be read, so it runs nowhere else")
+            raise ConfigError(
+                f"the sources of job {original.name!r} cannot be read, so it cannot run on another cluster"
+            )
         return provenance.put_stamp(document, stamp), None  # it takes them from where they are
     if stays:
         home = job_folders.at(target, stamp.storage, stamp.workspace, target.user, mounts)
@@ -149,7 +151,7 @@ def _moved(
 
 
 def sent_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
-    """What the job was sent with, as it lies on the storage; nothing where that cannot be read."""
+    """Return the job's archive of sources from the storage; None if it cannot be read."""
     named = ARCHIVE.fullmatch(stamp.source_archive.rpartition("/")[2])
     if not named:
         return None
@@ -160,7 +162,7 @@ def sent_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) 
 
 
 def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mounts: Mounts) -> Archive | None:
-    """Files with the recorded hashes: those on the storage, else those here."""
+    """Return files with the recorded hashes: from the storage, else from this machine."""
     if not record.files:
         return None
     sent = sent_archive(source, record.user, stamp, mounts)
@@ -177,19 +179,17 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
 
 def _changed(record: Record, now: dict[str, str]) -> str:
     names = sorted(name for name in {*record.files, *now} if record.files.get(name) != now.get(name))
-    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    examples = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if record.dirty:
-        back = (
-            f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot bring them back"
-        )
+        back = f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot restore them"
     elif record.commit:
-        back = f"`git checkout {record.commit[:12]}` may bring them back"
+        back = f"`git checkout {record.commit[:12]}` may restore them"
     else:
         back = "it was not submitted from a git commit"
-    return f"job {record.name!r} cannot be repeated exactly: its sources differ now ({told}); {back}"
+    return f"job {record.name!r} cannot be repeated exactly: its sources differ now ({examples}); {back}"
 
 
-def _told(record: Record, count: int) -> str:
+def _describe_files(record: Record, count: int) -> str:
     files = f", {count} files ({record.source_hash[:19]})" if count else ", no files"
     if not record.commit:
         return f"{files}; it has no git commit"
@@ -198,7 +198,7 @@ def _told(record: Record, count: int) -> str:
 
 
 def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
-    """The document with so many GPUs for each task: of its one role, or of those that have some."""
+    """Set the GPUs per task: of the only role, or of the roles that have GPUs."""
     if gpu is None:
         return document
     if gpu < 0:
@@ -209,13 +209,13 @@ def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
     ]
     if not chosen:
         hint = f"-u taskRoles.{next(iter(roles))}.resourcePerInstance.gpu={gpu}"
-        raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); say which one: {hint}")
+        raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); choose one: {hint}")
     paths = [f"taskRoles.{name}.resourcePerInstance.gpu={gpu}" for name in chosen]
     return updates.apply_updates(document, _checked(document, chosen, paths))
 
 
 def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) -> list[str]:
-    """HiveD gives GPUs by SKU, and what the role asks for is not looked at."""
+    """Refuse roles whose GPUs HiveD assigns by SKU: it ignores the GPUs that the role requests."""
     hived = (document.get("extras") or {}).get("hivedScheduler")
     by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
     for name in chosen:
@@ -226,7 +226,7 @@ def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) 
 
 
 def original_tags(source: Backend, target: Backend, name: str) -> tuple[str, ...]:
-    """The original's tags, where both clusters know of tags and it is still there."""
+    """Return the tags of the original, if both clusters support tags and the job still exists."""
     if not (source.capabilities.tags and target.capabilities.tags):
         return ()
     with contextlib.suppress(NotFound):

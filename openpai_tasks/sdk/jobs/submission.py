@@ -1,4 +1,4 @@
-"""From a request or a file to a job on the cluster: exactly one, whatever happens to the connection."""
+"""Submit a request or a job file: exactly one job, whatever happens to the connection."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, rel
 
 @dataclass(frozen=True)
 class Submission:
-    """Exactly what will be sent, the archive of files that goes ahead of it, and where that goes."""
+    """Exactly what will be sent, the archive that is uploaded first, and where it goes."""
 
     name: str
     text: str = field(repr=False)
@@ -59,13 +59,13 @@ class Submission:
 
     @property
     def shown(self) -> str:
-        """The text for other eyes: its secrets are masked."""
+        """The text with its secrets masked."""
         return self.text if self.v1 else protocol.validate(self.text).masked()
 
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The files of a job: the archive of its sources, where they go, and what they were made from."""
+    """The files of a job: the archive of its sources, where it is uploaded to, and its origin."""
 
     archive: Archive | None
     home: Home | None
@@ -82,9 +82,9 @@ def prepare(
 def pack_files(
     client: Backend, request: JobRequest, here: Path, mounts: Mounts = (), extra: Sequence[SourceFile] = ()
 ) -> tuple[JobRequest, JobFiles]:
-    """Name the job, pack its sources and find where they go; the request then says so.
+    """Name the job, pack its sources and find the folder for them; return the completed request.
 
-    ``extra`` are files of ours, which go before one of the same name among the sources.
+    ``extra`` are files of this package, which replace sources of the same name.
     """
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     ours = {source.name for source in extra}
@@ -104,7 +104,7 @@ def pack_files(
 
 
 def build(request: JobRequest, files: JobFiles) -> Submission:
-    """The submission of a request whose files are packed."""
+    """Build the submission of a request whose files are packed."""
     text = protocol.dump(build_document(request, files))
     return Submission(
         _name(text), text, files.archive, files.home, files.origin, tags=request.tags, after=request.after
@@ -112,13 +112,13 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
 
 
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
-    """The document of the request, with its updates and its stamp."""
+    """Build the document of the request, with its updates and its stamp."""
     made = updates.apply_updates(protocol.document(request), request.updates)
     return add_stamp(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
-    """Where the files of the job are, for its stamp."""
+    """Return a stamp with the location of the job's files."""
     if home is None:
         return Stamp()
     stamp = Stamp(storage=home.storage, workspace=home.workspace)
@@ -130,7 +130,7 @@ def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
 
 
 def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Submission:
-    """A job file, v2 YAML or v1 JSON, with the request's updates; v1 is converted unless it is taken."""
+    """Read a job file, v2 YAML or v1 JSON, and apply updates; convert v1 unless the cluster accepts it."""
     read = _read(path, request.updates, takes_v1)
     return dataclasses.replace(read, tags=request.tags, after=request.after)
 
@@ -151,7 +151,7 @@ def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
 
 
 def _name(text: str) -> str:
-    """The name of a document that is valid; the lines of one that we wrote ourselves are told to nobody."""
+    """Return the name in a valid document; errors in generated documents name no lines."""
     try:
         return protocol.validate(text).name
     except ProtocolError as err:
@@ -159,7 +159,7 @@ def _name(text: str) -> str:
 
 
 def load_document(path: Path) -> tuple[dict[str, Any], bool]:
-    """The document in a file, and whether it is of version 1; one of version 2 is valid."""
+    """Return the document in a file, and whether it is of version 1; version 2 is validated."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
@@ -170,14 +170,14 @@ def load_document(path: Path) -> tuple[dict[str, Any], bool]:
 
 
 def new_name(name: str | None, command: str) -> str:
-    """The name asked for, each ``$`` in it replaced by random letters; or one that tells the command."""
+    """Return the given name, with random letters for each ``$``; or a name made from the command."""
     if name:
         return re.sub(r"\$", lambda _: _letters(10), name)
     return f"{short_name(command)}-{_letters(6)}"
 
 
 def short_name(command: str) -> str:
-    """A few words of the command, as names have them."""
+    """Return a few words of the command as a name."""
     return "-".join(re.findall(r"[A-Za-z0-9]+", command)[:3])[-200:].lower() or "job"
 
 
@@ -186,31 +186,31 @@ def _letters(count: int) -> str:
 
 
 def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:
-    """Upload the sources, hand in the document, return what the cluster now says."""
+    """Upload the sources, submit the document, and return the job from the cluster."""
     name, key = submission.name, job_key(client.user, submission.name)
     if exists(client, key):
         where = f"cluster {client.cluster.alias!r}"
         raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
     with sent(client, submission, say=say):
-        hand_in(client, submission)
+        submit_once(client, submission)
     records.save_record(client, submission.text, submission.origin)
     try:
         job = wait_for_job(client, key)
         note_jobs(client, [job])
         return job
     except Unreachable as err:
-        raise Unreachable(f"job {name!r} is submitted, but then there was {err}") from err
+        raise Unreachable(f"job {name!r} was submitted, but then: {err}") from err
     except ApiError as err:
-        raise ApiError(f"job {name!r} is submitted, but then {err}", err.status, err.code) from err
+        raise ApiError(f"job {name!r} was submitted, but then: {err}", err.status, err.code) from err
 
 
 @contextlib.contextmanager
 def sent(
     client: Backend, submission: Submission, is_there: bool = False, say: Say = lambda line: None
 ) -> Iterator[None]:
-    """The files on their storage, and taken back if the cluster then refuses the job.
+    """Upload the files, and remove them again if the cluster then refuses the job.
 
-    ``is_there`` says that the archive was sent for another job a moment ago.
+    ``is_there`` means that the archive was just uploaded for another job.
     """
     home, archive = submission.home, submission.archive
     if home is None or not _noted(client, home, submission.name, archive):
@@ -218,7 +218,7 @@ def sent(
         return
     was_sent = archive is not None and not is_there and _send(home, submission.name, archive)
     if archive is not None and not was_sent:
-        say("sources: already there, so they were not sent again")
+        say("sources: already uploaded, not sent again")
     try:
         yield
     except Conflict:
@@ -230,7 +230,7 @@ def sent(
 
 
 def _noted(client: Backend, home: Home, job: str, archive: Archive | None) -> bool:
-    """Whether it is written down whose the job is; one without sources runs as well if that cannot be."""
+    """Record the owner of the job on the storage; False if that fails and the job has no sources."""
     if archive is None and not home.is_within_reach:
         return False
     try:
@@ -245,7 +245,7 @@ def _noted(client: Backend, home: Home, job: str, archive: Archive | None) -> bo
 
 
 def _send(home: Home, job: str, archive: Archive) -> bool:
-    """Put the archive on its storage; whether it was not there before."""
+    """Upload the archive; return whether it was missing before."""
     try:
         return home.files.send(archive)
     except PaiError:
@@ -254,7 +254,7 @@ def _send(home: Home, job: str, archive: Archive) -> bool:
 
 
 def refer(client: Backend, home: Home, job: str, archive: Archive | None) -> None:
-    """Note on the storage whose the job is, and that it uses the archive."""
+    """Record on the storage who owns the job, and that it uses the archive."""
     reference = Reference(
         job=job,
         user=client.user,
@@ -268,34 +268,34 @@ def refer(client: Backend, home: Home, job: str, archive: Archive | None) -> Non
 
 
 class Missed(Unreachable):
-    """The submission was not answered, or by an error of the server, and the cluster has no such job."""
+    """The submission failed or got no answer, and the cluster does not have the job."""
 
 
-def hand_in(client: Backend, submission: Submission) -> None:
-    """Send the document once; without an answer, look whether it arrived: it is never sent twice blindly."""
+def submit_once(client: Backend, submission: Submission) -> None:
+    """Send the document once; without an answer, check whether it arrived, as it must not be sent twice."""
     try:
         client.submit(submission.v1 or submission.text)
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise
         if not has_arrived(client, submission.name, err):
-            missed = Missed(f"job {submission.name!r} is not submitted: {err}")
+            missed = Missed(f"job {submission.name!r} was not submitted: {err}")
             missed.exit_code = err.exit_code
             raise missed from err
 
 
 def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:
-    """The job with the tags put on it; a tag that the cluster refuses does not undo the job."""
+    """Add the tags to the job and return it; the job stays even if a tag is refused."""
     try:
         for name in tags:
             client.add_tag(job.key, name)
     except (ApiError, Unreachable) as err:
-        raise type(err)(f"job {job.name!r} is submitted, but not tagged: {err}") from err
+        raise type(err)(f"job {job.name!r} was submitted, but not tagged: {err}") from err
     return client.job(job.key) if tags else job
 
 
 def check_tags(client: Backend, tags: Sequence[str]) -> None:
-    """Before anything is sent: what no server takes, or what this one knows nothing of."""
+    """Raise for an invalid tag, or if the cluster has no tags, before anything is sent."""
     if tags:
         require(client, "tags")
     for name in tags:

@@ -75,15 +75,15 @@ class Labels:
 
     def _write(self, task: str, text: bytes, end: bytes = b"") -> bytes:
         """Return one line, or a part of it, with its label where needed."""
-        goes_on = self._writer == task
+        is_same_task = self._writer == task
         was_cut = task in self._cut
         self._cut.discard(task)
-        if not text and not goes_on and (was_cut or end == b"\r"):
+        if not text and not is_same_task and (was_cut or end == b"\r"):
             return b""  # its line is already ended, or there is nothing to redraw
-        before = b"\n" if self._writer and not goes_on else b""
+        before = b"\n" if self._writer and not is_same_task else b""
         if before:
             self._cut.add(self._writer)
-        has_label = not goes_on or (self._is_returned and bool(text))
+        has_label = not is_same_task or (self._is_returned and bool(text))
         self._writer = "" if end == b"\n" else task
         self._is_returned = end == b"\r"
         return before + (_label(task) if has_label else b"") + text + end

@@ -221,7 +221,7 @@ class Follower:
             yield from self._round(job, is_last=True)
             pauses.wait()
         if self._troubles:
-            more = f"try again later with `{command('job.logs')} {job.name}`"
+            more = f"try again later with `{command('job.logs', job.name)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
         if absent := [task.label for task in _select_tasks(job, self._which) if self._is_absent(job, task)]:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")

@@ -46,7 +46,7 @@ class Batch:
 
 def batch_from_server(source: Backend, original: Original, mounts: Mounts) -> Batch:
     """Make a batch job of a server job, with notebook and sources as it last saved them."""
-    ways = f"`{command('notebook.pull')} {original.name}`, then `{command('notebook.resubmit')} FILE`"
+    ways = f"`{command('notebook.pull', original.name)}`, then `{command('notebook.resubmit')} FILE`"
     try:
         saved = pull.find_changes(source, f"{original.user}~{original.name}", mounts)
     except NotFound as err:

@@ -85,8 +85,8 @@ class Link:
         pauses, soon = Pauses(self._client, END_SECONDS), time.monotonic() + SSH_START_SECONDS
         while True:
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
-            goes_on = job.state == endpoints.RUNNING and time.monotonic() > soon
-            if job.final or goes_on or pauses.over:
+            is_restarted = job.state == endpoints.RUNNING and time.monotonic() > soon
+            if job.final or is_restarted or pauses.over:
                 return job
             pauses.wait()
 
@@ -139,7 +139,7 @@ def open_link(
                 reason = _reason(client, job)
             except endpoints.NotServed as err:
                 ways = (
-                    f"`{command('job.stop')} {job.name}` stops it; "
+                    f"`{command('job.stop', job.name)}` stops it; "
                     f"`{command('notebook.serve')} --direct` needs no ssh"
                 )
                 raise endpoints.NotServed(f"{err}; {ways}") from err
@@ -147,8 +147,8 @@ def open_link(
                 reason = str(err) if (job.duration or 0) > SSH_START_SECONDS else STARTS
             report(job, reason)
             if pauses.over:
-                wait = f"`{command('notebook.serve')} --reconnect {job.name}` waits again"
-                ways = f"{wait}, `{command('job.stop')} {job.name}` stops the job"
+                wait = f"`{command('notebook.serve', '--reconnect', job.name)}` waits again"
+                ways = f"{wait}, `{command('job.stop', job.name)}` stops the job"
                 why = f"Jupyter in job {job.name!r} did not answer within {limit:g} s: {reason}"
                 raise TimedOut(f"{why}; {ways}")
             pauses.wait()
@@ -241,5 +241,5 @@ def _last_runner_line(client: Backend, job: JobInfo) -> str:
 def _ended_error(client: Backend, job: JobInfo) -> PaiError:
     reason = _last_runner_line(client, job).removeprefix(ERROR_PREFIX)
     state = f"{job.state}: {reason}" if reason else job.state
-    message = f"job {job.name!r} is {state}; see all output with `{command('job.logs')} {job.name}`"
+    message = f"job {job.name!r} is {state}; see all output with `{command('job.logs', job.name)}`"
     return JobFailed(message, job.exit_status) if job.exit_status else ConfigError(message)

@@ -110,7 +110,7 @@ def prepare_rerun(
     if mark is None:
         name = original.name
         raise ConfigError(
-            f"job {name!r} runs no notebook; run it again with `{command('job.resubmit')} {name}`"
+            f"job {name!r} runs no notebook; run it again with `{command('job.resubmit', name)}`"
         )
     options = dataclasses.replace(mark.options, parameters={**mark.options.parameters, **parameters})
     changed = dataclasses.replace(mark, options=options)
@@ -161,8 +161,8 @@ def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mou
         saved = pull.find_changes(source, f"{last.user}~{last.name}", mounts)
         if pull.is_newer(saved, notebook.name, notebook.path):
             pull_it, run_it = (
-                f"`{command('notebook.pull')} {last.name}`",
-                f"`{command('notebook.resubmit')} {last.name}`",
+                f"`{command('notebook.pull', last.name)}`",
+                f"`{command('notebook.resubmit', last.name)}`",
             )
             hint = f"download it with {pull_it} or run it with {run_it}"
             return (f"job {last.name} has a newer {notebook.name}: {hint}",)

@@ -72,7 +72,7 @@ def find_results(client: Backend, name: str, mounts: Mounts = ()) -> Results:
     job, document = documents.job_document(client, name)
     mark = read_run_mark(document)
     if mark is None:
-        hint = f"list its files with `{command('job.outputs')} {job.name}`"
+        hint = f"list its files with `{command('job.outputs', job.name)}`"
         raise ConfigError(f"job {job.name!r} runs no notebook; {hint}")
     found = outputs.find_outputs(client, job.key, mounts)
     commands = [text for role in document["taskRoles"].values() for text in role["commands"]]

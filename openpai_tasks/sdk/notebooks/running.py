@@ -218,8 +218,8 @@ def parse_formats(names: Iterable[str]) -> tuple[str, ...]:
 
 def remarks(notebook: Notebook, given: RunOptions) -> list[str]:
     """Return warnings to show before sending; refuse parameters for other languages than Python."""
-    is_as_it_says = given.kernel in ("", notebook.kernel)  # with another kernel, the job checks the language
-    if given.parameters and is_as_it_says and notebook.language.lower() != "python":
+    is_own_kernel = given.kernel in ("", notebook.kernel)  # with another kernel, the job checks the language
+    if given.parameters and is_own_kernel and notebook.language.lower() != "python":
         language = f"{notebook.name} is in {notebook.language}"
         raise ConfigError(f"-p works for Python notebooks only, and {language}")
     lines = describe_cluster_cells(notebook)

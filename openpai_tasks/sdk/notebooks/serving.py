@@ -152,7 +152,7 @@ def require_server_mark(job: JobInfo, document: Mapping[str, Any]) -> ServerMark
     """Read the mark, or raise if the job is not a server."""
     mark = read_server_mark(document)
     if mark is None:
-        hint = f"for results of notebook.run use `{command('notebook.fetch')} {job.name}`"
+        hint = f"for results of notebook.run use `{command('notebook.fetch', job.name)}`"
         raise ConfigError(f"job {job.name!r} was not started by notebook.serve; {hint}")
     return mark
 

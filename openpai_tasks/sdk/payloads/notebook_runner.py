@@ -749,7 +749,7 @@ def prepare_notebook(options: argparse.Namespace) -> Any:
     try:
         notebook = clear_outputs(nbformat.reads(json.dumps(written), as_version=4))
         if options.parameters and not inject(notebook, options.parameters) and is_old:
-            say(f"no cell is tagged {PARAMETERS!r}: the parameters go on top")
+            say(f"no cell is tagged {PARAMETERS!r}: the parameters are set at the top")
         found = nbformat.from_dict(notebook)
         nbformat.validate(found, relax_add_props=True)  # as the converters do at the end
         return found

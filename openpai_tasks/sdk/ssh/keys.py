@@ -1,12 +1,13 @@
-"""The keys that open containers: one of our own, that of the settings, or one a cluster made for a job.
+"""Keys for containers: the generated one, the one in the settings, or one that a cluster made for a job.
 
-Most clusters take a public key with each job, so that one pair does for all of them; some make a pair for
-each job, whose private half is fetched once.
+Most clusters take a public key with each job, so that one pair is enough for all jobs; some make a pair for
+each job, whose private key is fetched once.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, PathError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh.forgetting import job_key_path
+from openpai_tasks.sdk.ssh.login_errors import passphrase_error, unreadable_key_error
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.key_pairs import load_or_create_pair
@@ -25,7 +27,7 @@ _MARK = "PRIVATE KEY-----"
 
 
 def public_key(settings: Settings) -> str:
-    """The line that a job document takes, and that a container lets in."""
+    """Return the public key as one line, for a job document."""
     path = private_key(settings)
     beside = path.with_name(f"{path.name}.pub")
     try:
@@ -37,34 +39,32 @@ def public_key(settings: Settings) -> str:
 
 
 def private_key(settings: Settings) -> Path:
-    """The file with the private half: the one in the settings, else ours, which is made when first needed."""
+    """Return the file of the private key: from the settings, else the generated one."""
     return _named("ssh.key", settings.ssh_key) if settings.ssh_key else _own()
 
 
 def gateway_key(settings: Settings) -> Path:
-    """The file with the private key that opens the gateway: its own, else the one of containers."""
+    """Return the file of the private key for the gateway; by default, the key for containers."""
     name = settings.ssh_gateway_key
     return _named("ssh.gateway-key", name) if name else private_key(settings)
 
 
 def check(path: Path, setting: str) -> None:
-    """An error if nobody can log in with the key, which is better known before there is a job."""
+    """Raise if the key cannot be used to log in, so that no job is submitted for nothing."""
     try:
         _loaded(path)
     except TypeError as err:
-        raise ConfigError(
-            f"the key {path} has a passphrase: name one without in the setting {setting}"
-        ) from err
+        raise passphrase_error(path, setting) from err
     except UNREADABLE as err:
-        raise ConfigError(f"{path} holds no private key that can be read: see the setting {setting}") from err
+        raise unreadable_key_error(path, setting) from err
 
 
-def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, anew: bool = False) -> Path:
-    """The private key that the cluster made for the job, fetched when it is not here yet."""
+def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, refresh: bool = False) -> Path:
+    """Return the private key that the cluster made for the job; fetch it if it is missing here."""
     path = target or job_key_path(client.cluster.shelf, job.key)
     if target is not None and target.exists():
-        raise PathError(f"{target} is there already; nothing was written")
-    if anew or target is not None or not path.exists():
+        raise PathError(f"{target} exists already; nothing was written")
+    if refresh or target is not None or not path.exists():
         write_private(path, _fetched(client, job))
     return path
 
@@ -72,9 +72,7 @@ def fetched_key(client: Backend, job: JobInfo, target: Path | None = None, anew:
 def _fetched(client: Backend, job: JobInfo) -> str:
     text = client.job_private_key(job)
     if _MARK not in text or len(text) > LARGEST:
-        raise ApiError(
-            f"what cluster {client.cluster.alias!r} gives as the key of {job.name!r} is no private key"
-        )
+        raise ApiError(f"cluster {client.cluster.alias!r} returns no valid private key for job {job.name!r}")
     return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -88,10 +86,10 @@ def _own() -> Path:
 
 
 def _named(setting: str, text: str) -> Path:
-    """The whole path of a key: it goes into files and commands that are used in other folders, too."""
+    """Return the absolute path of a key, as files and commands with it are used in other folders."""
     path = Path(os.path.abspath(Path(text.removesuffix(".pub")).expanduser()))
     if not path.is_file():
-        raise ConfigError(f"the setting {setting} names {path}, which is no file")
+        raise ConfigError(f"the setting {setting} names {path}, which is not a file")
     return path
 
 
@@ -108,21 +106,22 @@ def _loaded(path: Path) -> Any:
 
 
 def _derived(path: Path) -> str:
-    """The public half, where there is no file with it."""
+    """Derive the public key from the private one."""
     from cryptography.hazmat.primitives import serialization as form
 
-    wanted = f"write its public half into {path}.pub (ssh-keygen -y -f {path})"
+    quoted = shlex.quote(str(path))
+    hint = f"create its public key with `ssh-keygen -y -f {quoted} > {quoted}.pub`"
     try:
         public = _loaded(path).public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
     except TypeError as err:
-        raise ConfigError(f"the key {path} has a passphrase: {wanted}") from err
+        raise ConfigError(f"key {path} has a passphrase; {hint}") from err
     except UNREADABLE as err:
-        raise ConfigError(f"{path} holds no private key that can be read: {wanted}") from err
+        raise ConfigError(f"cannot read {path} as a private key; {hint}") from err
     return f"{public.decode()} {COMMENT}"
 
 
 def _one_line(text: str, path: Path) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) != 1 or len(lines[0].split()) < 2:
-        raise ConfigError(f"{path} must hold one public key, on one line")
+        raise ConfigError(f"{path} must contain exactly one public key, on one line")
     return lines[0]

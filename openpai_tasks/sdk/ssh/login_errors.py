@@ -36,6 +36,14 @@ class HostKeyChanged(Denied):
     """The host key differs from the one that was first seen."""
 
 
+def passphrase_error(key: Path | None, setting: str) -> ConfigError:
+    return ConfigError(f"key {key} has a passphrase; name a key without one in the setting {setting}")
+
+
+def unreadable_key_error(key: Path | None, setting: str) -> ConfigError:
+    return ConfigError(f"cannot read {key} as a private key; check the setting {setting}")
+
+
 @dataclass(frozen=True)
 class LoginAttempt:
     """A login, with what error messages need."""
@@ -47,6 +55,10 @@ class LoginAttempt:
     name: str  # of the host key
     known_hosts: Path
     is_gateway: bool = False
+
+    @property
+    def key_setting(self) -> str:
+        return "ssh.gateway-key" if self.is_gateway else "ssh.key"
 
     @property
     def hint(self) -> str:
@@ -70,8 +82,7 @@ def translate_errors(login: LoginAttempt) -> Iterator[None]:
     except paramiko.BadHostKeyException as err:
         raise _host_key_error(login, err) from err
     except paramiko.PasswordRequiredException as err:
-        setting = "ssh.gateway-key" if login.is_gateway else "ssh.key"
-        raise ConfigError(f"key {key} has a passphrase; use one without, by the setting {setting}") from err
+        raise passphrase_error(key, login.key_setting) from err
     except paramiko.AuthenticationException as err:
         if isinstance(err.__context__, TimeoutError) or "timeout" in str(err).lower():
             raise Unreachable(f"{what} at {place} did not answer within {timeout:g} s") from err
@@ -85,7 +96,7 @@ def translate_errors(login: LoginAttempt) -> Iterator[None]:
     except paramiko.ChannelException as err:
         raise NotListening(f"no ssh server at {place} ({what})", place) from err
     except (EOFError, paramiko.SSHException) as err:
-        raise _protocol_error(what, place, key, timeout, err) from err
+        raise _protocol_error(login, err) from err
     except socket.gaierror as err:
         raise Unreachable(f"unknown host {place.rpartition(':')[0]!r} ({what})") from err
     except TimeoutError as err:
@@ -102,12 +113,12 @@ def _host_key_error(login: LoginAttempt, err: Any) -> HostKeyChanged:
     return HostKeyChanged(f"{message}: the connection may be intercepted; {hint}", 403)
 
 
-def _protocol_error(what: str, place: str, key: Path | None, timeout: float, err: BaseException) -> PaiError:
-    text = str(err)
+def _protocol_error(login: LoginAttempt, err: BaseException) -> PaiError:
+    what, place, text = login.what, login.place, str(err)
     if "private key" in text or "not a valid" in text or "checkints" in text:
-        return ConfigError(f"cannot read {key} as a private key")
+        return unreadable_key_error(login.key, login.key_setting)
     if "banner" in text or "No existing session" in text or isinstance(err, EOFError):
-        return Unreachable(f"{what}: no ssh answer from {place} within {timeout:g} s")
+        return Unreachable(f"{what}: no ssh answer from {place} within {login.timeout:g} s")
     reason = text.splitlines()[0] if text else "connection closed"
     return Unreachable(f"{what}: ssh to {place} failed: {reason}")
 

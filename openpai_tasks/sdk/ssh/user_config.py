@@ -84,7 +84,7 @@ def is_fabric_configured() -> bool:
 def fabric_manual(own: Path) -> str:
     """Return what a user with own Fabric settings can do."""
     if own == _fabric():
-        return f"so that Fabric finds them, put this line into your {own}: {FABRIC_LINE}"
+        return f"to let Fabric find them, put this line into your {own}: {FABRIC_LINE}"
     command = f"`fab -S {config_path()} -H HOST` finds the hosts, but accepts any host key"
     return f"Fabric reads your {own} instead of {_fabric()}: {command}"
 

@@ -107,7 +107,7 @@ def _collect_objects(found: dict[str, dict[str, Any]], lines: Iterable[output.Ch
 
 
 def _parse_object(line: bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None for any other text, which is quick to tell."""
+    """Parse a JSON object; None for any other text, which is quick to check."""
     line = line.strip()
     if not (line.startswith(b"{") and line.endswith(b"}")):
         return None

@@ -1,4 +1,4 @@
-"""A sweep on its way: each job is submitted exactly once, in the cluster's own time, and all are watched."""
+"""Run a sweep: submit each job exactly once, as fast as the cluster allows, and watch all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark
 
 TRIES = 3
-MOST_ASKED = 50  # failed jobs that are asked for their own exit code, which the list does not tell
+MOST_ASKED = 50  # failed jobs whose own exit code, missing in the list, is requested
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass
 class SweepRun:
-    """A sweep on its way: what is there, what is missing."""
+    """A running sweep: the jobs that exist, and those to submit."""
 
     client: Backend
     sweep: Sweep
@@ -56,7 +56,7 @@ class SweepRun:
         return sum(bool(job.state) for job in self.jobs.values())
 
     def until_over(self, most: int | None = None, detach: bool = False) -> Iterator[list[SweepJob]]:
-        """Submit what is missing, at most so many unfinished at a time, and look until all is over."""
+        """Submit missing jobs, at most ``most`` unfinished at a time, and watch until all have ended."""
         if most is not None and most < 1:
             raise ConfigError(f"--max-parallel must be at least 1, got {most}")
         self._begin()
@@ -73,7 +73,7 @@ class SweepRun:
             self._look()
 
     def _begin(self) -> None:
-        """See what is there already; a job of that name which is none of ours is in the way."""
+        """Find jobs that exist already; raise if one of them belongs to another sweep."""
         self._record.begin(self.sweep.identity)
         for name in self._look():
             if name not in self._record.points:
@@ -82,14 +82,12 @@ class SweepRun:
         if self.sweep.request.tags and not self.client.capabilities.tags:
             self.say(f"{self.client.product} has no tags, so the jobs get none")
         if self.submitted:
-            self.say(
-                f"{self.submitted} of {len(self.jobs)} jobs of sweep {self.sweep.name} are there already"
-            )
+            self.say(f"{self.submitted} of {len(self.jobs)} jobs of sweep {self.sweep.name} exist already")
 
     def _look(self) -> list[str]:
-        """Ask the cluster for the state of all; the names of those it has."""
+        """Update the states of all jobs; return the names of those that exist."""
         user = self.client.user
-        with self._going_on():
+        with self._explain_outage():
             listed = self._patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
         found = {job.name: job for job in listed if job.name in self.jobs and job.user == user}
         for name, job in found.items():
@@ -104,7 +102,7 @@ class SweepRun:
 
     def _set(self, name: str, job: JobInfo) -> None:
         if name in self._asked and job.user_exit_code is None:
-            return  # it is over, and more is known of it than the list tells
+            return  # it has ended, and its details are known already
         duration = round(job.duration, 1) if job.duration is not None else None
         self.jobs[name] = dataclasses.replace(
             self.jobs[name], state=job.state, duration=duration, exit=job.exit
@@ -116,7 +114,7 @@ class SweepRun:
         room, glanced = math.inf if most is None else most - running, time.monotonic()
         while missing and room > 0:
             name = missing.popleft()
-            with self._going_on():
+            with self._explain_outage():
                 self._submit_one(name)
             room -= 1
             if time.monotonic() - glanced > self.glance:
@@ -124,10 +122,10 @@ class SweepRun:
                 yield self.rows
 
     def _submit_one(self, name: str) -> None:
-        """Send one with what it needs; the archive of sources is sent once for all."""
+        """Submit one job; the archive of sources is uploaded once for all jobs."""
         made = self.sweep.submission(name)
         with submission.sent(self.client, made, self._has_sent):
-            self._hand_in(made)
+            self._submit_safely(made)
         self._has_sent = True
         self._record.add(name, self.sweep.points[name])
         records.save_record(self.client, made.text, made.origin)
@@ -136,12 +134,12 @@ class SweepRun:
             key = job_key(self.client.user, name)
             self._patiently(functools.partial(self.client.add_tag, key, tag))
 
-    def _hand_in(self, made: Submission) -> None:
-        """Hand in one; again only if it is certain that the cluster does not have it."""
+    def _submit_safely(self, made: Submission) -> None:
+        """Submit one document; repeat it only if the cluster certainly does not have the job."""
         key = job_key(self.client.user, made.name)
         for left in reversed(range(TRIES)):
             try:
-                self._patiently(lambda: submission.hand_in(self.client, made), is_repeatable=False)
+                self._patiently(lambda: submission.submit_once(self.client, made), is_repeatable=False)
                 break
             except Conflict:  # an answer was lost, or the same command runs twice at once
                 self._patiently(lambda: self._claim(made.name))
@@ -157,7 +155,7 @@ class SweepRun:
                     break
 
     def _patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
-        """Ask the cluster, pausing for as long as it wants; during an outage only what does no harm twice."""
+        """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
         while True:
             try:
                 return watching.ask_patiently(self.client, ask) if is_repeatable else ask()
@@ -169,7 +167,7 @@ class SweepRun:
                 time.sleep(err.retry_after)
 
     def _claim(self, name: str) -> None:
-        """A job that is there must be of this sweep."""
+        """Raise unless the existing job belongs to this sweep."""
         key = job_key(self.client.user, name)
         mark = read_sweep_mark(self._patiently(functools.partial(self.client.job_document, key)))
         if mark.get("name") != self.sweep.name:
@@ -177,10 +175,10 @@ class SweepRun:
             raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)
 
     @contextlib.contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """When the cluster is gone, say how far the sweep got and how it goes on."""
+    def _explain_outage(self) -> Iterator[None]:
+        """If the cluster does not answer, add the progress to the error, and how to continue."""
         try:
             yield
         except Unreachable as err:
-            told = describe_progress(self.sweep.name, self.rows)
-            raise Unreachable(f"{err}; {told}; the same command again submits what is missing") from err
+            progress = describe_progress(self.sweep.name, self.rows)
+            raise Unreachable(f"{err}; {progress}; run the same command again to submit the rest") from err

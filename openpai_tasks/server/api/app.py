@@ -77,7 +77,7 @@ class Dispatch:
             return Response(status_code=400)  # the client has disconnected
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
-            status, body = self._error(refusals.unknown("The server met an error; its log says more."))
+            status, body = self._error(refusals.unknown("Internal server error; see the server's log."))
         _note(web.method, match, status, time.monotonic() - begun)
         return _response(status, body)
 
@@ -121,7 +121,7 @@ class Dispatch:
         try:
             identity = self._context.tokens.identify(authorization)
         except Denied as err:
-            raise err if self._profile.tells_bad_tokens else refusals.guest() from err
+            raise err if self._profile.reports_bad_tokens else refusals.guest() from err
         if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
             raise refusals.application()
         if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:

@@ -19,7 +19,7 @@ DEEPEST = 200  # levels; a stored value must also be readable inside larger answ
 
 
 def too_large(limit: int) -> ApiError:
-    return ApiError(f"request entity too large: this server takes {limit // 1024} KB", 413)
+    return ApiError(f"request entity too large: this server accepts {limit // 1024} KB", 413)
 
 
 def too_slow() -> ApiError:

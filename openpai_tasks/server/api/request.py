@@ -87,7 +87,7 @@ Reply = tuple[int, Body]
 
 
 def caller_process(port: int, server_port: int) -> str:
-    """Return the user of the process with this port as ``uid N``, or ``anyone`` if it is unknown."""
+    """The user of the process with this port, as ``uid N``, or ``anyone`` if unknown."""
     for table in TCP_TABLES:
         try:
             lines = table.read_text(encoding="ascii").splitlines()[1:]

@@ -109,7 +109,7 @@ class Supervisor:
         except ContainerFailed as err:
             outcome = {"code": None, "platform": err.code, "reason": str(err)}
         except StopRequested:
-            outcome = {"code": None, "reason": "was stopped before its container began"}
+            outcome = {"code": None, "reason": "was stopped before its container started"}
         self.remove()
         self.forget("runtime", "registry")
         self.write("outcome", json.dumps(outcome))
@@ -134,7 +134,7 @@ class Supervisor:
     def pull(self) -> None:
         """Pull the image, with the job's credentials if it has any."""
         plan = self.plan
-        self.note("Normal", "Pulling", f"pulls the image {plan.wanted}, which is not on this machine")
+        self.note("Normal", "Pulling", f"pulling the image {plan.wanted}, which is not on this machine")
         login = os.path.join(self.folder, "registry")
         own = {"DOCKER_CONFIG": login, "REGISTRY_AUTH_FILE": os.path.join(login, "config.json")}
         began = time.monotonic()
@@ -158,7 +158,7 @@ class Supervisor:
             if not state["Running"]:
                 return self.judge(state, was_lost=state["ExitCode"] != code and not is_back)
             is_back = True
-            self.note("Warning", "DaemonLost", "its daemon was away; what it wrote meanwhile may be missing")
+            self.note("Warning", "DaemonLost", "its daemon was down; output from that time may be missing")
             code = self.watch("attach", "--no-stdin", "--sig-proxy=false", self.plan.name)
         return {"code": KILLED if self.is_removed else 0}
 
@@ -169,7 +169,7 @@ class Supervisor:
             output = error or self.stderr()
             raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
-            reason = f"it took more than the {self.plan.memory_mb} MB of memory that it asked for"
+            reason = f"it used more than the {self.plan.memory_mb} MB of memory that it asked for"
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
         if was_lost and code and not self.signals.term:
             raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import creation, leftovers, traces
 from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskStatus
@@ -27,7 +28,6 @@ from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, pr
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
 from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import in_container
-from openpai_tasks.server.state.job_files import open_regular
 from openpai_tasks.server.state.records import NewEvent, Task
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 BASE = "/usr/local/pai"  # OpenPAI's folder in a container
 RUNTIME, WORK, NOTES = f"{BASE}/runtime", f"{BASE}/work", f"{BASE}/notes"
-OUT_OF_MEMORY = "Warning OutOfMemory it took all of the memory that it asked for, and a process was killed"
-SSHD = "sshd"  # the script in RUNTIME that starts sshd
+OUT_OF_MEMORY = "Warning OutOfMemory it used all of the memory that it asked for, and a process was killed"
+SSHD = "sshd"  # the script in RUNTIME that starts it
 
 _ENTRY = f"""\
 # What a shell prints when its command is killed is not the job's output.

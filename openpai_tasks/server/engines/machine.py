@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from openpai_tasks.regular_files import is_regular, open_regular
 from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.ports import PortPool
 from openpai_tasks.server.resources import ResourceAmount
-from openpai_tasks.server.state.job_files import is_regular, open_regular
 from openpai_tasks.server.state.records import Task
 
 LOGS = ("stdout", "stderr", "all")

@@ -148,7 +148,7 @@ class ProcessEngine(LocalEngine):
         """Return the exit of a task whose runner ended without writing one."""
         boot, group = traces.started(task.folder)[1], traces.read_number(task.folder / "group")
         if boot is None:
-            return TaskExit(None, "was stopped before it began", RUNTIME_FAILED, stopped=True)
+            return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
         if boot != self._boot:
             return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
         leftovers.kill(task.uid, group)

@@ -6,8 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server.engines.base import TaskExit
-from openpai_tasks.server.state.job_files import open_regular
 
 _MOST = 1 << 18  # bytes
 

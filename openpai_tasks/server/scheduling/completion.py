@@ -41,7 +41,7 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | N
         if 1 <= role.min_succeeded <= len(succeeded):
             return _success(succeeded[role.min_succeeded - 1])
     if all(task.state in states.FINAL for task in tasks):
-        return AttemptResult(0, 0, "all tasks are over")
+        return AttemptResult(0, 0, "all tasks have ended")
     return None
 
 

@@ -59,7 +59,7 @@ class Launcher:
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
         launches = self._launches(key, ready)
-        record = self._progress.hand_over if self._engine.queues else self._progress.begin
+        record = self._progress.queue_in_engine if self._engine.queues else self._progress.begin
         if not record(key, ready):
             return
         self._note_images(key)
@@ -131,12 +131,12 @@ class Launcher:
     def _note_images(self, key: str) -> None:
         if not self._engine.uses_images:
             images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
-            message = f"the image {images} is noted but not used: tasks run as processes of this machine"
+            message = f"the image {images} is not used: tasks run as processes of this machine"
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:
         if self._engine.uses_images and any(role.infiniband for role in self._state.document(key).roles):
-            message = "infiniband is left out: containers of this machine have none"
+            message = "infiniband is ignored: containers on this machine have none"
             self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
 
     def _note_plugins(self, key: str) -> None:

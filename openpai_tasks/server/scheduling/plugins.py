@@ -82,7 +82,7 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
     for plugin in _chosen(document, role):
         name, may_fail = plugin["plugin"], _may_fail(plugin)
         if name in _SKIPPED:
-            notes += [f"the plugin {name} is left out: {_SKIPPED[name]}"] if _SKIPPED[name] else []
+            notes += [f"the plugin {name} is ignored: {_SKIPPED[name]}"] if _SKIPPED[name] else []
         elif name == "ssh":
             parameters = _rendered(document, role, plugin.get("parameters") or {})
             ssh = ssh_plugin.read(parameters, document.gang, _policy(plugin))
@@ -92,7 +92,7 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
             before += [PluginStep(first, may_fail)] if first else []
             after[:0] = [PluginStep(last, may_fail)] if last else []
         elif may_fail:
-            notes.append(f"the plugin {name} is left out: it is not known here")
+            notes.append(f"the plugin {name} is ignored: it is unknown here")
         else:
             raise ConfigError(f"no runtime plugin named {name!r} here (known: {', '.join([*_RUN, 'ssh'])})")
     return PluginPlan(tuple(before), tuple(after), tuple(notes), ssh)
@@ -174,6 +174,6 @@ def _joined(commands: Any) -> str:
 
 _RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
 _SKIPPED = {
-    "tensorboard": "start tensorboard by a command of the job instead",
+    "tensorboard": "start tensorboard with a command of the job instead",
     "teamwise_storage": "",  # mounted like all other storages
 }

@@ -60,7 +60,7 @@ class Progress:
         )
         return [schema.task(row) for row in rows] if rows or self._counts(job) else None
 
-    def hand_over(self, key: str, tasks: Sequence[Task]) -> bool:
+    def queue_in_engine(self, key: str, tasks: Sequence[Task]) -> bool:
         """Record these tasks as waiting in the engine's queue; only then may the engine get them.
 
         Return False, without a change, if the user has stopped the job in the meantime.
@@ -233,7 +233,7 @@ class Progress:
         column = "platform_retries" if blames_platform(code) else "user_retries"
         self._database.write(f"UPDATE jobs SET {column} = {column} + 1 WHERE key = ?", [job.key])
         self._state.queue_attempt(job.key, job.attempt + 1, tries + 1, now() + retry_delay(tries))
-        message = f"attempt {job.attempt} failed ({why}): trying again"
+        message = f"attempt {job.attempt} failed ({why}): retrying"
         self._state.add_event(job.key, "Normal", "Retrying", message)
 
     def _retry_task(self, job: Job, task: Task) -> bool:

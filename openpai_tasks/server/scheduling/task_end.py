@@ -58,10 +58,7 @@ def explained(task: Task, end: TaskExit, log: bytes, secrets: dict[str, Any]) ->
 
 
 def _exit_code(task: Task, end: TaskExit, job_is_stopped: bool) -> int:
-    """Return the exit code of a task; the code of a stopped task depends on who stopped it.
-
-    A task that ended before the stop keeps its own code.
-    """
+    """Return the exit code: that of the stop for a stopped task, its own if it had ended before."""
     is_stopped = end.stopped and task.state in (states.STOPPING, states.WAITING)
     if is_stopped or (end.user_code is None and task.state == states.STOPPING):
         return exit_codes.STOPPED_BY_USER if job_is_stopped else exit_codes.STOPPED_WITH_ATTEMPT

@@ -41,7 +41,7 @@ def _have_one_time(entry: Entry, there: Entry) -> bool:
 
 
 def _is_same_time(source: Store, entry: Entry, target: Store, there: Entry) -> bool:
-    """Compare modification times; if a listing lacks them, compare its digest first."""
+    """Compare the files' own times; if a listing lacks them, compare its digest."""
     if entry.is_arrival or there.is_arrival:
         if _has_same_digest(source, entry, target, there):
             return True

@@ -25,8 +25,8 @@ from openpai_tasks.storage.store import Store, parent
 
 WORKERS = 8
 AHEAD = 20_000
-"""Maximum number of files in the queue: enough to show a total, and a limit of the memory used."""
-LOOK_UP = 0.2  # seconds between two checks whether the copy has to end
+"""Number of files that are looked up before they are copied: enough to show a total, in limited memory."""
+LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
     workers: list[Future[None]] = []
     with ThreadPoolExecutor(max(1, rules.workers)) as pool:
 
-        def hand_on(item: Item) -> None:
-            if len(workers) < max(1, rules.workers):  # never more workers than files
+        def add_item(item: Item) -> None:
+            if len(workers) < max(1, rules.workers):  # no more of them than files
                 workers.append(pool.submit(_work, line, tally, rules))
             line.put(item)
 
         try:
-            surplus = _hand_out(errands, hand_on, tally, rules)
+            surplus = _queue_items(errands, add_item, tally, rules)
             for _ in workers:
                 line.put(None)
             _results(workers)
@@ -144,10 +144,10 @@ def _results(workers: Iterable[Future[None]]) -> None:
         worker.result()
 
 
-def _hand_out(
-    errands: Sequence[Errand], hand_on: Callable[[Item], None], tally: _Tally, rules: Rules
+def _queue_items(
+    errands: Sequence[Errand], add_item: Callable[[Item], None], tally: _Tally, rules: Rules
 ) -> list[Surplus]:
-    """Walk the trees and queue the files to copy; return the entries that only the target has."""
+    """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
         if isinstance(step, Item):
@@ -156,7 +156,7 @@ def _hand_out(
                 tally.watch.check()
                 tally.add(step.entry.path, "skipped", step.entry.size)
             else:
-                hand_on(step)
+                add_item(step)
         elif isinstance(step, Trouble):
             tally.fail(step.path, step.reason)
         elif rules.delete:
@@ -198,7 +198,7 @@ def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
                 tally.add(item.entry.path, outcome, size)
     except Interrupted:
         return
-    except BaseException:  # a bug: no thread may wait for this worker
+    except BaseException:  # a bug of ours: others must not wait for this worker
         tally.watch.stop()
         raise
 

@@ -20,11 +20,11 @@ class Errand:
     entry: Entry
     target: Location
     is_inner: bool = False
-    """Whether the target is a name inside the given folder; symlinks at such names are not entered."""
+    """Whether the target is a name in the given folder, in which symlinks are not followed."""
 
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
-    """Return the errands of ``copy``; raise if any of them is impossible."""
+    """Plan ``copy``: one errand for each source; raise if one of them is impossible."""
     found = [match for place in sources for match in _fitting(place)]
     if not found:
         raise PathError("nothing to copy: name a source and a target")
@@ -41,7 +41,7 @@ def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
 
 
 def synced(source: Location, target: Location) -> list[Errand]:
-    """Return the only errand of ``sync``: the content of the source folder goes into the target folder."""
+    """Plan ``sync``: one errand that copies the contents of the source folder into the target folder."""
     entry = _there(source)
     if not entry.is_folder:
         raise PathError(f"{source.url}: sync takes a folder; copy takes files")
@@ -89,7 +89,7 @@ def refuse_itself(errand: Errand) -> None:
 
 
 def refuse_loss(errands: Sequence[Errand]) -> None:
-    """Raise if a copy with ``--delete`` could empty a root or remove its own source."""
+    """Refuse a copy with ``--delete`` that could remove files by mistake."""
     if len(errands) > 1:
         raise PathError("--delete takes exactly one source")
     for errand in errands:
@@ -124,10 +124,7 @@ def _shares_marks(one: Location, other: Location, above: bool = False) -> bool:
 
 
 def _is_same_file(one: Location, other: Location) -> bool:
-    """Whether both are one file in one folder.
-
-    Its number and time alone could match a copy on another HDFS.
-    """
+    """Whether they are one file in one folder: a copy on another HDFS may have the same number and time."""
     return _shares_marks(other, one) and _shares_marks(_holding(other), _holding(one))
 
 

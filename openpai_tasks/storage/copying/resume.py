@@ -1,8 +1,8 @@
-"""Notes about interrupted large copies, so that the same copy can be resumed.
+"""Notes of large copies that were interrupted, so that the same copy can continue.
 
-Each copy has a note: a file in the user's home folder, named after the source and the target. The process
-that copies holds a lock on the note, which the system releases when the process dies. So an unfinished file
-is continued only by the same copy, and by one process at a time.
+Each copy has a note: a file in the user's home, named after its source and target. The process that copies
+holds a lock on it, which the system releases when the process dies. So a part is continued only by the same
+copy, and by one process at a time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from openpai_tasks.storage.retry import Damaged, can_help
 from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
-"""Smaller files start again: finding their beginning would cost as much."""
-FORGOTTEN = 8 * 24 * 3600  # seconds; the unfinished files are removed after a day or a week
+"""Smaller files start again: checking what has arrived would cost as much."""
+FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
 
 
 class ResumeNote:
@@ -47,7 +47,7 @@ class ResumeNote:
 
 @contextlib.contextmanager
 def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
-    """Yield the note of this copy; None if it cannot be resumed or another process is doing the same copy."""
+    """Return the note of this copy; None if it cannot be resumed, or another process does the same copy."""
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
         with contextlib.suppress(OSError, ConfigError):
@@ -95,7 +95,7 @@ def is_near(store: Store) -> bool:
 
 
 def _can_go_on(source: Store, target: Store) -> bool:
-    """Whether the beginning can be verified without transferring it again."""
+    """Whether the part that has arrived can be verified without another transfer."""
     if not isinstance(target, Appends):
         return False
     return target.hasher() is not None if is_near(source) else is_near(target) and source.knows_digests

@@ -22,7 +22,7 @@ from openpai_tasks.storage.store import (
 
 @dataclass
 class Passing:
-    """Pieces in transit: counted, hashed and reported to the watch."""
+    """Pieces being sent: counted, hashed and reported to the watch."""
 
     pieces: Iterable[bytes]
     watch: Watch
@@ -58,7 +58,7 @@ class Sending:
         target.write_whole(path, self._passing, entry.size, entry.mtime_ms, self._check)
 
     def into_part(self, part: str, is_old: bool, can_go_on: bool) -> None:
-        """Fill the part and verify it; continue a part that an earlier try has begun."""
+        """Write the part and verify it; continue a part of an earlier try."""
         target, size = self._target, self._entry.size
         begun = target.broken_off(part) if is_old and isinstance(target, Appends) else 0
         is_checked = self._start(begun if begun <= size else 0)
@@ -80,7 +80,7 @@ class Sending:
         verify(target, part, self.size, hasher)
 
     def _start(self, begun: int) -> bool:
-        """Open the source where the target's part ends; return whether the bytes are checked in transit."""
+        """Open the source at the end of the target's part; return whether the transfer verifies the bytes."""
         source, entry = self._source, self._entry
         # A file system: files that claim to be empty may have content (/proc).
         may_lie = isinstance(source, SetsModes)
@@ -100,10 +100,7 @@ class Sending:
         return checked is not None
 
     def _go_on(self, target: Appends, part: str) -> None:
-        """Append the missing bytes.
-
-        Hash the existing ones from the local copy, to verify them with the rest.
-        """
+        """Append the missing bytes; hash those that are there if that is cheap, to verify the whole file."""
         begun, size = self.size, self._entry.size
         if not begun:
             self._target.write(part, (), 0)
@@ -119,7 +116,7 @@ class Sending:
         """Raise Damaged unless the source was read completely and has not changed."""
         entry = self._entry
         if self.size != entry.size:
-            raise Damaged(f"{entry.path}: {self.size} bytes came of {entry.size}; it changed, or was cut")
+            raise Damaged(f"{entry.path}: got {self.size} of {entry.size} bytes; it changed or was truncated")
         _refuse_changed(self._source, entry)
         if self._at_source and self._digest:
             _compare(self._at_source.digest(), self._digest, entry.path)
@@ -141,12 +138,12 @@ def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
 
 def _compare(ours: Digest, theirs: Digest, path: str) -> None:
     if ours != theirs:
-        raise Damaged(f"{path}: damaged on the way ({theirs.kind} {theirs.value} instead of {ours.value})")
+        raise Damaged(f"{path}: damaged in transit ({theirs.kind} {theirs.value} instead of {ours.value})")
 
 
 def _refuse_changed(source: Store, entry: Entry) -> None:
     now = source.stat(entry.path)
-    has_versions = bool(entry.version and now and now.version)  # without versions, compare times
+    has_versions = bool(entry.version and now and now.version)  # otherwise, only its time shows a change
     if (
         now is None
         or now.size != entry.size

@@ -29,26 +29,23 @@ from openpai_tasks.storage.store import (
 )
 
 PART = ".pai-part-"
-"""Prefix of unfinished files; the start time and a random suffix follow."""
+"""Prefix of the name of an unfinished file; its start time and random letters follow."""
 PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
-"""Seconds between the start and the modification time that prove that a part has grown."""
+"""Seconds after its start from which the time of a part shows that it has grown."""
 LOOKED_AT = 1000
-"""Entries to check in a folder that only single files are copied to: as many as one request returns."""
+"""Names to check in a folder that only gets single files: as many as one request returns."""
 
 
 def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch) -> int:
-    """Copy one file and return its size; retry failures if that can help.
-
-    Each retry looks at the source again.
-    """
+    """Copy one file, with retries that look up the source again; return its final size in bytes."""
     known: list[Entry] = [entry]
 
     def once() -> int:
         now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
         if now is None:
-            raise NotFound(f"{entry.path}: gone while it was copied", 404)
+            raise NotFound(f"{entry.path}: it disappeared while it was copied", 404)
         _once(source, now, target, path, watch, failed)
         return now.size
 
@@ -72,7 +69,7 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch, f
                 sending.into_part(part, is_old, can_go_on=note is not None)
             except BaseException:
                 if note and not (is_old or sending.size):
-                    note.forget()  # there is nothing to resume
+                    note.forget()  # there is nothing to continue
                 raise
     except BaseException:
         watch.moved(-sending.size)
@@ -88,7 +85,7 @@ def put(
 ) -> int:
     """Write a file, complete or not at all, and return its size; retry failures if that can help.
 
-    ``begin`` returns the pieces from the first one on, for each try.
+    ``begin`` yields the pieces, from the first one on, for each try.
     """
     with _failed_parts(store) as failed:
         return retrying(lambda: _put_once(store, path, begin(), size, failed), wait)
@@ -110,20 +107,19 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
             store.write(part, passing, size)
             verify(store, part, passing.size, hasher)
         if size is not None and passing.size != size:
-            raise Damaged(f"{path}: {passing.size} bytes came of {size}")
+            raise Damaged(f"{path}: got {passing.size} of {size} bytes")
     return passing.size
 
 
 def is_part(entry: Entry) -> bool:
-    """Whether it is an unfinished file, of a running copy or a killed one."""
+    """Whether it is an unfinished file of a running or killed copy."""
     return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
 
 
 def is_stale(part: Entry) -> bool:
-    """Whether nobody writes the part any more.
+    """Whether the part is abandoned: unchanged for a day, and not written by a copy on this machine.
 
-    It has not grown for a day, and no copy on this machine is writing it. Some stores do not report when a
-    file has grown, only when it was created; there the limit is a week.
+    Some stores report only when a file was started, not when it grew; there, the limit is a week.
     """
     begun, now = _begun(part.name), time.time()
     changed = part.mtime_ms / 1000
@@ -134,24 +130,24 @@ def is_stale(part: Entry) -> bool:
 
 
 def clear_stale(store: Store, folder: str) -> None:
-    """Remove parts that killed copies left among the first LOOKED_AT entries of the folder."""
-    if isinstance(store, WritesWhole):  # these stores never show parts
+    """Remove parts that killed copies left in the folder, as far as one listing shows them."""
+    if isinstance(store, WritesWhole):  # parts are never seen there
         return
-    with contextlib.suppress(PaiError):  # a user may be allowed to write but not to list
+    with contextlib.suppress(PaiError):  # a user who may not list may still write
         for entry in itertools.islice(store.list(folder), LOOKED_AT):
             if is_part(entry):
                 remove_stale(store, entry)
 
 
 def remove_stale(store: Store, part: Entry) -> None:
-    """Remove the part if no copy writes it any more."""
+    """Remove the part if no copy uses it."""
     with contextlib.suppress(PaiError):
         if is_stale(part):
             store.remove(part.path)
 
 
 def _begun(name: str) -> float:
-    """Return the start time in the name of a part; infinity for other names."""
+    """Return when the part was started, from its name; infinity for other names."""
     named = PART_NAME.fullmatch(name)
     return int(named[1], 16) if named else float("inf")
 
@@ -183,8 +179,8 @@ def _part(
 ) -> Iterator[tuple[str, bool]]:
     """Yield a temporary path in the same folder, and whether an earlier try has begun it.
 
-    At the end the file gets the time and mode of ``entry`` and its final name. After a failure the part is
-    removed, unless a later try can resume it.
+    The file gets the time and the mode of ``entry`` and its own name at the end; what fails is removed,
+    unless a later try can continue it.
     """
     is_old = bool(note and note.part)
     part = note.part if note and is_old else join(parent(path), part_name())
@@ -204,7 +200,7 @@ def _part(
             failed.append(part)
             if note and note.part:
                 note.forget()
-        if isinstance(err, PaiError):  # users know the file by its final name, not by that of the part
+        if isinstance(err, PaiError):  # users know the file, not the part
             names = (one_line(base(part)), one_line(base(path)))
             err.args = (str(err).replace(*names), *err.args[1:])
         raise

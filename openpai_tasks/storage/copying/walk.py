@@ -1,4 +1,4 @@
-"""Walk a tree, and derive the steps of a copy from one listing per folder on either side."""
+"""Walk a folder and decide what a copy has to do, with one listing per folder on each side."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ class WalkedEntry:
 
 
 def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
-    """Yield all entries below the folder by name, each folder before its content.
-
-    Do not enter links to folders.
-    """
+    """Yield everything below the folder by name, folders before their contents; follow no symlinks."""
     stack = [iter(_sorted(place.store, place.path, "", 1))]
     while stack:
         found = next(stack[-1], None)
@@ -49,7 +46,7 @@ def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
 
 
 def stream(place: Location) -> Iterator[WalkedEntry]:
-    """Yield the same entries as they arrive, each folder before its content; keep only folders in memory."""
+    """Yield everything below the folder as it is listed, folders first; keep only folders in memory."""
     stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
@@ -68,7 +65,7 @@ def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry
 
 @dataclass(frozen=True)
 class Item:
-    """A file to copy, and the entry that is at its target now."""
+    """A file to copy, with the current entry at its target."""
 
     source: Store
     entry: Entry
@@ -76,7 +73,7 @@ class Item:
     path: str
     there: Entry | None
     origin: str = ""
-    """The part of the target's URL that precedes a path."""
+    """The part of the target's URL before a path."""
 
     def describe_error(self, err: PaiError) -> str:
         return _describe_error(err, self.entry.path, self.path, self.origin)
@@ -108,11 +105,11 @@ class _CopiedFolder:
     is_new: bool
     mode: int | None
     entered: tuple[str, ...]
-    """The addresses that symlinks pointed to on the way; a link to a folder above one of them never ends."""
+    """The addresses of symlinks that were followed to get here: a link to a folder above one is a loop."""
 
 
 class Made:
-    """The folders that a copy creates, so that it does not enter them if they are in its source."""
+    """The folders that a copy creates, so that it does not copy them if they are inside its source."""
 
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
@@ -125,10 +122,7 @@ class Made:
             self._paths[entry.id] = path
 
     def has(self, folder: Entry) -> bool:
-        """Whether the copy created the folder.
-
-        Compares marks, as another file system may use the same number.
-        """
+        """Whether the copy has created the folder; another file system may have the same id."""
         path, source, target = self._paths.get(folder.id), self._source, self._target
         if (
             not folder.id
@@ -203,7 +197,7 @@ class Steps:
             yield Surplus(self._target, there)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
-        """Create the folder with the access of the source's, but always writable for ourselves."""
+        """Give the folder the mode of the source's, but keep it accessible to the user."""
         target = self._target
         if is_closed(folder.mode) and isinstance(target, KeepsModes):
             target = target.closed
@@ -257,10 +251,7 @@ class Steps:
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
     def _barred(self, path: str, there: Entry | None) -> str:
-        """Return why the path cannot become a folder.
-
-        Symlinks are not entered, as they point to other folders.
-        """
+        """Return why the path cannot become a folder; symlinks are not followed, as they lead elsewhere."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
         if there is not None and there.is_link:
@@ -278,4 +269,4 @@ def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str
 def checked_link(entry: Entry, store: Store) -> None:
     """Raise if the entry is a dangling symlink."""
     if entry.is_link and store.stat(entry.path) is None:
-        raise PathError(f"{entry.path}: a link that leads nowhere")
+        raise PathError(f"{entry.path}: a broken symlink")

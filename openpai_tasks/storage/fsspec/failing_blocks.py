@@ -1,6 +1,6 @@
-"""Find the ``with`` blocks that are ending with an error right now.
+"""``with`` blocks that are ending with an error at this moment.
 
-The blocks of fsspec and pandas only close their files then, as if there had been no error.
+Those of fsspec and pandas then just close their files, as after a success.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of ``pai://`` for fsspec: for reading, for writing, and wrappers for writing."""
+"""Files of ``pai://`` for fsspec, for reading and writing, and wrappers for writing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openpai_tasks.storage.store import PIECE, parent
 
 
 class Download(AbstractBufferedFile):  # type: ignore[misc]
-    """A file for random-access reading, one block ahead."""
+    """A file for random reads, with one block of read-ahead."""
 
     def __init__(self, fs: AbstractFileSystem, path: str, block_size: int | str, **options: Any) -> None:
         super().__init__(fs, path, mode="rb", block_size=block_size, **options)
@@ -36,14 +36,14 @@ class Download(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def _facts(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what distinguishes the file from another with this name: its version, or else its time."""
+    """The id of this version of the file: its version, else its time."""
     return row["size"], row["version"] or row["mtime"]
 
 
 class FileUpload(io.BufferedIOBase):
-    """A file for writing; it exists, complete and verified, once it is closed.
+    """A file for writing, which appears, complete and verified, when it is closed.
 
-    A file that is closed because a ``with`` block fails, or that is never closed, is discarded.
+    It never appears if a ``with`` block fails, or if it is not closed.
     """
 
     def __init__(self, place: Location, autocommit: bool = True) -> None:
@@ -85,8 +85,8 @@ class FileUpload(io.BufferedIOBase):
             self.commit()
 
     def commit(self) -> None:
-        """Upload the content; a transaction calls this at its end."""
-        if self._file.closed:  # discarded, as its block failed
+        """Send the written data; a transaction sends it at its end."""
+        if self._file.closed:  # of a block that failed
             return
         with self._file, mapping_errors(self._place.url):
             self._place.store.make_folder(parent(self._place.path))
@@ -98,7 +98,7 @@ class FileUpload(io.BufferedIOBase):
         return iter(lambda: self._file.read(PIECE), b"")
 
     def discard(self) -> None:
-        """Discard the content."""
+        """Discard the written data."""
         self._file.close()
         super().close()
 
@@ -106,10 +106,7 @@ class FileUpload(io.BufferedIOBase):
         self.close()
 
     def _dealloc_warn(self, source: Any) -> None:
-        """Warn that the file was never closed.
-
-        Python calls this before it closes a text or buffer around it.
-        """
+        """Discard the data; called by Python before it closes a wrapper that the caller never closed."""
         self._is_lost = True
         warnings.warn(f"{self._place.url}: never closed, so it was not written", RuntimeWarning, stacklevel=2)
 
@@ -120,14 +117,14 @@ class FileUpload(io.BufferedIOBase):
 
 
 class TextUpload(io.TextIOWrapper):
-    """A text file for writing; the file below notices that a block fails."""
+    """A text file for writing, which passes on that a ``with`` block fails."""
 
     def __exit__(self, *error: Any) -> None:
         self.close()
 
 
 class Compressed(io.BufferedIOBase):
-    """A file for writing that is compressed; unlike fsspec's, it closes the file below."""
+    """A compressed file for writing; unlike fsspec's, it closes the file below."""
 
     def __init__(self, below: Any, path: str, compression: str | None) -> None:
         from fsspec.compression import compr  # type: ignore[import-untyped]

@@ -1,6 +1,6 @@
 """``pai://`` for fsspec (``fsspec.open("pai://lab/home/a.csv")``), also for pandas, pyarrow, dask and others.
 
-Errors are Python's own (FileNotFoundError, PermissionError), which these libraries expect.
+Its errors are Python's own (FileNotFoundError, PermissionError), as those libraries expect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _book(self) -> Book:
-        """The book of this process: a forked child must not use its parent's connections."""
+        """The storages of this process: a forked child must not use its parent's connections."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), self.make_book()
         return self._opened[1]
@@ -107,9 +107,9 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         **options: Any,
     ) -> None:
-        """Move files, and folders if ``recursive``; anything that does not arrive stays where it is."""
+        """Move files, and folders if ``recursive``; files that do not arrive stay where they are."""
         if maxdepth is not None:
-            raise ValueError("a part of a folder cannot be moved: copy it, and remove what shall go")
+            raise ValueError("a part of a folder cannot be moved: copy it, then remove the originals")
         for one, other in self._pairs(path1, path2):
             with mapping_errors(one):
                 source, entry = self._entry(one)
@@ -126,7 +126,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str | None = None,
         **options: Any,
     ) -> None:
-        """Like fsspec, but refuse to copy anything onto or into itself."""
+        """Copy as fsspec does, but refuse to copy a path onto or into itself."""
         for one, other in self._pairs(path1, path2) if recursive else ():
             with mapping_errors(one):
                 self._refuse_itself(one, other)
@@ -152,7 +152,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
         """Like fsspec, but do not upload a file that a cache closes because a block failed."""
         if is_cut_short():
-            os.remove(lpath)  # the cache must not return it to anyone
+            os.remove(lpath)  # the cache must not return it either
         else:
             super().put_file(lpath, rpath, *args, **options)
 
@@ -216,10 +216,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found
 
     def _escaped(self, path: str) -> str:
-        """Escape the leading names of a pattern that exist literally.
-
-        Clusters and storages are left as they are.
-        """
+        """Escape leading names of the pattern that exist as they are; clusters and storages stay."""
         names = self._strip_protocol(path).split("/")
         for number, name in enumerate(names):
             if number > 1 and MAGIC.search(name):
@@ -229,10 +226,9 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return "/".join(names) + "/" * path.endswith("/")
 
     def _pairs(self, path1: str | list[str], path2: str | list[str]) -> Sequence[tuple[str, str]]:
-        """Return pairs of source and target.
+        """Return sources with their targets: in a folder that exists or has a slash, else the name itself.
 
-        A target that is an existing folder, or ends with a slash, is copied into; otherwise it is the exact
-        name. As in fsspec, a source with a slash at its end means the folder's content.
+        As in fsspec, a source that is written with a slash means its contents.
         """
         if isinstance(path1, list) and isinstance(path2, list):
             return list(zip(path1, path2, strict=True))

@@ -1,4 +1,4 @@
-"""Move files within ``pai://``: nothing is removed before it has arrived, or moved onto or into itself."""
+"""Move files within ``pai://``: a source is removed only after its copy is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def move(source: Location, entry: Entry, target: Location) -> None:
     copied = copy([errand], Rules(checksum=True))  # equal size and time are not enough to remove the source
     if copied.failed:
         failure = copied.failed[0]
-        raise PathError(f"{source.url} stays: {failure.path}: {failure.reason}")
+        raise PathError(f"{source.url} was not moved: {failure.path}: {failure.reason}")
     source.store.remove(source.path, recursive=True)
 
 

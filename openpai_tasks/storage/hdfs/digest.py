@@ -18,7 +18,7 @@ from openpai_tasks.storage.store import Digest
 
 Crc = Callable[[bytes], int]
 Sums = Callable[[bytes, int], bytes]
-"""Computes the CRC, four bytes, of each chunk of the given size; the last chunk may be shorter."""
+"""Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
 EMPTY = "MD5-of-0MD5-of-0CRC32"
@@ -27,7 +27,7 @@ STRIDE = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """The parameters of a file's checksum; ``block`` 0 means a single block of any size."""
+    """The parameters of a file's fingerprint; ``block`` 0 is one block of any size."""
 
     block: int
     chunk: int = 512
@@ -35,7 +35,7 @@ class Shape:
 
     @classmethod
     def parse(cls, kind: str) -> Shape | None:
-        """Parse the name of a checksum kind; None for kinds that cannot be computed here."""
+        """Return the parameters in the name of a kind; None for kinds that are not supported."""
         found = KIND.fullmatch(kind)
         if not found:
             return None
@@ -44,10 +44,7 @@ class Shape:
 
 
 class BlockHasher:
-    """Computes the checksum incrementally.
-
-    Holds less than a chunk of the data, and 16 bytes for each block.
-    """
+    """Computes a fingerprint while bytes pass; keeps less than a chunk, and 16 bytes for each block."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape

@@ -1,4 +1,4 @@
-"""HDFS over WebHDFS: find the name nodes of a storage or URL, directly or behind OpenPAI's gateway."""
+"""HDFS over WebHDFS: the name nodes of a storage or URL, direct or behind OpenPAI's gateway."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _url(text: str, where: str) -> tuple[str, str, str]:
         parts = addresses.parse_url(text)
         host, port = addresses.parse_server(parts.netloc)
     except ValueError as err:
-        form = "http://HOST:PORT or https://HOST:PORT, each of several in full"
+        form = "http://HOST:PORT or https://HOST:PORT, each written in full"
         raise ConfigError(f"{where}: invalid url of HDFS {text!r}: expected {form}") from err
     port = port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, f"{host}:{port}", parts.path.rstrip("/")

@@ -1,4 +1,4 @@
-"""Read a large file in several ranges at once, in order and in bounded memory."""
+"""Read several ranges of a large file in parallel, in order and in limited memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 PART = 16 << 20
 AHEAD = 3
-"""Number of ranges that are fetched or wait; with PART, this limits the memory of a wide read."""
+"""Ranges that are being fetched or wait to be read: with PART, the memory of a parallel read."""
 
 Piece = TypeVar("Piece")
 Fetch = Callable[[int, int], Iterator[bytes]]
@@ -35,7 +35,7 @@ def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tupl
 
 
 def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piece]:
-    """Yield the same pieces, produced by another thread while the consumer handles the last ones."""
+    """Yield the pieces, read by another thread while the previous ones are processed."""
     waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(depth)
     left = threading.Event()
 
@@ -64,7 +64,7 @@ def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piec
 
 
 def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = AHEAD) -> Iterator[bytes]:
-    """Yield the bytes from start to end; closing the iterator early also stops the fetching."""
+    """Yield the bytes from start to end; closing the iterator stops the fetching."""
     left = threading.Event()
 
     def whole(offset: int) -> list[bytes]:
@@ -91,7 +91,7 @@ def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = 
 
 
 def _handed_on(future: Future[list[bytes]]) -> Iterator[bytes]:
-    """Yield the pieces, releasing the memory of each at once."""
+    """Yield each piece and free it at once."""
     pieces = future.result()
     pieces.reverse()
     while pieces:

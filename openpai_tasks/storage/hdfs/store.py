@@ -1,4 +1,4 @@
-"""HDFS as a store: PyHDFS makes the requests; a lean HTTP client or the native protocol moves the bytes."""
+"""HDFS as a store: requests by PyHDFS, data by a small HTTP client or Hadoop's own protocol."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from openpai_tasks.storage.store import (
     refuse_no_text,
 )
 
-RECOVERY = 20.0  # seconds that a data node may take to report what it has of a file
+RECOVERY = 20.0  # seconds for a data node to report what it has of a file
 CRCS = {1: "CRC32", 2: "CRC32C"}
 
 
@@ -90,7 +90,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return store
 
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """Return marks of a path: its number and HDFS, and its number and modification time."""
+        """Identify the folder by its number and its HDFS; if that has no name, by its modification time."""
         found, real = set[str](), self._real(path)
         while True:
             if status := self._status(real, path):
@@ -182,7 +182,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self._http.write(self._new(path), path, pieces, size, 0o600 if self._is_closed else None)
 
     def broken_off(self, path: str) -> int:
-        """Return the size of the part; close it first if its writer is dead, or HDFS would wait a minute."""
+        """Close a file that a dead writer left open, as the name node would wait a minute."""
         real, end = self._real(path), time.monotonic() + RECOVERY
         is_direct = bool(self._layout_now()) and self._opened(real, is_new=True)
 
@@ -216,7 +216,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         return BlockHasher(shape) if shape else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        """Set the modification time; HDFS has no times before 1970, so these become the earliest."""
+        """Set the time; HDFS has none before 1970, so older files get the earliest one."""
         real, mtime_ms = self._real(path), max(mtime_ms, 0)
         if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
             return
@@ -259,7 +259,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
             left = left if after != before else 0
 
     def _written_now(self) -> Shape | None:
-        """Return the parameters of a new file's digest; None if an older HDFS does not report them."""
+        """Return the parameters of the digest of a new file; None if an older HDFS does not report them."""
         layout = self._layout_now()
         return layout.shape if layout else None
 
@@ -279,7 +279,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         try:
             return self._direct.open(lambda: self._names.rpc_address(real, is_new))
         except FOREIGN:
-            return False  # WebHDFS reports the reason
+            return False  # the other way reports the reason
 
 
 def _direct_entry(status: Status, name: str, path: str) -> Entry:

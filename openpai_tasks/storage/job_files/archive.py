@@ -1,4 +1,4 @@
-"""The sources of a job as one reproducible archive: the same files always give the same bytes."""
+"""Pack the sources of a job reproducibly: the same files always give the same bytes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The folder of a storage that keeps the files of a user's jobs.
 
-``sources/<sha256>.tar.gz`` are the archives of sources, stored once for all jobs that use them.
-``jobs/<job>/source/<sha256>.json`` is a reference: it names the archive and the owner of the job
-(``none.json`` for a job without sources). ``jobs/<job>/output`` has the files that the job wrote. A folder
-without a reference does not belong to a job. The reference is written before the archive is uploaded, and an
-archive is removed only while there is no reference to it.
+``sources/<sha256>.tar.gz`` are the archives of sources, each once however many jobs use it;
+``jobs/<job>/source/<sha256>.json`` records which archive a job uses and who owns the job (``none.json`` for a
+job without sources); ``jobs/<job>/output`` has its outputs. A folder without a reference belongs to no job.
+A job records its archive before uploading it, and an archive is removed only while no job records it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
 NO_ARCHIVE = "none"
 """Name of the reference of a job without sources."""
 ASIDE = ".removing-"
-"""Prefix of an archive's name while it is being removed."""
-LONGEST = 64 << 10  # bytes; a larger file is not a reference
+"""Prefix of the name of an archive that is being removed."""
+LONGEST = 64 << 10  # bytes of a reference; a longer file is not a reference
 
 
 @dataclass(frozen=True)

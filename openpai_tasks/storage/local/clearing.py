@@ -1,4 +1,4 @@
-"""Remove a folder of this machine and everything in it, however deep, without following symlinks.
+"""Remove a local folder with all its contents, however deep, without following symlinks.
 
 Every name is relative to an open folder, so a folder that is replaced by a symlink meanwhile is not followed.
 Only two folders are open at a time: on the way up, each parent is checked to be the one on the way down.
@@ -32,7 +32,7 @@ def open_folder(path: str, root: str) -> int:
 
 
 def remove_tree(name: str, holder: int) -> None:
-    """Remove the folder ``name`` in the open folder ``holder`` with its content; errors name what is left."""
+    """Remove the folder ``name`` of the open folder ``holder``, with its contents; errors name the rest."""
     descent = _Descent(name, holder)
     try:
         descent.clear()
@@ -79,7 +79,7 @@ class _Descent:
     def _enter(self, name: str) -> None:
         try:
             below = os.open(name, FOLDER, dir_fd=self.here)
-        except FileNotFoundError:  # removed by another process
+        except FileNotFoundError:  # another process has removed it
             return
         level = _Level(name, _identity(self.here))
         self._trail.append(level)

@@ -1,4 +1,4 @@
-"""File operations on this machine that raise our errors."""
+"""Operations on local files; errors are raised as ours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def remove_tree(name: str, holder: int, path: str) -> None:
 
 
 def make_folders(place: str) -> None:
-    """Create the folder and its missing parents; without recursion, as there may be very many levels."""
+    """Create the folder and its missing parents, one level at a time, as there may be very many."""
     missing = []
     while not os.path.isdir(place):
         missing.append(place)
@@ -57,7 +57,7 @@ def umask(second: int) -> int:
 
 
 def regular(handle: int, path: str) -> BinaryIO:
-    """Return the open file; refuse pipes and devices, as reading them could block or never end."""
+    """Open the file; refuse pipes and devices, as reading them could block or never end."""
     file = os.fdopen(handle, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
@@ -73,7 +73,7 @@ def write_all(file: BinaryIO, piece: bytes) -> None:
 
 @contextlib.contextmanager
 def mapping_errors(path: str) -> Iterator[None]:
-    """Convert errors of the system to ours."""
+    """Translate errors of the system to ours."""
     try:
         yield
     except PathError:

@@ -1,4 +1,4 @@
-"""Find the real location of a path on this machine, and recognise a folder under another name."""
+"""Resolve local paths, and recognise the same folder under different names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages that are folders on this machine: the user's own, the embedded cluster's, and mounted shares."""
+"""Storages that are local folders: added by the user, of the embedded cluster, or mounted shares."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Shares that are mounted on this machine, found with the mount map in the settings."""
+"""Shares that are mounted on this machine, as the setting storage.mounts lists them."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.storage.local.identity import real_path
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import Mounts, StorageSpec, is_below
@@ -40,7 +40,7 @@ def open_mounted(spec: StorageSpec, address: str) -> LocalStore:
 
 def hint(spec: StorageSpec) -> str:
     """Return the command that sets where the share is mounted."""
-    return f"pai config.set {shlex.quote(f'{SETTING}={spec.cluster}/{spec.name}=FOLDER')}"
+    return command("config.set", f"{SETTING}={spec.cluster}/{spec.name}=FOLDER")
 
 
 def is_mounted(spec: StorageSpec, address: str) -> bool:

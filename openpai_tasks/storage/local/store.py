@@ -38,7 +38,7 @@ from openpai_tasks.storage.store import (
 
 
 class LocalStore(Appends, KnowsPlaces, SetsModes):
-    """The files below ``root``; unless it is ``/``, symlinks that point outside are refused."""
+    """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
     knows_digests = False
@@ -125,7 +125,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         with mapping_errors(path), self._in_parent(place) as (name, holder):
             handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
         with os.fdopen(handle, "wb", buffering=0) as file:
-            for piece in pieces:  # errors of the source are not converted
+            for piece in pieces:  # errors of the source pass unchanged
                 with mapping_errors(path):
                     write_all(file, piece)
 
@@ -169,7 +169,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return self._confined and not is_below(real_path(place), self.root)
 
     def _is_parent_inside(self, place: str) -> bool:
-        """Whether the parent folder is inside, wherever the name itself points."""
+        """Whether the parent folder is inside the root, wherever the name itself leads."""
         return not self._leads_out(os.path.dirname(place.rstrip("/")))
 
     def _holding(self, path: str) -> str:

@@ -1,6 +1,6 @@
-"""Convert errors of object services to ours; the only place that knows their codes.
+"""Translate errors of object services, whose codes only this module knows, to ours.
 
-Also sets how long to wait for an answer.
+Also has the time limits for answers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     where = f"{address}/{key}".rstrip("/")
     message = line(text) or code or f"http status {status}"
     if code in NO_BUCKET:
-        return NotFound(f"{address}: there is no such place, or it is not in this account", 404)
+        return NotFound(f"{address}: it does not exist, or belongs to another account", 404)
     if code in DAMAGES or (status == 400 and "md5" in message.lower()):
-        return Damaged(f"{where}: damaged on the way ({code})")
+        return Damaged(f"{where}: damaged in transit ({code})")
     if status == 412:
         return Damaged(f"{where}: it changed while it was read")
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
@@ -50,9 +50,9 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     return PathError(f"{where}: the server answered: {message}")
 
 
-async def limited(size: int, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-    """Run a request that transfers ``size`` bytes; nothing else stops one whose server no longer reads."""
-    return await asyncio.wait_for(act(*args, **values), LONGEST + size / SLOWEST)
+async def limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+    """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
+    return await asyncio.wait_for(operation(*args, **values), LONGEST + size / SLOWEST)
 
 
 def silent(err: BaseException, key: str, address: str) -> Unreachable:
@@ -63,7 +63,7 @@ def silent(err: BaseException, key: str, address: str) -> Unreachable:
 
 @contextlib.contextmanager
 def understood(key: str, address: str) -> Iterator[None]:
-    """Raise one error for answers that the service itself would not send."""
+    """Raise an error for an answer that is not from such a service."""
     try:
         yield
     except PaiError:

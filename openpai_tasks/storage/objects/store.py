@@ -70,7 +70,7 @@ class Bucket(UploadTarget, Protocol):
     def head(self, key: str) -> ObjectEntry | None: ...
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
-        """Return the entries with this prefix: up to the next slash, or all of them (``flat``)."""
+        """List what begins with the prefix: up to the next slash, or everything if ``flat``."""
 
     def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
 
@@ -117,7 +117,7 @@ class ObjectStore(KnowsPlaces, WritesWhole):
 
     def list(self, path: str) -> Iterator[Entry]:
         prefix, rest, found = self._below(path), None, path == "/"
-        folders: set[str] = set()  # some services list a folder twice: as an object and as a prefix
+        folders: set[str] = set()  # some services list one twice: as an object and as a prefix
         while True:
             page = self._page(path, rest=rest)
             for thing in page.things:
@@ -274,8 +274,7 @@ def resumed(
 
     while length is None or moved < length:
         piece, pieces = retrying(first)
-        # The next request raises the error again if it persists.
-        with contextlib.closing(pieces), contextlib.suppress(PaiError):
+        with contextlib.closing(pieces), contextlib.suppress(PaiError):  # the next request reports the reason
             while piece:
                 moved += len(piece)
                 yield piece

@@ -146,7 +146,7 @@ class PartCutter:
         return ObjectBody(data, hashlib.md5(data, usedforsecurity=False).digest())
 
     def _buffer(self) -> io.BytesIO:
-        """Return a buffer for the next body; one that may be short grows as it is filled."""
+        """Allocate memory for the next body; one that may be short grows as it is filled."""
         expected = self.size and self._part_size  # of unknown size, but more than one part
         if self._expected is not None:
             expected = max(0, min(self._part_size, self._expected - self.size))
@@ -178,8 +178,8 @@ def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Ite
         retrying(lambda: session.complete(cut.md5))
     if not retrying(lambda: session.is_right(cut.size, cut.md5)):
         if not retrying(session.remove):
-            raise PathError(f"{upload.key}: replaced by another writer meanwhile; what is there now was kept")
-        raise Damaged(f"{upload.key}: not what was sent; it was removed")
+            raise PathError(f"{upload.key}: another writer replaced it; that version was kept")
+        raise Damaged(f"{upload.key}: it differs from what was sent; it was removed")
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
@@ -237,7 +237,7 @@ def _check(upload: ObjectUpload, size: int) -> None:
     if upload.check is not None:
         upload.check()
     if upload.size is not None and size != upload.size:
-        raise Damaged(f"{upload.key}: {size} bytes came of {upload.size}; it changed, or was cut")
+        raise Damaged(f"{upload.key}: got {size} of {upload.size} bytes; it changed or was truncated")
 
 
 @contextlib.contextmanager

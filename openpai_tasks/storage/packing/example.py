@@ -95,7 +95,7 @@ def _spans(record: bytes, within: Span, wanted: int) -> Iterator[Span]:
         tag, at = _varint(record, at, within.end)
         start, end = _extent(record, tag & 7, at, within.end)
         if end > within.end or tag >> 3 == 0:
-            raise ValueError("no protobuf message")
+            raise ValueError("not a protobuf message")
         if tag >> 3 == wanted:
             yield Span(start, end)
         at = end
@@ -109,7 +109,7 @@ def _extent(record: bytes, kind: int, at: int, end: int) -> tuple[int, int]:
         return at, _varint(record, at, end)[1]
     if kind in (FIXED64, FIXED32):
         return at, at + (8 if kind == FIXED64 else 4)
-    raise ValueError("no protobuf message")
+    raise ValueError("not a protobuf message")
 
 
 def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
@@ -122,7 +122,7 @@ def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
         number |= (byte & 127) << shift
         if byte < 128:
             return number, at
-    raise ValueError("no protobuf message")
+    raise ValueError("not a protobuf message")
 
 
 def _signed(number: int) -> int:

@@ -48,7 +48,7 @@ class Format(Protocol):
         """Return about how many bytes of a shard the member takes."""
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Find the files in a shard of any origin, and add them to the index."""
+        """Scan a shard without an index, and add its files to the index."""
 
 
 FORMATS: dict[str, Format] = {

@@ -1,8 +1,8 @@
-"""The index of the files in shards: compact in memory, and as a text file next to the shards.
+"""The index of packed files: in memory with a few bytes per file, and as text beside the shards.
 
-``index.jsonl`` has a line that describes the set, then a line for each folder and file: ``["name/", mode]``
-and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the content itself, so a
-file is one range of a shard, whatever the format.
+``index.jsonl``: a line about the set, a line for each folder, a line for each file:
+``["name/", mode]`` and ``["name", shard, offset, size, mode, mtime_ms, crc32c]``. The offset is that of the
+content itself, so that a file is one range of a shard, whatever the format.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _line(value: Any) -> bytes:
 
 
 def read(pieces: Iterable[bytes], url: str) -> Index:
-    """Parse an index; raise an error that names the line if the text is invalid or incomplete."""
+    """Parse the text of an index; raise, with the line, if it is invalid or incomplete."""
     batches = _batches(pieces)
     first, *rest = next(batches, [b""])
     index, files, folders = _head(first, url)
@@ -180,7 +180,7 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
 
 
 def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
-    """Return only the shards, which the first line lists; the rest is not read."""
+    """Return the shards, from the first line; the rest is not read."""
     line = b""
     for piece in pieces:
         line += piece

@@ -1,8 +1,7 @@
-"""The files and folders of a tree to pack, in an order that depends only on their names.
+"""List the files and folders of a tree to pack, in an order that depends only on their names.
 
-As in a copy, symlinks are followed: their targets are packed, and a link that is dangling or points above
-itself is an error. In a folder the files come first, those of one sample (the same name up to the first dot)
-together.
+As in a copy, symlinks are followed: their targets are packed; a broken symlink, or one to a folder above it,
+is an error. In a folder the files come first, those of a sample (the same name up to the first dot) together.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class _OpenFolder:
     name: str
     mode: int
     entered: tuple[str, ...]
-    """The addresses that symlinks pointed to on the way."""
+    """The addresses of the symlinks that were followed to get here."""
 
 
 def split(name: str) -> tuple[str, str]:
@@ -74,7 +73,7 @@ def members(tree: Location, target: str) -> Iterator[PackMember]:
 
 
 def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
-    """Return the files in compact form, and the folders, both in reverse order."""
+    """Return the files, in compact form, and the folders, both in reverse order."""
     files, folders = [], []
     for entry in _with_own_times(store, store.list(folder.path)):
         if is_part(entry):
@@ -92,7 +91,7 @@ def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes]
 
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Yield the entries with the files' own times; if a listing has arrival times, ask for many at once."""
+    """Look up the files' own times, many in parallel, if the listing has only those of the store."""
     with ThreadPoolExecutor(ASKED, "pack") as pool:
         while some := list(itertools.islice(entries, MANY)):
             if any(entry.is_arrival for entry in some):
@@ -104,7 +103,7 @@ def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
 def _own(store: Store, entry: Entry) -> Entry:
     found = store.stat(entry.path) if entry.is_arrival else entry
     if found is None:
-        raise NotFound(f"{entry.path}: gone while it was packed", 404)
+        raise NotFound(f"{entry.path}: it disappeared while it was packed", 404)
     return found
 
 

@@ -30,7 +30,7 @@ class PackedSet:
 
 
 def open_set(place: Location) -> PackedSet:
-    """Read the index of a folder; scan a shard, or shards that match a pattern."""
+    """Open a folder by its index; scan a shard, or shards that match a pattern."""
     found = patterns.sources(place)
     is_folder = [_is_folder(each) for each in found]
     if any(is_folder):
@@ -41,7 +41,7 @@ def open_set(place: Location) -> PackedSet:
 
 
 def places(place: Location, index: Index) -> list[Location]:
-    """Return the locations of the shards of a known index; raise if they do not match it."""
+    """Locate the shards of a known index, and check their sizes."""
     entry = place.store.stat(place.path)
     if entry is not None and entry.is_folder:
         found = [place.join(shard.name) for shard in index.shards]
@@ -62,7 +62,7 @@ def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
             raise NotFound(f"{join(url, shard.name)}: a shard of the index is missing", 404)
         if size != shard.size:
             raise PathError(
-                f"{join(url, shard.name)}: {size} bytes are there of {shard.size}; cut or changed"
+                f"{join(url, shard.name)}: it has {size} of {shard.size} bytes; truncated or changed"
             )
 
 
@@ -70,7 +70,7 @@ def _with_index(folder: Location) -> PackedSet:
     place = folder.join(indexes.NAME)
     if place.store.stat(place.path) is None:
         raise NotFound(
-            f"{folder.url} has no {indexes.NAME}: no packed files, or a pack that did not end; "
+            f"{folder.url} has no {indexes.NAME}: no packed files, or an incomplete pack; "
             "name shards themselves to read them without it",
             404,
         )

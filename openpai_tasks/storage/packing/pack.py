@@ -1,7 +1,7 @@
-"""Pack a tree into shards, streamed to the store: complete with an index, or not at all.
+"""Pack a tree into shards, streamed into the store: complete with an index, or not at all.
 
-The tree is walked first: what is found gives a mark for the names of the shards, so that the same tree gives
-the same names, but none that already exist in the folder. Each shard is verified when it is written.
+The tree is walked first. A mark computed from it is part of the shards' names, so that the same tree gives
+the same names, and no name that is in the folder already. Each shard is verified when it is written.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
 
 
 def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
-    """Return the members to pack; include folders only if the format can hold them."""
+    """Return the members for the shards; folders only if the format supports them."""
     walked = PackTree(tree.path)
     for member in members(tree, target.store.address(target.path)):
         watch.check()
@@ -91,7 +91,7 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
 
 
 def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
-    """Return the prefix of the shards' names: the first of the tree's marks that is free in the folder."""
+    """Return the prefix of the shards' names: the first mark of the tree that is unused in the folder."""
     marks = walked.marks(rules.format, rules.shard_size)
     return next(begins for mark in marks if not there.is_taken(begins := f"{rules.name}-{mark}-"))
 
@@ -99,7 +99,7 @@ def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
 def _written(
     source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
 ) -> tuple[Index, int]:
-    """Write a shard, with retries; return the rows of its members and its size."""
+    """Write the shard, with retries; return the positions of its members and its size."""
 
     rows, moved = Index(rules.format), [0]
 

@@ -1,4 +1,4 @@
-"""A packed set as a readable store: unpacking is copying from it, with all guarantees of a copy."""
+"""A packed set as a readable store: unpacking is a copy from it, with the same guarantees."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PackedStore:
             yield self._blocks.read(row.shard, at, left)
 
     def _whole(self, row: Row) -> bytes:
-        """Return a small file after checking its CRC; its block may have been damaged in transit."""
+        """A small file, compared with its CRC; the block it was in may have been damaged in transit."""
         data = self._blocks.read(row.shard, row.offset, row.size)
         if row.crc not in (UNKNOWN, crc32c(data)):
             self._blocks.forget()
@@ -113,7 +113,7 @@ class PackedStore:
         raise self._read_only(path)
 
     def _read_only(self, path: str) -> Denied:
-        return Denied(f"{path}: packed files cannot be changed, only packed anew", 403)
+        return Denied(f"{path}: packed files cannot be changed; pack them again", 403)
 
     def number(self, name: str) -> int | None:
         """Return the row of the file with this name."""
@@ -129,7 +129,7 @@ class PackedStore:
         return Entry(base(path), path, True, mode=self._modes.get(name))
 
     def _refuse_clashes(self) -> None:
-        """Raise for names that folders cannot hold: duplicates, and files that are also folders."""
+        """Refuse names that folders cannot hold: duplicates, and a file that is also a folder."""
         names, last = self._index.names, None
         for number in self._order:
             raw = names.raw(number)
@@ -155,7 +155,7 @@ class _Folders:
             self._files[folder].append(number)
 
     def _know(self, name: str) -> None:
-        """Add the folder and all folders above it."""
+        """Add the folder and its parents."""
         while name not in self._files:
             self._files[name] = array("I")
             above = name.rpartition("/")[0]

@@ -1,8 +1,8 @@
-"""Write a new set into its folder: complete under its own names, then switched to at once.
+"""Publish a new set: complete under new names first, then switched to at once.
 
-The names of the shards are unique in the folder, so they coexist with those of an existing set. Replacing the
-index is the switch: before it the old set is complete, after it the new one, and only then the replaced files
-are removed. Of two concurrent packs, the one that writes its index last wins.
+Shards get names that are unused in the folder, so they can be written beside those of the current set.
+Replacing the index is the switch: before it the old set is complete, after it the new one; the replaced
+shards are removed only then. Of two packs at once, the one that writes its index last wins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NewSet:
         self._is_there = False
 
     def begin(self) -> None:
-        """Write the note that tells others which shards belong to this set."""
+        """Write the note that identifies the shards of this pack."""
         self._note.write(self._target.store)
 
     def shard(self, number: int, suffix: str) -> tuple[str, str]:
@@ -46,7 +46,7 @@ class NewSet:
         return name, self._target.join(name).path
 
     def publish(self, index: Index) -> None:
-        """Rename the shards to their final names, then replace the index."""
+        """Give the shards their names, then replace the index."""
         store, path = self._target.store, self._target.join(indexes.NAME).path
 
         def text() -> Iterator[bytes]:
@@ -68,7 +68,7 @@ class NewSet:
         self._remove_old(set(old).difference(self._names))
 
     def discard(self) -> None:
-        """Remove the written files, unless the set is published or an identical pack uses them."""
+        """Remove the unpublished shards, unless they belong to an identical set that is published."""
         for part in self._parts:
             with contextlib.suppress(PaiError):
                 self._target.store.remove(part)
@@ -82,14 +82,14 @@ class NewSet:
         return self._parts[-1]
 
     def _remove_old(self, names: Iterable[str]) -> None:
-        """Remove replaced shards; if that fails, the note lets a later pack remove them."""
+        """Remove replaced shards; if that fails, the note makes a later pack remove them."""
         with contextlib.suppress(PaiError):
             remove(self._target, names)
             self._target.store.remove(self._note.path)
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces large enough to send."""
+    """Join small pieces to larger ones."""
     waiting, size = list[bytes](), 0
     for piece in pieces:
         waiting.append(piece)

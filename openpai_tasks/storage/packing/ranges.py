@@ -1,4 +1,4 @@
-"""Read files of a store by ranges: as a seekable file, and as blocks that many readers share."""
+"""Read ranges of files in a store: as a seekable file, or as blocks that many readers share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from openpai_tasks.storage.store import PIECE, Store
 
 BLOCK = 8 << 20
 KEPT = 8
-"""Number of cached blocks; with BLOCK, this limits the memory of shared reading."""
+"""Number of cached blocks; with BLOCK, the memory that shared reading takes."""
 
 
 def fetch(store: Store, path: str, offset: int, length: int) -> bytes:
-    """Return exactly this many bytes; raise if the file is shorter."""
+    """Read exactly this many bytes; raise if the file is too short."""
     if not length:
         return b""
     found = retrying(lambda: b"".join(store.read(path, offset, length)), Watch().wait)
     if len(found) != length:
-        raise PathError(f"{path}: {len(found)} bytes came of {length} from byte {offset} on; it was cut")
+        raise PathError(f"{path}: got {len(found)} of {length} bytes from byte {offset} on; it was truncated")
     return found
 
 
 def opened(store: Store, path: str, size: int) -> BinaryIO:
-    """Return a file for random-access reading."""
+    """A file for random reads."""
     return cast(BinaryIO, io.BufferedReader(_Ranges(store, path, size), PIECE))
 
 
@@ -59,7 +59,7 @@ class _Ranges(io.RawIOBase):
 
 
 class Blocks:
-    """Files in blocks; the last few are cached, and readers of a block in transit wait for it."""
+    """Cache of the last blocks; readers of a block that is being fetched wait for it."""
 
     def __init__(self, read: Callable[[int, int, int], bytes], sizes: list[int]) -> None:
         """``read(file, offset, length)`` returns the bytes."""
@@ -77,7 +77,7 @@ class Blocks:
         return b"".join(parts)
 
     def forget(self) -> None:
-        """Drop all cached blocks."""
+        """Empty the cache."""
         with self._lock:
             self._kept.clear()
 
@@ -90,10 +90,10 @@ class Blocks:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         if there is None:
-            self._bring(block, key)
+            self._fetch(block, key)
         return block.result()
 
-    def _bring(self, block: Future[bytes], key: tuple[int, int]) -> None:
+    def _fetch(self, block: Future[bytes], key: tuple[int, int]) -> None:
         file, start = key[0], key[1] * BLOCK
         try:
             block.set_result(self._read(file, start, min(BLOCK, self._sizes[file] - start)))

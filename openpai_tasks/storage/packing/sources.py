@@ -1,4 +1,4 @@
-"""The content of files for a shard: small files are fetched ahead, large ones streamed."""
+"""Read the files for a shard: small ones are fetched ahead, large ones streamed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _in_parallel(
 
 
 def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
-    """Group small neighbours; a large file stands alone."""
+    """Group small neighbours; keep a large file alone."""
     batch: list[PackMember] = []
     size = 0
     for member in members:
@@ -93,7 +93,7 @@ def _fetched(store: Store, batch: list[PackMember], watch: Watch) -> list[bytes]
 
 
 def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
-    """Yield as many bytes as listed, verified with the store's digest if it has one."""
+    """Yield the pieces; raise unless they have the listed size and, if the store has one, the digest."""
     if member.is_folder:
         return
     digest = store.digest(member.path) if store.knows_digests else None
@@ -118,4 +118,4 @@ def _refuse_changed(store: Store, member: PackMember, count: int, is_intact: boo
             f"{member.path}: it changed while it was packed; pack again when nothing writes to it"
         )
     if not is_intact:
-        raise PathError(f"{member.path}: damaged on the way, its checksum is another one")
+        raise PathError(f"{member.path}: damaged in transit: its checksum differs")

@@ -1,8 +1,8 @@
-"""The folder that a set is packed into: its existing files, and what they belong to.
+"""The target folder of a pack: its contents, and which pack they belong to.
 
-The files of a set are those that its index names. A running pack has a note in the folder, named like an
-unfinished file, with the prefix of its shards and the files that it replaces. So the leftovers of a killed
-pack can be told apart from other files, and from those of a running pack.
+A set's files are those that its index names. A running pack has a note in the folder, named like any
+unfinished file, with the names of its shards and of those it replaces. The note distinguishes the files of a
+killed pack from those of others and of packs that still run.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class PackTarget:
     """The content of the target folder, all of it from packs."""
 
     shards: tuple[str, ...] = ()
-    """The shards of the existing set."""
+    """The shards of the published set."""
     names: tuple[str, ...] = ()
-    """The names of all files except unfinished ones."""
+    """Names of all files except those being written."""
     notes: tuple[UnfinishedPack, ...] = ()
     stale: tuple[str, ...] = ()
-    """Paths of other unfinished files that are stale."""
+    """Paths of other unfinished files that are abandoned."""
 
     def is_taken(self, begins: str) -> bool:
-        """Whether an existing, replaced or unfinished set uses this prefix."""
+        """Whether a published, replaced or running set uses this prefix."""
         replaced = (name for note in self.notes for name in note.replaces)
         return any(name.startswith(begins) for name in (*self.names, *replaced)) or any(
             note.begins == begins for note in self.notes

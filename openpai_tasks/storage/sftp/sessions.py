@@ -28,7 +28,7 @@ class RemoteConnection(Protocol):
     def is_open(self) -> bool: ...
 
     def files(self) -> Any:
-        """Return a new SFTP session: paramiko's client."""
+        """Open a separate SFTP client of paramiko."""
 
     def session(self) -> Any:
         """Return a channel to run a command in."""
@@ -37,11 +37,11 @@ class RemoteConnection(Protocol):
         """Prefetch the first bytes of a file."""
 
     def losing(self) -> contextlib.AbstractContextManager[None]:
-        """Convert the errors of a broken connection to ours."""
+        """Translate errors of a broken connection to ours."""
 
 
 class ChecksumShell:
-    """A shell in the container that computes checksums; if there is none, checksums are unknown."""
+    """A shell in the container that computes checksums; without it, they are unknown."""
 
     def __init__(self, login: RemoteConnection) -> None:
         self.login = login
@@ -65,10 +65,7 @@ class ChecksumShell:
         return words[0] if words and len(words[0]) == _HASH else ""
 
     def _open(self) -> bool:
-        """Start a shell.
-
-        Return whether it has the needed commands. Output before the first mark is skipped.
-        """
+        """Whether there is a shell with ``sha256sum``; its first output is ignored."""
         with self.login.losing():
             self._channel = self.login.session()
             self._channel.settimeout(SECONDS)
@@ -78,7 +75,7 @@ class ChecksumShell:
             return bool(self._asked("command -v sha256sum").strip())
 
     def _asked(self, command: str) -> str:
-        """Return the output of the command; a random mark delimits it."""
+        """Return the output of the command, up to a unique end mark."""
         mark = secrets.token_hex(8)
         line = f"echo {mark}; {command}; echo; echo {mark}\n"
         with self.login.losing():
@@ -87,7 +84,7 @@ class ChecksumShell:
         return text.decode("utf-8", "replace")
 
     def _until(self, mark: bytes, times: int) -> bytes:
-        """Return the text between the marks; empty if the shell ends."""
+        """Return the output between the marks; empty if the shell has ended."""
         text = self._rest
         while text.count(mark) < times:
             piece = self._channel.recv(1 << 16)
@@ -108,27 +105,27 @@ class Sessions:
         self._idle: list[Any] = []
         self._lock = threading.Lock()
 
-    def asked(self, path: str, act: Callable[[Any], Result]) -> Result:
-        """Call a session; if its connection is lost, retry on a new connection."""
+    def asked(self, path: str, operation: Callable[[Any], Result]) -> Result:
+        """Call ``operation`` with a session; after a lost connection, with one on a new connection."""
 
         def once() -> Result:
             with self.files(path) as files:
-                return act(files)
+                return operation(files)
 
         return retrying(once)
 
-    def ask_shell(self, act: Callable[[ChecksumShell], Result]) -> Result:
-        """Call the checksum shell, in the same way."""
+    def ask_shell(self, operation: Callable[[ChecksumShell], Result]) -> Result:
+        """Ask the checksum shell, in the same way."""
 
         def once() -> Result:
             with self._holding() as login:
-                return act(self._sums_of(login))
+                return operation(self._sums_of(login))
 
         return retrying(once)
 
     @contextlib.contextmanager
     def files(self, path: str) -> Iterator[Any]:
-        """Yield a session that nobody else uses meanwhile; a broken one is not used again."""
+        """Yield a session for exclusive use; a broken one is not used again."""
         login = files = None
         try:
             with _mapping_errors(path), self._holding() as login:
@@ -144,10 +141,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def _holding(self) -> Iterator[RemoteConnection]:
-        """Yield the connection.
-
-        Forget a lost one, so that later calls, such as cleanup, get a new one at once.
-        """
+        """Return the connection; after a loss, open a new one at once, for cleanup too."""
         login = self.connected()
         try:
             with login.losing():
@@ -207,11 +201,11 @@ def _mapping_errors(path: str) -> Iterator[None]:
     except (PaiError, ConnectionError, TimeoutError):
         raise
     except UnicodeError as err:
-        raise PathError(f"{path}: a name there is not UTF-8, which SFTP here cannot carry") from err
+        raise PathError(f"{path}: a name there is not UTF-8, which is not supported over SFTP") from err
     except OSError as err:
         reason = (err.strerror or str(err) or "it failed").lower()
         if err.errno in GONE:
             raise NotFound(f"{path}: no such file or folder", 404) from err
         if err.errno == errno.EACCES:
             raise Denied(f"{path}: {reason}", 403) from err
-        raise PathError(f"{path}: the container says {reason!r}; is its disk full?") from err
+        raise PathError(f"{path}: the container reports {reason!r}; is its disk full?") from err

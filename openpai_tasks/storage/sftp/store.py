@@ -1,7 +1,7 @@
-"""The files of a container over SFTP; the caller owns the connection.
+"""The files of a container over SFTP, on a connection that the caller keeps.
 
-SFTP has times in whole seconds. Digests come from ``sha256sum`` in the container, if it has it, through one
-shell that stays open.
+SFTP has times in whole seconds. Fingerprints come from ``sha256sum`` over there, asked through one shell
+that stays, where the container has them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AHEAD = 64  # requests of 32 KiB in transit at once
 
 
 class SftpStore(Appends, SetsModes):
-    """The files below ``/`` of a container; ``renew`` opens the connection, again after it broke."""
+    """The files of a container; ``renew`` opens the connection, also after a loss."""
 
     kind = "sftp"
     knows_digests = True
@@ -215,7 +215,7 @@ def _listed(files: Any, facts: Any, path: str) -> Entry:
         return _entry(facts.filename, path, facts, False)
     try:
         return _entry(facts.filename, path, files.stat(path), True)
-    except OSError:  # a dangling symlink
+    except OSError:  # a broken symlink
         return Entry(facts.filename, path, False, is_link=True, is_whole_second=True)
 
 

@@ -1,4 +1,4 @@
-"""Read and write one file of a share, with a few messages in transit and little memory."""
+"""Read and write one file of a share, with a few messages in flight and in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
 
 
 def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes of an open file, requested ahead."""
+    """Yield the bytes of an open file, with read-ahead."""
     size, waiting = block_size(tree), Waiting()
     try:
         while waiting or offset < end:
@@ -54,7 +54,7 @@ def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
 
 
 class SmbUpload:
-    """A file that is being written, with a few blocks in transit."""
+    """A file that is being written, with a few blocks in flight."""
 
     def __init__(self, tree: Any, name: str) -> None:
         self._tree, self._handle, self._offset = tree, Open(tree, name), 0
@@ -148,7 +148,7 @@ def _compare(written: int, count: int) -> None:
 
 
 def _weigh(tree: Any, handle: Any, size: int) -> None:
-    """Raise if the closed file has another size than was sent; ask the server if its answer differs."""
+    """Check the length of the file that was just closed; request it if the answer lacks it."""
     if handle.end_of_file != size:
         found = looked_up(tree, handle.file_name).end_of_file
         if found != size:
@@ -157,7 +157,7 @@ def _weigh(tree: Any, handle: Any, size: int) -> None:
 
 
 def _drain(waiting: Waiting) -> None:
-    """Read answers that are no longer needed; otherwise they stay in memory."""
+    """Receive unwanted answers, which would stay in memory otherwise."""
     while waiting:
         _, (request, read) = waiting.popleft()
         with contextlib.suppress(SMBException, OSError):

@@ -30,7 +30,7 @@ from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, make_error
 
-for _name in ("smbprotocol", "spnego"):  # they log every packet, including tokens of the login
+for _name in ("smbprotocol", "spnego"):  # they log every packet, login tokens included
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 CONNECT = 15  # seconds for a server to accept the connection
@@ -57,7 +57,7 @@ class SmbLogin:
 
 
 class SmbConnection(Connection):  # type: ignore[misc]
-    """A connection that many threads can use at once, and that never waits forever."""
+    """A connection that many threads can share, with a timeout for every wait."""
 
     def __init__(self, login: SmbLogin) -> None:
         super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
@@ -81,18 +81,18 @@ class SmbConnection(Connection):  # type: ignore[misc]
             if heard != self.sequence_window["high"]:  # others get answers: the line is slow, not dead
                 heard, since = self.sequence_window["high"], time.monotonic()
             elif time.monotonic() - since > SILENCE:
-                _close(self)  # no other thread needs to wait as long
+                _close(self)  # others need not wait as long
                 raise SMBConnectionClosed(f"no answer for {SILENCE:.0f} seconds")
         return super().receive(request, wait, timeout or PENDING, resolve_symlinks)
 
     def verify_signature(self, header: Any, session_id: int, force: bool = False) -> None:
-        """Refuse an answer that is not encrypted or signed as it should be: anybody may have sent it."""
+        """Refuse an answer that should be encrypted or signed and is not: anyone could have sent it."""
         session = self.session_table.get(session_id)
         is_early = header["command"].get_value() in (Commands.SMB2_NEGOTIATE, Commands.SMB2_SESSION_SETUP)
         is_promise = header["status"].get_value() == NtStatus.STATUS_PENDING
         if session is not None and not (is_early or is_promise):
             if session.encrypt_data:
-                raise SMBException("an answer came that was not encrypted")
+                raise SMBException("an answer was not encrypted")
             force = True
         super().verify_signature(header, session_id, force)
 
@@ -102,7 +102,7 @@ class SmbConnection(Connection):  # type: ignore[misc]
         super()._check_worker_running()
 
     def _send(self, messages: Sequence[Any], *args: Any, **options: Any) -> Any:
-        """Send one at a time, once the server has granted the credits it takes."""
+        """Send in order, once the server has granted the needed credits."""
         charge = sum(max(1, self._calculate_credit_charge(message)) for message in messages)
         with self._turn:
             since = time.monotonic()
@@ -142,7 +142,7 @@ class SmbServer:
             return self._trees[share]
 
     def __del__(self) -> None:
-        """Only hang up: waiting here could block the reading thread, or never end at exit."""
+        """Close the socket only: waiting could block the reader thread, or never end at exit."""
         if self._session is not None and self._process == os.getpid():
             with contextlib.suppress(OSError, AttributeError):
                 self._session.connection.transport._sock.shutdown(socket.SHUT_RDWR)
@@ -254,7 +254,7 @@ def _connecting(login: SmbLogin, share: str = "") -> Iterator[None]:
         raise
     except (SMBException, OSError, ValueError) as err:
         if "guest" in str(err):
-            reason = "it takes anybody as a guest, whose messages cannot be signed"
+            reason = "it accepts everyone as a guest, and cannot sign the messages of a guest"
             raise Denied(f"{where} does not know the user {login.user!r}: {reason}", 401) from err
         raise Unreachable(f"no SMB server answers at {where}: {err}") from err
 

@@ -1,4 +1,4 @@
-"""Convert status codes of SMB ([MS-ERREF]) to our errors."""
+"""Translate status codes of SMB ([MS-ERREF]) to our errors."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MISSING = {
 }
 FORBIDDEN = {
     0xC0000022: "access denied",
-    0xC0000061: "access denied: a privilege is lacking",
+    0xC0000061: "access denied: a privilege is missing",
     0xC00000A2: "the share is read-only",
-    0xC0000121: "the server does not let it be removed",
+    0xC0000121: "the server does not allow its removal",
     0xC00000CA: "access to the share denied",
 }
 REFUSED = {
     0xC0000033: "the server allows no such name",
-    NAME_COLLISION: "something of this name is there",
+    NAME_COLLISION: "the name exists already",
     0xC0000039: "the server allows no such path",
     0xC000003B: "the server allows no such path",
     0xC0000044: "the quota is used up",
@@ -39,7 +39,7 @@ REFUSED = {
     NOT_A_FOLDER: "a file, not a folder",
     0xC0000106: "the name is too long",
     STOPPED_ON_SYMLINK: "a link, which SMB leaves to the client and which is not followed",
-    0xC0000257: "it is on another server (DFS), which has to be named itself",
+    0xC0000257: "it is on another server (DFS); use the address of that server",
     0xC0000904: "the file is larger than the server allows",
 }
 BUSY = {
@@ -48,7 +48,7 @@ BUSY = {
     DELETE_PENDING: "it is being removed",
     0xC000009A: "the server is out of resources",
     0xC00000B5: "the server is too slow",
-    0xC00000D0: "the server takes no more requests",
+    0xC00000D0: "the server accepts no more requests",
     0xC000011F: "the server has too many files open",
     0xC0000205: "the server is out of resources",
     0xC0000466: "the server is not available now",
@@ -57,21 +57,21 @@ BUSY = {
 }
 LOST = {
     0xC0000008: "the server has lost the file's handle",
-    0xC00000C9: "the share was taken away",
+    0xC00000C9: "the share was removed",
     0xC0000128: "the server has closed the file",
     0xC0000203: "the server has ended the session",
     0xC000020C: "the server has ended the connection",
     0xC000020D: "the server has ended the connection",
     0xC000035C: "the session is over",
 }
-"""These also end the connection: the next try opens a new one."""
+"""Codes after which the connection is closed: the next try opens a new one."""
 NO_LOGIN = {
     0xC000006A: "wrong name or password",
     0xC000006D: "wrong name or password",
     0xC0000064: "no such user",
     0xC000006E: "the account is restricted",
-    0xC000006F: "not at this time",
-    0xC0000070: "not from this machine",
+    0xC000006F: "login is not allowed at this time",
+    0xC0000070: "login is not allowed from this machine",
     0xC0000071: "the password has expired",
     0xC0000072: "the account is disabled",
     0xC000015B: "the account may not log in here",

@@ -1,4 +1,4 @@
-"""Messages about one file or folder of a share, combined into as few as possible."""
+"""Requests about one file or folder of a share, combined into as few messages as possible."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def abandoned(handle: Any) -> Iterator[None]:
 
 
 def looked_up(tree: Any, name: str) -> Any:
-    """Return the handle of the file, with its size, time and attributes."""
+    """Return its current size, time and attributes."""
     return once(tree, name, LOOK)[0]
 
 

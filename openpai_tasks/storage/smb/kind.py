@@ -1,4 +1,4 @@
-"""Samba and Azure File, both over SMB: find the server, share and folder of a storage or URL."""
+"""Samba and Azure File over SMB: the server, share and folder of a storage or URL."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _samba(spec: StorageSpec) -> SmbStore:
 
 
 def _azure_file(spec: StorageSpec) -> SmbStore:
-    """Open a share of a storage account, which is also the user; Azure requires encryption."""
+    """Open a share of a storage account, whose name is the user; Azure requires encryption."""
     data = spec.data
     account, key = _first(data, "accountName"), _first(data, "accountKey", "key")
     share = _first(data, "shareName", "fileShare")

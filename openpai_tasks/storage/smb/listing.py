@@ -18,7 +18,7 @@ LINKS = (0xA000000C, 0xA0000003)  # symbolic link, mount point
 
 
 def entries(batch: bytes, folder: str) -> Iterator[Entry]:
-    """Yield the entries of a batch, without ``.`` and ``..``."""
+    """Parse the entries of a batch, without ``.`` and ``..``."""
     at, following = 0, -1
     while following:
         try:

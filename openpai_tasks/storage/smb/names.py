@@ -27,7 +27,7 @@ DEVICES = {
     "nul",
     *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(1, 10)),
 }
-"""Names of devices in Windows, whatever follows after a dot; servers show such files under other names."""
+"""Names that Windows reserves for devices, with any extension; servers show them under another name."""
 
 
 def written(name: str) -> str:
@@ -38,7 +38,7 @@ def written(name: str) -> str:
 
 
 def read(name: bytes, folder: str) -> str:
-    """Return the name in a listing of the folder."""
+    """Decode a name from a listing of the folder."""
     try:
         text = name.decode("utf-16-le")
     except UnicodeDecodeError as err:
@@ -56,11 +56,11 @@ def path(names: str) -> str:
 
 
 def refuse_device(names: str) -> None:
-    """Raise for a new name that the server would show differently."""
+    """Refuse a new name that the server would show under another name."""
     name = names.rpartition("/")[2]
     if name.partition(".")[0].rstrip(" ").lower() in DEVICES:
         raise PathError(
-            f"{names}: Windows takes {name!r} for a device, so no share can hold it; choose another name"
+            f"{names}: Windows reserves {name!r} for a device, so no share can hold it; choose another name"
         )
 
 
@@ -68,5 +68,5 @@ def _refuse(name: str) -> None:
     if "\0" in name:
         raise PathError(f"{name!r} cannot be a name on a share")
     if any(ord(letter) in _READ for letter in name) or name[-1:] in _END_READ:
-        raise PathError(f"{name!r}: a letter in it stands for another one on a share; choose another name")
+        raise PathError(f"{name!r}: a character in it is reserved on shares; choose another name")
     refuse_no_text(name, "no share")

@@ -34,8 +34,8 @@ SMALL = 1 << 16  # bytes; up to this size, files are read and written in one mes
 class SmbStore(ChecksBytes, KnowsPlaces):
     """The files below ``root`` of a share; threads share one connection.
 
-    SMB has no digest of a file, so ``digest`` reads it. A copy is not read back: every message is encrypted
-    or at least signed, so the data arrives as sent; the size is compared when the file is closed.
+    SMB has no checksum of a file, so ``digest`` reads it. A copy is not read back: every message is
+    encrypted, or signed at least, so what arrives is what was sent; the length is compared when it is closed.
     """
 
     kind = "smb"
@@ -134,13 +134,15 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes; if a connection breaks, the next one continues."""
+        """Yield the bytes; after a broken connection, the next one continues."""
         left = length
 
         def begin() -> Iterator[bytes]:
             nonlocal offset, left
             before = -1
-            while (left is None or left > 0) and offset != before:  # a server may return less than requested
+            while (
+                left is None or left > 0
+            ) and offset != before:  # a server may return less than was requested
                 before = offset
                 for piece in self._pieces(path, offset, left):
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
@@ -232,7 +234,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             bytes_io.written_at_once(tree, name, content)
 
     def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
-        """Write the blocks; errors of the source are not converted."""
+        """Let errors of the source of the pieces pass unchanged."""
         with self._using(path) as tree:
             upload = bytes_io.SmbUpload(tree, name)
         try:
@@ -268,18 +270,18 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 self._refuse_other(full.removeprefix(self.root), is_folder=True)
 
     def _refuse_other(self, path: str, is_folder: bool) -> None:
-        """Raise if an existing name has another kind or another case."""
+        """Refuse an existing entry of another type, or whose name differs in case."""
         found = self._found(path)
         if found is None:
             return
         if found.is_folder != is_folder:
             raise PathError(f"{path}: {'a file' if is_folder else 'a folder'} is there")
         if found.name != base(path):
-            clash = f"the server takes it for {found.name!r}, which exists"
+            clash = f"the server treats it as {found.name!r}, which exists"
             raise PathError(f"{path}: {clash}; rename one of them")
 
     def _found(self, path: str) -> Entry | None:
-        """Return the server's entry for the name, in its actual spelling."""
+        """Return the existing entry with its exact spelling."""
         pattern, folder = names.written(base(path)), parent(path)
         with self._using(path) as tree:
             handle, rows = files.listed(tree, self._name(folder), pattern)

@@ -30,7 +30,7 @@ def consent(refusal: Untrusted) -> None:
     for file in dict.fromkeys(claim.file for claim in refusal.claims):
         lines = [claim.line for claim in refusal.claims if claim.file == file]
         terminal.say(f"{file} sets:", *(f"  {line}" for line in lines))
-    if not ask("This reaches further than a job. Do you trust this folder?"):
+    if not ask("These settings affect more than jobs. Do you trust this folder?"):
         raise refusal
 
 

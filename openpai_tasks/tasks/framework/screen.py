@@ -35,7 +35,7 @@ def say_view(view: View) -> None:
 class LiveView:
     """A view that is redrawn in place on a terminal; elsewhere, a line whenever it changes.
 
-    What is said meanwhile appears above it. The last view stays, unless ``transient``.
+    Messages that are printed meanwhile appear above it. The last view stays, unless ``transient``.
     """
 
     def __init__(self, stream: TextIO, transient: bool = False) -> None:
@@ -71,7 +71,7 @@ class LiveView:
         live, self._live = self._live, None
         if live is None:
             return
-        terminal.say_above = None
+        terminal.live_views.remove(self._print_above)
         if self._transient:
             live.update(render.drawing.unwrapped(""))
         live.stop()
@@ -88,10 +88,10 @@ class LiveView:
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
+            terminal.live_views.add(self._print_above)
             self._live.start()
-            terminal.say_above = self._say_above
         return self._live
 
-    def _say_above(self, text: str) -> None:
+    def _print_above(self, text: str) -> None:
         if self._live is not None:
             self._live.console.print(render.drawing.unwrapped(text), crop=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
@@ -11,8 +12,17 @@ from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework.base import say
 
+if TYPE_CHECKING:
+    from openpai_tasks.settings.credentials import Credentials
+    from openpai_tasks.storage.kinds import UserStorage
 
-def from_flags(password=None, password_file=None, token=None, token_file=None):
+
+def from_flags(
+    password: str | None = None,
+    password_file: str | None = None,
+    token: str | None = None,
+    token_file: str | None = None,
+) -> Credentials:
     """Return the credentials that the flags give; empty if they give none."""
     if (password and password_file) or (token and token_file):
         raise ConfigError("give the password or token either directly or in a file, not both")
@@ -24,7 +34,7 @@ def from_flags(password=None, password_file=None, token=None, token_file=None):
     )
 
 
-def ask_password(prompt):
+def ask_password(prompt: str) -> str:
     """Ask for a password on the terminal, without echo."""
     if not sys.stdin.isatty():
         raise ConfigError(
@@ -36,7 +46,7 @@ def ask_password(prompt):
     return password
 
 
-def job_secret(name):
+def job_secret(name: str) -> str:
     """Return the value of a job's secret, from the variable of that name or typed on the terminal."""
     variable = _variable(name)
     if variable in os.environ:
@@ -45,24 +55,24 @@ def job_secret(name):
     return _typed(name, f"set the variable {variable}")
 
 
-def document_secret(name):
+def document_secret(name: str) -> str:
     """Return a secret that a job's document names, but never one that logs in to a cluster or storage."""
     if _variable(name).upper().startswith("OPENPAI_"):
         return _typed(name, "variables that begin with OPENPAI_ are never passed to a job's document")
     return job_secret(name)
 
 
-def _variable(name):
+def _variable(name: str) -> str:
     return name.replace(".", "_").replace("-", "_")
 
 
-def _typed(name, hint):
+def _typed(name: str, hint: str) -> str:
     if not sys.stdin.isatty():
         raise ConfigError(f"secret {name!r} is needed, and there is no terminal to ask on; {hint}")
     return prompts.secret(f"secret {name}: ")
 
 
-def storage_secret(storage, password_file=None):
+def storage_secret(storage: UserStorage, password_file: str | None = None) -> str:
     """Return the password or key of a storage, from a file, the environment, or typed on the terminal."""
     if password_file:
         return user_settings.credentials.read_secret(password_file)
@@ -81,7 +91,9 @@ def storage_secret(storage, password_file=None):
     return secret
 
 
-def refuse_login_for_all(credentials, user, ca, login):
+def refuse_login_for_all(
+    credentials: Credentials, user: str | None, ca: str | None, login: str | None
+) -> None:
     """Raise if a login is given for all clusters at once."""
     if credentials or user or ca or login:
         raise ConfigError(f"name the cluster that the login is for: `{command('cluster.update')} ALIAS`")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections.abc import Iterator
+from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
@@ -12,7 +14,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def terminable():
+def terminable() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C inside the block, unless the caller has installed a handler already."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -25,6 +27,6 @@ def terminable():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminate(number, frame):
-    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleanup
     raise Terminated

@@ -20,8 +20,28 @@ from invoke.exceptions import Exit
 from openpai_tasks.errors import PathError
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
 
-say_above: Callable[[str], None] | None = None
-"""Prints lines above the live view that is being drawn, if there is one."""
+
+class LiveViews:
+    """The live views that are drawn on the terminal; messages are printed above the latest one."""
+
+    def __init__(self) -> None:
+        self._printers: list[Callable[[str], None]] = []
+
+    def add(self, print_above: Callable[[str], None]) -> None:
+        self._printers.append(print_above)
+
+    def remove(self, print_above: Callable[[str], None]) -> None:
+        self._printers.remove(print_above)
+
+    def print_above(self, text: str) -> bool:
+        """Print the text above the latest view; False if nothing is drawn."""
+        if not self._printers:
+            return False
+        self._printers[-1](text)
+        return True
+
+
+live_views = LiveViews()  # one per process, like the terminal: threads print messages, too
 
 
 def put(text: str) -> None:
@@ -57,9 +77,8 @@ def raw(stream: TextIO | None, data: bytes) -> None:
 def say(*lines: str) -> None:
     """Print lines for the user on stderr, above the live view if there is one on the same terminal."""
     text = "\n".join(map(one_line, lines))
-    if say_above is not None and sys.stderr is not None and sys.stderr.isatty():
-        say_above(text)
-    else:
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not (is_terminal and live_views.print_above(text)):
         print(text, file=sys.stderr, flush=True)
 
 

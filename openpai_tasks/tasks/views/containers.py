@@ -1,9 +1,12 @@
-"""Shared by the tasks of containers: output of commands, tables, questions."""
+"""Shared by the container tasks: output of commands, tables, questions."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from invoke.exceptions import Exit
 
@@ -14,54 +17,67 @@ from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.prompts import ask
 
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.render import TextTable
+    from openpai_tasks.sdk.containers.endpoints import Container, Reach
+    from openpai_tasks.sdk.containers.fanout import CommandResult
+    from openpai_tasks.sdk.containers.forwarding import Forward, Port
+    from openpai_tasks.sdk.containers.top import ContainerUsage, GpuUsage
+    from openpai_tasks.sdk.ssh.connection import Remote
+    from openpai_tasks.sdk.ssh.hosts_file import Host, MovedNames
+    from openpai_tasks.settings.config import Settings
+
 _LOCK = threading.Lock()
 
 
-def out(piece):
+def write_stdout(piece: bytes) -> None:
     terminal.raw(sys.stdout, piece)
 
 
-def err(piece):
+def write_stderr(piece: bytes) -> None:
     terminal.raw(sys.stderr, piece)
 
 
-def out_line(label, line):
+def write_stdout_line(label: str, line: bytes) -> None:
     _write_line(sys.stdout, label, line)
 
 
-def err_line(label, line):
+def write_stderr_line(label: str, line: bytes) -> None:
     _write_line(sys.stderr, label, line)
 
 
-def _write_line(stream, label, line):
+def _write_line(stream: TextIO, label: str, line: bytes) -> None:
     with _LOCK:
         terminal.raw(stream, f"{one_line(label)}: ".encode() + line + b"\n")
 
 
-def stdin():
-    """Return the descriptor that a command may read; None if this program has no input."""
+def stdin_descriptor() -> int | None:
+    """Return the descriptor of the input for a remote command; None if this program has no input."""
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
         return None
 
 
-def surely(client, found, container, act, *args):
-    """Call ``act``; explain a lost connection by the state of the container on the cluster."""
+@contextlib.contextmanager
+def explain_lost_connection(client: Backend, found: Reach, container: Container) -> Iterator[None]:
+    """Add the state of the container on the cluster to the error when the connection is lost."""
     try:
-        return act(*args)
-    except Lost as err_:
-        raise sdk.containers.explain_lost(client, found, container, err_) from err_
+        yield
+    except Lost as err:
+        raise sdk.containers.explain_lost(client, found, container, err) from err
 
 
-def leave(code):
-    """End with the exit code of the remote command."""
+def exit_with(code: int) -> None:
+    """Exit with the code of the remote command; return if it is 0."""
     if code:
         raise Exit(code=code)
 
 
-def tell_ended(ended):
-    """Report failures; return the highest exit code."""
+def show_failures(ended: Sequence[CommandResult]) -> int:
+    """Report the containers in which a command failed; return the highest exit code."""
     for one in ended:
         if one.error:
             say(f"error: {one.container}: {one.error}")
@@ -70,37 +86,39 @@ def tell_ended(ended):
     return max((one.code for one in ended), default=0)
 
 
-def forward(client, found, container, given, ports):
+def forward(
+    client: Backend, found: Reach, container: Container, given: Settings, ports: Sequence[Port]
+) -> Forward:
     """Return a forward that looks up the container for every connection: it may have been restarted."""
 
-    def connect():
+    def connect() -> Remote:
         now = sdk.containers.reach(client, found.job.key, given)
         same = sdk.containers.first_running(now, container.role, container.index)
         return sdk.containers.open_remote(client, now, same, given)
 
-    def over():
+    def over() -> str:
         return sdk.containers.explain_end(client, found, container)
 
     return sdk.containers.Forward(connect, ports, say, over)
 
 
-def place(found, container):
-    """Name the job of a port, and its container if there are several."""
+def describe_container(found: Reach, container: Container) -> str:
+    """Name the job and, if the job has several containers, the container."""
     job = f"job {found.job.name}"
     return f"{container.label} of {job}" if len(found.containers) > 1 else job
 
 
-def not_over(found, among):
-    """Return the containers that are not over, and report the others."""
+def skip_ended(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
+    """Return the containers that have not ended, and report the others."""
     left = sdk.containers.not_over(found, among)
     over = [f"{one.label} is {one.state}" for one in among if one not in left]
     if over:
-        say(f"left out: {', '.join(over)}")
+        say(f"skipped: {', '.join(over)}")
     return left
 
 
-def usages(items):
-    """A row for each container; columns that are rarely used only if they have a value."""
+def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
+    """Return a row for each container; rare columns appear only if one of them has a value."""
     rows = [
         {
             "container": item.container,
@@ -119,13 +137,13 @@ def usages(items):
     return render.rows(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
 
 
-def _of(used, limit):
+def _of(used: int | None, limit: int | None) -> str | None:
     if used is None:
         return None
     return f"{render.size(used)} of {render.size(limit)}" if limit else render.size(used)
 
 
-def _gpu(gpu):
+def _gpu(gpu: GpuUsage) -> str:
     busy = "?" if gpu.busy is None else f"{gpu.busy}%"
     memory = (
         f" {gpu.memory_mb / 1024:.1f} of {gpu.total_mb / 1024:.1f} GiB"
@@ -135,8 +153,8 @@ def _gpu(gpu):
     return f"{gpu.index}: {busy}{memory}"
 
 
-def reached(client, name, given, writes):
-    """Find the containers of the job; remove the ssh hosts of one that is over."""
+def find_containers(client: Backend, name: str, given: Settings, writes: bool) -> Reach:
+    """Find the containers of the job; if that fails, remove the ssh hosts of jobs that have ended."""
     try:
         return sdk.containers.reach(client, name, given, forgets=writes)
     except PaiError:
@@ -145,7 +163,8 @@ def reached(client, name, given, writes):
         raise
 
 
-def hosts(client, found, given):
+def plan_hosts(client: Backend, found: Reach, given: Settings) -> tuple[Host, ...]:
+    """Choose the ssh host names of the running containers; report a name that the user already uses."""
     running = [one for one in found.containers if one.state == sdk.containers.RUNNING and one.host]
     targets = [(one.label, sdk.containers.ssh_target(client, found, one, given)) for one in running]
     if not targets:
@@ -158,13 +177,14 @@ def hosts(client, found, given):
     return sdk.ssh.plan_hosts(client, found.job, targets, taken)
 
 
-def tell_moved(job, moved):
-    """Report host names that now mean this job instead of another one that still runs."""
+def show_moved_names(job: JobInfo, moved: Iterable[MovedNames]) -> None:
+    """Report host names that now point to this job instead of another job that still runs."""
     for one in moved:
-        say(f"{', '.join(one.names)}: means job {job.key} now, and no longer {one.job_key} on {one.cluster}")
+        names, other = ", ".join(one.names), f"{one.job_key} on {one.cluster}"
+        say(f"{names}: now points to job {job.key}, no longer to {other}")
 
 
-def include(yes):
+def include_hosts(yes: bool) -> None:
     """Make OpenSSH and Fabric read our file, after asking once."""
     own = sdk.ssh.fabric_settings()
     ssh, fabric = not sdk.ssh.is_included(), own is None and not sdk.ssh.is_fabric_configured()
@@ -172,14 +192,14 @@ def include(yes):
         say(sdk.ssh.fabric_manual(own))
     if not ssh and not fabric:
         return
-    by_hand = f"so that ssh finds them, {sdk.ssh.manual_steps()}" if ssh else "so that Fabric finds them"
+    by_hand = f"to let ssh find them, {sdk.ssh.manual_steps()}" if ssh else "to let Fabric find them"
     files = " and ".join([str(sdk.ssh.user_config_path())] * ssh + ["~/.fabric.py"] * fabric)
     if not yes and not sys.stdin.isatty():
-        say(f"{by_hand}{'; or' if ssh else ','} say --yes")
-    elif not yes and not ask(f"have {files} read it?"):
-        say(f"nothing else was changed; {by_hand}{'' if ssh else ', say --yes'}")
+        say(f"{by_hand}{'; or' if ssh else ','} add --yes")
+    elif not yes and not ask(f"let {files} read it?"):
+        say(f"nothing else was changed; {by_hand}{'' if ssh else ', add --yes'}")
     else:
         if ssh:
             say(f"{sdk.ssh.include_hosts()} includes it now")
         if fabric:
-            say(f"{sdk.ssh.configure_fabric()} has Fabric read it too")
+            say(f"{sdk.ssh.configure_fabric()} makes Fabric read it too")

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from openpai_tasks.protocol.document.request import JobRequest
     from openpai_tasks.settings.config import Settings
 
-FLAGS = {
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobRequest
+    from openpai_tasks.settings.config import Settings
+
+FLAGS: dict[str, tuple[type, str]] = {
     "job_name": (str, "name of the job; each $ becomes random letters (default: made from the command)"),
     "image": (str, "docker image to run in"),
     "sources": (list, "file or folder to upload with the job; repeat for more"),

@@ -40,7 +40,7 @@ def usage(found: Leftovers) -> Page:
     size = render.size(sum(one.size for one in found.archives))
     archives = f"{len(found.archives)} archives of sources, {size}"
     archives += f", {len(shared)} of them shared by several jobs" if shared else ""
-    archives += f", {len(unused)} used by none" if unused else ""
+    archives += f", {len(unused)} unused" if unused else ""
     total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
     lines = [_other_folder(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
     return render.Page([table(found.jobs), *lines] if found.jobs else lines, spaced=False)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render
 from openpai_tasks.tasks.framework import screen, terminal
 from openpai_tasks.tasks.framework.prompts import confirm
+
+if TYPE_CHECKING:
+    from openpai_tasks.sdk.files.operations import FileInfo, StorageUsage
+    from openpai_tasks.sdk.files.removing import Removal
+    from openpai_tasks.storage.copying.progress import Copied
+    from openpai_tasks.storage.copying.walk import WalkedEntry
+    from openpai_tasks.storage.packing.pack import Packed
+    from openpai_tasks.storage.store import Entry
 
 SORTED = 10_000
 """The most names that are sorted; a longer list is printed in the order it arrives."""
@@ -15,7 +25,7 @@ COLUMNS = ("name", "type", "size", "modified", "link", "url")
 USAGE = ("size", "files", "folders", "url")
 
 
-def stream(found, output):
+def show_files(found: Iterator[FileInfo], output: str) -> None:
     """Print a line for each file as it arrives; other formats wait for all of them."""
     if output != "table":
         terminal.put(render.format_values(sorted(found, key=lambda info: info.name), COLUMNS, output))
@@ -24,10 +34,10 @@ def stream(found, output):
     if len(first) < SORTED:
         first.sort(key=lambda info: info.name)
     for info in itertools.chain(first, found):
-        terminal.put(line(info))
+        terminal.put(_file_line(info))
 
 
-def usage(found, output):
+def show_usage(found: Iterator[StorageUsage], output: str) -> None:
     """Print a row for each entry of a folder and, last, one for the folder; a long list as it arrives."""
     rows = list(itertools.islice(found, SORTED if output == "table" else None))
     if len(rows) < SORTED or output != "table":
@@ -40,14 +50,14 @@ def usage(found, output):
         terminal.put("  ".join(render.cell(name, getattr(row, name)) for name in USAGE))
 
 
-def line(info):
+def _file_line(info: FileInfo) -> str:
     size = "-" if info.type == "folder" else render.size(info.size)
     changed = render.when(info.modified) if info.modified else "-"
     mark = "/" if info.type == "folder" else ""
     return f"{size:>10}  {changed:>19}  {render.cell('name', info.name)}{mark}"
 
 
-def tree(url, found, output):
+def show_tree(url: str, found: Iterable[tuple[str, WalkedEntry]], output: str) -> None:
     """Print a folder and everything below it; as data, one row for each entry."""
     if output != "table":
         rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
@@ -59,11 +69,11 @@ def tree(url, found, output):
         terminal.put(f"{bars}{render.cell('name', item.entry.name)}{mark}")
 
 
-def _facts(entry):
+def _facts(entry: Entry) -> dict[str, Any]:
     return {"type": "folder" if entry.is_folder else "file", "size": entry.size, "modified": entry.mtime_ms}
 
 
-def summary(copied):
+def describe_copy(copied: Copied) -> str:
     """Summarise a copy in one line, after a line for each failure."""
     parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
     parts += [f"{copied.removed} removed"] if copied.removed else []
@@ -75,22 +85,22 @@ def summary(copied):
     return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
 
 
-def packed(made):
+def describe_pack(made: Packed) -> str:
     """Summarise a pack in one line."""
     shards = "1 shard" if made.shards == 1 else f"{made.shards} shards"
     size, whole = render.size(made.bytes), render.size(made.packed_bytes)
     return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
 
 
-def pour(pieces):
+def write_bytes(pieces: Iterable[bytes]) -> None:
     """Write bytes to stdout unchanged."""
     for piece in pieces:
         terminal.raw(sys.stdout, piece)
 
 
-def confirm_removals(removals):
-    """Ask before full folders are removed, and names that matched only as a pattern with ``[``."""
+def confirm_removals(removals: Sequence[Removal]) -> None:
+    """Ask before removing folders that are not empty, or names that matched only as a pattern with ``[``."""
     asked = [one for one in removals if one.is_full or one.is_guess]
-    words = [render.cell("url", one.place.url) + " and all in it" * one.is_full for one in asked]
+    words = [render.cell("url", one.place.url) + " and everything in it" * one.is_full for one in asked]
     if words:
         confirm(f"remove {', '.join(words)}?")

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
 
 from openpai_tasks import exits, sdk
 from openpai_tasks.errors import JobFailed
@@ -13,15 +18,25 @@ from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.terminal import say_coloured
 from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview
 
-BROUGHT = ("path", "size")
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.jobs.submission import Submission
+    from openpai_tasks.sdk.notebooks.results import DownloadedResults, Results
+    from openpai_tasks.sdk.notebooks.summary import RunSummary
+    from openpai_tasks.storage.store import Mounts
+
+DOWNLOADED = ("path", "size")
 
 
-def tell(remarks):
+def show_notes(remarks: Iterable[str]) -> None:
     for remark in remarks:
         say(f"note: {remark}")
 
 
-def launch(c, client, submission, preview, detach, output):
+def launch(
+    c: Context, client: Backend, submission: Submission, preview: bool, detach: bool, output: str | None
+) -> JobInfo | None:
     """Submit the job; return it, or None if the command ends here."""
     job = submit_or_preview(client, submission, preview)
     if job is None:
@@ -34,125 +49,135 @@ def launch(c, client, submission, preview, detach, output):
     return job
 
 
-def finish(c, client, name, folder, no_browser, output, mounted, follow=True):
+def finish(
+    c: Context,
+    client: Backend,
+    name: str,
+    folder: Path,
+    no_browser: bool,
+    output: str | None,
+    mounted: Mounts,
+    follow: bool = True,
+) -> None:
     """Wait for the job, download and show its results, and end as the job did."""
-    complaint = ""
+    error = ""
     if follow:
         with job_continues(name, again=f"`{command('notebook.fetch', name)}` fetches its results"):
-            complaint = _watch(client, name)
+            error = _watch(client, name)
     found = sdk.jobs.ask_patiently(client, lambda: sdk.notebooks.find_results(client, name, mounted))
     if not found.notebook:
-        _nothing(found.job, complaint)
-    brought = _bring(found, folder)
-    show(c, brought.files, BROUGHT, output)
-    page = sdk.notebooks.best_page(brought.files)
+        _check_started(found.job, error)
+    downloaded = _download(found, folder)
+    show(c, downloaded.files, DOWNLOADED, output)
+    page = sdk.notebooks.best_page(downloaded.files)
     can_show = sdk.notebooks.is_for_browsers(page) and not no_browser and sdk.clusters.can_open_browser()
     if can_show and not sdk.clusters.open_browser(page):
-        say("no browser could be opened")
-    _conclude(found, brought, page, complaint)
-    sdk.files.check_copied(brought.copied)
+        say("could not open a browser")
+    _conclude(found, downloaded, page, error)
+    sdk.files.check_copied(downloaded.copied)
 
 
-def _watch(client, name):
-    """Show the running cell, on a terminal in one line that changes; return the last, unprinted complaint."""
-    step, complaint = None, ""
+def _watch(client: Backend, name: str) -> str:
+    """Show the running cell, on a terminal in one changing line; return the last error, not yet printed."""
+    step, error = None, ""
     with LiveView(sys.stderr, transient=True) as screen:
         for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, say)):
             if isinstance(event, sdk.notebooks.CellStart):
                 step = event
             elif isinstance(event, sdk.notebooks.RunnerError):
-                _complain(complaint)
-                complaint = event.text
+                _show_error(error)
+                error = event.text
             elif isinstance(event, (sdk.notebooks.RunnerNote, sdk.notebooks.JobLine)) and event.text:
                 say(event.text)
             if step:
                 screen.show(str(step), str(step))
-    return complaint
+    return error
 
 
-def _complain(complaint):
-    if complaint:
-        say(f"error: {complaint}")
+def _show_error(error: str) -> None:
+    if error:
+        say(f"error: {error}")
 
 
-def _nothing(job, complaint):
+def _check_started(job: JobInfo, error: str) -> None:
     """Raise the reason why a job ended before its first cell."""
-    if job.final and job.exit_status and complaint:
-        raise JobFailed(f"job {job.name!r} is {job.state}: {complaint}", job.exit_status)
-    _complain(complaint)
+    if job.final and job.exit_status and error:
+        raise JobFailed(f"job {job.name!r} is {job.state}: {error}", job.exit_status)
+    _show_error(error)
     if job.final:
         sdk.jobs.check_succeeded(job)
 
 
-def _bring(found, folder):
+def _download(found: Results, folder: Path) -> DownloadedResults:
+    """Download the results; report what failed, and what else the output has."""
     with views.transfers.metered() as meter:
-        brought = sdk.notebooks.download_results(found, folder, meter)
-    if brought.copied.failed:
-        say(*views.listings.summary(brought.copied).split("\n"))
+        downloaded = sdk.notebooks.download_results(found, folder, meter)
+    if downloaded.copied.failed:
+        say(*views.listings.describe_copy(downloaded.copied).split("\n"))
         say(
-            f"`{command('notebook.fetch')} {found.job.name} --folder "
-            "FOLDER` brings what is missing to another folder"
+            f"`{command('notebook.fetch', found.job.name)} --folder FOLDER` "
+            "downloads the missing files to another folder"
         )
-    for result in brought.files:
+    for result in downloaded.files:
         if result.instead_of:
-            say(f"note: {result.instead_of} has changes of its own and stays; the result is {result.path}")
-    if brought.others:
-        is_one = brought.others == 1
-        what = "1 more file is" if is_one else f"{brought.others} more files are"
+            say(f"note: {result.instead_of} exists and is not overwritten; the result is in {result.path}")
+    if downloaded.others:
+        is_one = downloaded.others == 1
+        what = "1 more file is" if is_one else f"{downloaded.others} more files are"
         say(
-            f"{what} in its output: `{command('job.outputs')} "
-            f"{found.job.name}` shows {'it' if is_one else 'them'}"
+            f"{what} in its output: `{command('job.outputs', found.job.name)}` "
+            f"shows {'it' if is_one else 'them'}"
         )
-    return brought
+    return downloaded
 
 
-def _conclude(found, brought, page, complaint):
+def _conclude(found: Results, downloaded: DownloadedResults, page: str, error: str) -> None:
     """Report how the notebook ended; raise if it failed."""
-    job, told, link = found.job, brought.summary, f"; see {page}" if page else ""
-    is_of_results = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
-    reason = complaint if is_of_results else ""
+    job, summary, link = found.job, downloaded.summary, f"; see {page}" if page else ""
+    failed_late = job.exit_status in (sdk.payloads.NOT_CONVERTED, sdk.payloads.NOT_SAVED)
+    reason = error if failed_late else ""
     if not reason:
-        _complain(complaint)
-    if told and told.state == sdk.notebooks.FAILED:
-        _tell_cell(told)
-    where = f"cell {told.cell} of {told.of}" if told else ""
+        _show_error(error)
+    if summary and summary.state == sdk.notebooks.FAILED:
+        _show_failed_cell(summary)
+    where = f"cell {summary.cell} of {summary.of}" if summary else ""
     if not job.final:
         far = (
-            f", and {where} {'is running' if told.state == sdk.notebooks.RUNNING else 'was the last'}"
-            if told
+            f", and {where} {'is running' if summary.state == sdk.notebooks.RUNNING else 'was the last'}"
+            if summary
             else ""
         )
         say(
-            f"job {job.name} is {job.state}{far}; `{command('notebook.fetch')} "
-            f"{job.name} --follow` brings the rest"
+            f"job {job.name} is {job.state}{far}; "
+            f"`{command('notebook.fetch', job.name, '--follow')}` downloads the rest"
         )
-    elif job.exit_status and told and told.state != sdk.notebooks.DONE:
-        why = _why(found, told, reason)
+    elif job.exit_status and summary and summary.state != sdk.notebooks.DONE:
+        why = _last_cell(found, summary, reason)
         raise JobFailed(f"{where} of {found.mark.file} {why}{link}", job.exit_status)
     elif reason:
         raise JobFailed(f"job {job.name!r} is {job.state}: {reason}{link}", job.exit_status)
-    elif link and not brought.copied.failed:
+    elif link and not downloaded.copied.failed:
         say(f"done{link}")
     if job.final:
         sdk.jobs.check_succeeded(job)
 
 
-def _why(found, told, reason):
-    """Return what happened in the last cell."""
+def _last_cell(found: Results, summary: RunSummary, reason: str) -> str:
+    """Describe what happened in the last cell."""
     job, code = found.job, found.job.exit_status
-    if told.state == sdk.notebooks.FAILED:
-        return f"failed: {told.reason}"
+    if summary.state == sdk.notebooks.FAILED:
+        return f"failed: {summary.reason}"
     if code == sdk.payloads.NOT_SAVED:
-        why = reason or f"the result could not be saved (`{command('job.logs')} {job.name}` shows why)"
-        return f"is the last that is saved: {why}"
+        why = reason or f"the result could not be saved (`{command('job.logs', job.name)}` shows why)"
+        return f"is the last one saved: {why}"
     if code == exits.TIMED_OUT and found.is_limited:
         return "was running: the time limit of the job was reached (--max-time)"
-    return f"was running: {told.reason or job.message or f'the job ended with {code}'}"
+    return f"was running: {summary.reason or job.message or f'the job ended with {code}'}"
 
 
-def _tell_cell(told):
+def _show_failed_cell(summary: RunSummary) -> None:
     """Print the failed cell and its traceback, coloured on a terminal."""
-    say(f"cell {told.cell} of {told.of}:")
-    for line in told.source.splitlines():
+    say(f"cell {summary.cell} of {summary.of}:")
+    for line in summary.source.splitlines():
         say(f"    {line}")
-    say_coloured(sdk.notebooks.plain_traceback(told.traceback, sys.stderr.isatty()))
+    say_coloured(sdk.notebooks.plain_traceback(summary.traceback, sys.stderr.isatty()))

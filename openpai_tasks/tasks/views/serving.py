@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
@@ -17,11 +20,19 @@ from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.prompts import agrees
 from openpai_tasks.tasks.views.submitting import job_continues
 
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.notebooks.link import LinkOptions, Served
+    from openpai_tasks.sdk.notebooks.pull import PullResult
+    from openpai_tasks.settings.config import Settings
+    from openpai_tasks.storage.store import Mounts
+
 PULLED = ("name", "change", "path", "size")
 END = 60.0  # seconds to wait for a stopped job to end
 
 
-def token_from_flags(token, token_file):
+def token_from_flags(token: str | None, token_file: str | None) -> str:
     """Return the token that the flags give; empty if they give none."""
     if token and token_file:
         raise ConfigError("give the token either directly or in a file, not both")
@@ -30,7 +41,7 @@ def token_from_flags(token, token_file):
     return user_settings.credentials.read_secret(token_file) if token_file else token or ""
 
 
-def refuse_new_job_flags(file, flags):
+def refuse_new_job_flags(file: str | None, flags: Mapping[str, Any]) -> None:
     """Raise if flags for a new job are combined with --reconnect."""
     given = [name for name, value in flags.items() if value is not None and value is not False]
     wrong = (["the notebook"] if file else []) + [f"--{name.replace('_', '-')}" for name in given]
@@ -42,76 +53,78 @@ def refuse_new_job_flags(file, flags):
 class ServeSession:
     """What the command line says about a served notebook."""
 
-    given: Any
+    given: Settings
     wait: float
     no_browser: bool
     stop: bool
     output: str | None
     here: Path
-    mounted: Any
+    mounted: Mounts
 
 
 @dataclass(frozen=True)
 class ServerAccess:
     """How to reach a Jupyter server, and the file to open first."""
 
-    way: Any
+    way: LinkOptions
     token: str = field(repr=False)
     file: str = ""
 
 
-def serve_until_done(c, client, job, door, how):
+def serve_until_done(
+    c: Context, client: Backend, job: JobInfo, access: ServerAccess, session: ServeSession
+) -> None:
     """Wait for the server, open it, and serve until the job ends or Ctrl-C; then pull the changes."""
     with job_continues(job.name, again=f"`{_reconnect(job.name)}` opens it again"):
-        _serve(c, client, job, door, how)
-        _finish(client, job.key, how)
+        _serve(c, client, job, access, session)
+        _finish(client, job.key, session)
 
 
-def _serve(c, client, job, door, how):
-    way, token = door.way, door.token
-    with sdk.notebooks.open_link(client, job.key, way, token, how.given, how.wait, say) as link:
+def _serve(c: Context, client: Backend, job: JobInfo, access: ServerAccess, session: ServeSession) -> None:
+    way, token = access.way, access.token
+    with sdk.notebooks.open_link(client, job.key, way, token, session.given, session.wait, say) as link:
         if way.direct:
             say(
                 f"warning: {link.url} is plain HTTP: others on the network can read the traffic and the token"
             )
-        served = sdk.notebooks.Served(job.name, link.address(token, door.file), token, way.direct)
-        with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, how):
+        served = sdk.notebooks.Served(job.name, link.address(token, access.file), token, way.direct)
+        with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, session):
             say(f"job {job.name} serves Jupyter; Ctrl-C pulls your changes and ends this command")
             link.until_over()
 
 
 @contextlib.contextmanager
-def _open(c, client, job, served, how):
+def _open(c: Context, client: Backend, job: JobInfo, served: Served, session: ServeSession) -> Iterator[None]:
     """Print the address, or open a private file that redirects the browser, so that `ps` shows no token."""
-    if how.no_browser:
-        show(c, served, lambda served: served.url, how.output)
+    if session.no_browser:
+        show(c, served, lambda served: served.url, session.output)
         terminal.flush()
         yield
         return
-    door = sdk.notebooks.redirect_file(client, job)
+    redirect = sdk.notebooks.redirect_file(client, job)
     try:
         if not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(
-            sdk.notebooks.write_redirect(door, served.url)
+            sdk.notebooks.write_redirect(redirect, served.url)
         ):
             say(f"could not open a browser; `{_reconnect(job.name)} --no-browser` prints the address")
         yield
     finally:
-        door.unlink(missing_ok=True)
+        redirect.unlink(missing_ok=True)
 
 
-def _finish(client, key, how):
+def _finish(client: Backend, key: str, session: ServeSession) -> None:
     """Pull the changes, then stop the job if the user wants that; fail if the job has failed."""
     job = sdk.jobs.find(client, key)
     name = job.name
-    pulled = _try_pull(client, key, name, how)
+    pulled = _try_pull(client, key, name, session)
     if job.final:
         sdk.jobs.check_succeeded(job)
-    elif how.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
+    elif session.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
         sdk.jobs.stop(client, [key])
         say(f"job {name} stopped")
         if pulled is None:  # some storages get the output when the job ends
             sdk.jobs.wait(client, key, END)
-            pulled = _try_pull(client, key, name, how)
+            pulled = _try_pull(client, key, name, session)
     else:
         say(
             f"job {name} continues; `{_reconnect(name)}` opens it again, "
@@ -121,7 +134,9 @@ def _finish(client, key, how):
         sdk.notebooks.check_pulled(pulled)
 
 
-def pull_changes(client, name, here, mounted, target=None):
+def pull_changes(
+    client: Backend, name: str, here: Path, mounted: Mounts, target: Path | None = None
+) -> PullResult:
     """Copy changed files here and return what was done with each; report conflicts and failures."""
     saved = sdk.notebooks.find_changes(client, name, mounted)
     pulled = sdk.notebooks.pull_changes(saved, here, target)
@@ -140,15 +155,15 @@ def pull_changes(client, name, here, mounted, target=None):
     return pulled
 
 
-def cell(text):
+def cell(text: str) -> str:
     """Make text of a job safe to print."""
     return render.cell("path", text)
 
 
-def _try_pull(client, key, name, how):
+def _try_pull(client: Backend, key: str, name: str, session: ServeSession) -> PullResult | None:
     """Pull the changes; None if that fails, as it can be tried again later."""
     try:
-        pulled = pull_changes(client, key, how.here, how.mounted)
+        pulled = pull_changes(client, key, session.here, session.mounted)
     except PaiError as err:
         say(f"warning: {err}; `{command('notebook.pull', name)}` tries again")
         return None
@@ -160,5 +175,5 @@ def _try_pull(client, key, name, how):
     return pulled
 
 
-def _reconnect(name):
+def _reconnect(name: str) -> str:
     return command("notebook.serve", "--reconnect", name)

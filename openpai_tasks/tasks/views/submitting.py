@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
@@ -11,10 +15,23 @@ from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
 
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
+
 SUBMITTED = ("name", "state", "virtual_cluster")
 
 
-def send(c, client, submission, follow, preview, output, plain=False):
+def send(
+    c: Context,
+    client: Backend,
+    submission: Submission,
+    follow: bool,
+    preview: bool,
+    output: str | None,
+    plain: bool = False,
+) -> None:
     """Submit the job, or show what would be sent; with ``follow``, print its output until it ends."""
     job = submit_or_preview(client, submission, preview)
     if job is None:
@@ -31,7 +48,7 @@ def send(c, client, submission, follow, preview, output, plain=False):
     sdk.jobs.check_succeeded(sdk.jobs.wait(client, job.name))
 
 
-def submit_or_preview(client, submission, preview):
+def submit_or_preview(client: Backend, submission: Submission, preview: bool) -> JobInfo | None:
     """Submit the job and return it; for a preview, show it and return None."""
     sdk.jobs.check_tags(client, submission.tags)
     report_sources(submission)
@@ -42,23 +59,23 @@ def submit_or_preview(client, submission, preview):
     return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), submission.tags)
 
 
-def is_preview(c, flags):
+def is_preview(c: Context, flags: Mapping[str, Any]) -> bool:
     """Whether to send nothing: because of our --preview, or of Invoke's --dry before the task's name."""
     return bool(flags.get("preview") or c.config.run.dry)
 
 
-def report_sources(packed):
+def report_sources(packed: Submission | JobFiles) -> None:
     """Report the uploaded sources in one line, and the storage's note, if any, in another."""
     archive, home = packed.archive, packed.home
     if home and home.note:
         say(home.note)
-    if archive:
+    if archive and home:
         total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
         path = home.layout.archive(archive.sha256)
         say(f"sources: {total}, compressed to {render.size(archive.size)} in {home.storage}:{path}")
 
 
-def show_preview(client, submission):
+def show_preview(client: Backend, submission: Submission) -> None:
     """Print the document that would be sent on stdout, and everything else on stderr."""
     for member in submission.archive.members if submission.archive else ():
         say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
@@ -68,14 +85,14 @@ def show_preview(client, submission):
     terminal.exact(submission.shown)
 
 
-def write_output(chunks):
+def write_output(chunks: Iterable[bytes]) -> None:
     """Write a job's output as it arrives."""
     for data in chunks:
         terminal.raw(sys.stdout, data)
 
 
 @contextlib.contextmanager
-def job_continues(name, follows=True, again=""):
+def job_continues(name: str, follows: bool = True, again: str = "") -> Iterator[None]:
     """When Ctrl-C or an outage ends the watching, say that the job continues and how to get back to it."""
     again = again or f"`{command('job.logs', name, '--follow')}` shows its output"
     message = f"job {name} continues; {again}, `{command('job.stop', name)}` stops it"

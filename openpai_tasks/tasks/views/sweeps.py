@@ -7,17 +7,33 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import report_sources, show_preview
 
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob
+    from openpai_tasks.sdk.sweeps.running import SweepRun
+
 ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
 """Which jobs are shown first where there is no room for all."""
 
 
-def run_sweep(c, client, sweep, most, detach, preview, output):
+def run_sweep(
+    c: Context,
+    client: Backend,
+    sweep: Sweep,
+    most: int | None,
+    detach: bool,
+    preview: bool,
+    output: str | None,
+) -> None:
     """Submit a job for each point, show them as they run, and fail if one of them does."""
     sdk.jobs.check_tags(client, sweep.request.tags)
     report_sources(sweep.files)
@@ -36,18 +52,18 @@ def run_sweep(c, client, sweep, most, detach, preview, output):
     sdk.sweeps.check_sweep(sweep.name, run.rows)
 
 
-def _visible(rows):
-    """As many jobs as the terminal has lines for."""
+def _visible(rows: list[SweepJob]) -> list[SweepJob]:
+    """Return as many jobs as the terminal has lines for."""
     room = max(3, shutil.get_terminal_size().lines - 4)
     return rows if len(rows) <= room else sorted(rows, key=lambda row: ORDER.get(row.state, 1))[:room]
 
 
 @contextlib.contextmanager
-def _resumable(run: sdk.sweeps.SweepRun) -> Iterator[None]:
-    """Explain after Ctrl-C how to continue: the jobs that are submitted keep running."""
+def _resumable(run: SweepRun) -> Iterator[None]:
+    """After Ctrl-C, explain how to continue the sweep: submitted jobs keep running."""
     try:
         yield
     except KeyboardInterrupt:
-        state = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted and go on"
-        say("", f"{state}; the same command again submits what is missing")
+        state = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted"
+        say("", f"{state} and continue; run the same command again to submit the rest")
         raise

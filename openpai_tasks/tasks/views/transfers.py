@@ -113,7 +113,7 @@ def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Met
                 yield meter
         finally:
             if meter.copied and settings(c, output=output).output != "table":
-                show(c, meter.copied, views.listings.summary, output)
+                show(c, meter.copied, views.listings.describe_copy, output)
 
 
 @contextlib.contextmanager
@@ -130,4 +130,4 @@ def ended_by(describe: Callable[[], str]) -> Iterator[None]:
 def _copied_so_far(meter: Meter) -> str:
     if meter.copied is None:
         return "nothing was copied yet"
-    return f"{views.listings.summary(meter.copied)}; run it again, and it continues"
+    return f"{views.listings.describe_copy(meter.copied)}; run it again to continue"

@@ -36,7 +36,7 @@ def test_busy_server_is_never_retried_without_a_pause(serve, wanted):
     times = []
     messages = busy(Retry_After=wanted)
     server = serve({f"POST {JOBS}": lambda asked: times.append(time.monotonic()) or messages})
-    with pytest.raises(TooManyRequests, match="takes no more requests"):
+    with pytest.raises(TooManyRequests, match="accepts no more requests"):
         client_of(server, policies=QUICK).submit("x")
     assert 1 <= len(times) <= 4
     assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(times))
@@ -45,7 +45,7 @@ def test_busy_server_is_never_retried_without_a_pause(serve, wanted):
 @pytest.mark.parametrize("wanted", TOO_LONG)
 def test_retry_after_beyond_the_budget_is_an_error_at_once(serve, wanted):
     server = serve({f"GET {USER}": busy(Retry_After=wanted)})
-    with pytest.raises(TooManyRequests, match="takes no more requests") as caught:
+    with pytest.raises(TooManyRequests, match="accepts no more requests") as caught:
         client_of(server).user_info("alice")
     assert len(server.seen) == 1
     assert len(str(caught.value)) < 200
@@ -140,7 +140,7 @@ def test_endless_job_list_is_given_up(serve, monkeypatch, total):
         return {"totalCount": total, "data": rows} if total else [{**row} for row in rows] * 50
 
     server = serve({f"GET {JOBS}": page})
-    with pytest.raises(ApiError, match="never ends its list of jobs"):
+    with pytest.raises(ApiError, match="returns an endless list of jobs"):
         client_of(server).jobs()
     assert len(server.seen) == 5
 

@@ -177,6 +177,6 @@ def test_silent_server_times_out_once_and_the_error_names_the_setting():
         cluster = Cluster("lab", f"http://127.0.0.1:{port}", user="alice", generation="1.8")
         client = Client(cluster, Credentials(token="t0ken"), timeout=2.0)
         begun = time.monotonic()
-        with pytest.raises(Unreachable, match=r"no data came within 2 s \(the setting http-timeout\)"):
+        with pytest.raises(Unreachable, match=r"no data arrived within 2 s \(the setting http-timeout\)"):
             client.user_info("alice")
     assert time.monotonic() - begun < 4 * 2.0

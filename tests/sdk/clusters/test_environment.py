@@ -73,7 +73,7 @@ def test_credentials_apply_to_a_typed_address_unless_openpai_uri_differs(monkeyp
     assert found.credentials and meant == ("http://lab",)
     found, meant = environment.for_addresses(("https://lab",))
     assert not found.credentials and meant == ("https://lab",)
-    assert found.why_not == "OPENPAI_TOKEN counts for http://lab, not for https://lab"
+    assert found.why_not == "OPENPAI_TOKEN is for http://lab, not for https://lab"
 
 
 def test_invalid_openpai_uri_is_an_error(monkeypatch):
@@ -85,4 +85,4 @@ def test_invalid_openpai_uri_is_an_error(monkeypatch):
 
 def test_without_the_variables_there_is_no_reason(monkeypatch):
     monkeypatch.delenv("OPENPAI_TOKEN")
-    assert environment.for_cluster(Settings(), PROJECTS) == environment.Lent()
+    assert environment.for_cluster(Settings(), PROJECTS) == environment.EnvironmentLogin()

@@ -166,7 +166,7 @@ def test_adding_stores_server_data_and_keeps_secrets_out_of_the_clusters_file(se
     text = (own_home / "clusters.yaml").read_text()
     assert PASSWORD not in text and server.token not in text
     assert kept("lab", server.uri, USER) == Credentials(PASSWORD, server.token)
-    assert messages == [f"the password is kept in {own_home / 'credentials.yaml'}"]
+    assert messages == [f"the password is stored in {own_home / 'credentials.yaml'}"]
 
 
 def test_a_password_is_asked_for_only_when_none_is_given(serve):
@@ -387,7 +387,8 @@ def test_stored_login_does_not_follow_a_redirect_to_another_server(serve):
     server, other = serve(), serve()
     add(server)
     server.redirect = other.uri
-    with pytest.raises(Unreachable, match=f"leads to {other.uri}.*pai cluster.add lab {other.uri} --force"):
+    expected = f"redirects to {other.uri}.*pai cluster.add lab {other.uri} --force"
+    with pytest.raises(Unreachable, match=expected):
         clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
     assert not any(auth or body for _, _, auth, body in other.seen)
 
@@ -406,7 +407,7 @@ def test_added_cluster_gets_the_password_in_the_environment_unless_the_uri_diffe
     server = serve()
     monkeypatch.setenv("OPENPAI_PASSWORD", PASSWORD)
     monkeypatch.setenv("OPENPAI_URI", "https://elsewhere")
-    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD counts for https://elsewhere, not for http"):
+    with pytest.raises(ConfigError, match="OPENPAI_PASSWORD is for https://elsewhere, not for http"):
         add(server, credentials=Credentials(), ask=clusters.cannot_ask)
     assert not any(auth or body for _, _, auth, body in server.seen)
     monkeypatch.delenv("OPENPAI_URI")

@@ -77,7 +77,7 @@ def test_a_stopping_job_is_reported_as_such(scripted_server):
     scripted_server.answers[PATH] = detail()
     found = endpoints.reach(client, "train", Settings())
     scripted_server.answers[PATH] = detail(state="STOPPING")
-    with pytest.raises(Unreachable, match="is STOPPING: it is ending, and its containers with it"):
+    with pytest.raises(Unreachable, match="is STOPPING: its containers are being stopped"):
         endpoints.reach(client, "train", Settings())
     message = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
     assert message == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
@@ -118,6 +118,6 @@ def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):
     talk = []
     reasons = interactive._WaitReasons(silent, "train", talk.append)
     for _ in range(2):
-        reasons.tell_refusal(NotServing("nothing takes ssh: its image may have no sshd"))
+        reasons.report_refusal(NotServing("no ssh server: its image may have no sshd"))
     assert talk == ["waiting for ssh"]
-    assert reasons.last == "nothing takes ssh: its image may have no sshd"
+    assert reasons.last == "no ssh server: its image may have no sshd"

@@ -108,8 +108,8 @@ def test_container_stays_for_the_given_time_and_then_exits_with_0(task: Task) ->
     assert (process.returncode, err) == (0, "")
     assert 2.9 < time.monotonic() - begun < 50
     assert out.splitlines() == [
-        "this container runs for 4 s; keep it longer with: pai container.extend stay",
-        "the time is over, stopping this container",
+        "this container runs for 4 s; keep it longer with `pai container.extend stay`",
+        "the time limit is reached, stopping this container",
     ]
 
 
@@ -190,7 +190,7 @@ def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
     until(lambda: task.stay().idle is None)
     err = task.kill()
     assert "warning: the GPUs of this container have been idle for" in err
-    assert "free them with: pai container.stop stay" in err
+    assert "free them with `pai container.stop stay`" in err
 
 
 def test_gpus_without_utilization_data_are_not_reported_as_idle(task: Task) -> None:

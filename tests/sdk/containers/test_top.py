@@ -61,6 +61,6 @@ def test_usage_without_a_task_is_labelled_as_the_machine(shell: str, tmp_path: P
     found = asked(shell, tmp_path)  # no process of that task can be read
     assert found.scope == top.MACHINE and found.memory and found.memory_limit
     mine = top.ContainerUsage("main-1", cpu=0.5, cpu_limit=2, memory=1, memory_limit=2)
-    lines = str(containers.usages([found, mine])).splitlines()
+    lines = str(containers.usage_table([found, mine])).splitlines()
     assert "SCOPE" in lines[0] and " machine" in lines[1] and "machine" not in lines[2]
-    assert "SCOPE" not in str(containers.usages([mine]))
+    assert "SCOPE" not in str(containers.usage_table([mine]))

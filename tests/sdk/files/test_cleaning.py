@@ -98,7 +98,7 @@ def test_folder_whose_references_are_lost_in_between_is_kept(client, home):
     found = planned(client, home)
     home.store.remove(home.layout.source("lost"), recursive=True)
     (kept,) = cleaning.clean_up(client, home, found).kept
-    assert kept.reason == "it is not known whose it is" and home.store.stat(home.layout.output("lost") + "/x")
+    assert kept.reason == "its owner is unknown" and home.store.stat(home.layout.output("lost") + "/x")
     home.store.remove(home.layout.job("lost"), recursive=True)
     assert cleaning.clean_up(client, home, found).kept == ()
 

@@ -148,10 +148,10 @@ def test_damaged_or_missing_shard_is_an_error(folder):
         dataset[0]
     assert dataset[1].name == NAMES[1]
     shard.write_bytes(content[:-1])
-    with pytest.raises(PathError, match="cut or changed"):
+    with pytest.raises(PathError, match="truncated or changed"):
         PackedDataset(folder)
     shard.write_bytes(content[: at + 3])
-    with pytest.raises(PathError, match="it was cut"):
+    with pytest.raises(PathError, match="it was truncated"):
         dataset[0]
     shard.unlink()
     with pytest.raises(NotFound):

@@ -148,7 +148,7 @@ def test_pattern_in_the_root_of_this_machine_is_refused(rm, monkeypatch):
 @pytest.mark.parametrize("text", ["*", "*/x.csv", "?", "[a-z]", "e*/"])
 def test_pattern_in_the_root_of_a_storage_needs_yes(place, tmp_path, text):
     found = removing.plan_removals([f"pai://lab/home/{text}"], Home(tmp_path), recursive=True)
-    with pytest.raises(ConfigError, match="--yes removes what it fits"):
+    with pytest.raises(ConfigError, match="--yes removes what it matches"):
         removing.refuse_guesses(found)
     deeper = removing.plan_removals(["pai://lab/home/e/*"], Home(tmp_path), recursive=True)
     removing.refuse_guesses(deeper)

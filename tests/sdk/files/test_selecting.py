@@ -240,12 +240,16 @@ def test_every_storage_type_produces_the_data_of_its_store(made, expected):
     "type, said, words",
     [
         ("ftp", {}, "unknown storage type 'ftp'"),
-        ("", {}, "say which type of storage it is"),
+        ("", {}, "give the type of the storage"),
         ("azureblub", {}, "did you mean 'azureblob'"),
         ("hdfs", {}, "needs --address"),
         ("local", {"path": "here"}, "absolute"),
-        ("s3", {"path": "/b", "options": ["secretKey=x"]}, "does not go on the command line"),
-        ("samba", {"address": "//h/s", "options": ["servers_data:password=x"]}, "does not go on the command"),
+        ("s3", {"path": "/b", "options": ["secretKey=x"]}, "do not put a secret on the command line"),
+        (
+            "samba",
+            {"address": "//h/s", "options": ["servers_data:password=x"]},
+            "do not put a secret on the command",
+        ),
         (
             "samba",
             {"address": "//h/s", "options": ["domian=x"]},

@@ -44,14 +44,14 @@ def lab():
 )
 def test_job_that_exists_after_a_server_error_counts_as_submitted(lab, looks):
     server, answering = lab
-    submission.hand_in(answering(BROKEN, *looks), Submission("train", "name: train\n"))
+    submission.submit_once(answering(BROKEN, *looks), Submission("train", "name: train\n"))
     assert len(server.received("POST")) == 1
 
 
 def test_job_that_is_missing_after_a_server_error_counts_as_not_submitted(lab):
     server, answering = lab
-    with pytest.raises(Missed, match=r"'train' is not submitted: .*ECONNREFUSED") as caught:
-        submission.hand_in(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
+    with pytest.raises(Missed, match=r"'train' was not submitted: .*ECONNREFUSED") as caught:
+        submission.submit_once(answering(BROKEN, BROKEN, ABSENT), Submission("train", "name: train\n"))
     assert caught.value.exit_code == ApiError.exit_code and len(server.received("POST")) == 1
 
 
@@ -61,7 +61,7 @@ def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
     with pytest.raises(
         Unreachable, match=r"may have been submitted: check with `pai job\.status train -a lab`"
     ) as caught:
-        submission.hand_in(answering(posted, BROKEN), Submission("train", "name: train\n"))
+        submission.submit_once(answering(posted, BROKEN), Submission("train", "name: train\n"))
     assert not isinstance(caught.value, Missed) and len(server.received("POST")) == 1
 
 
@@ -69,7 +69,7 @@ def test_an_unreachable_cluster_leaves_the_submission_unknown(lab, posted):
 def test_clear_refusal_causes_no_lookup(lab, status):
     server, answering = lab
     with pytest.raises(ApiError):
-        submission.hand_in(answering(Reply({"message": "no"}, status), DETAIL), Submission("train", "x"))
+        submission.submit_once(answering(Reply({"message": "no"}, status), DETAIL), Submission("train", "x"))
     assert server.received("GET") == []
 
 
@@ -85,5 +85,5 @@ def test_lookup_after_the_submission_is_retried_on_a_database_error(lab):
 def test_error_says_that_a_job_that_cannot_be_read_back_is_submitted(lab):
     _, answering = lab
     client = answering("", ABSENT, BROKEN)
-    with pytest.raises(ApiError, match=r"job 'train' is submitted, but then .*ECONNREFUSED"):
+    with pytest.raises(ApiError, match=r"job 'train' was submitted, but then: .*ECONNREFUSED"):
         submission.submit(client, Submission("train", "name: train\n"))

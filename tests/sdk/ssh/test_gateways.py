@@ -65,7 +65,9 @@ def test_gateway_key_is_found_like_other_keys(tmp_path, home, monkeypatch):
     for key, given in ways.items():
         way = gateway(given)
         assert way is not None and way.key == key and key.is_file()
-    with pytest.raises(ConfigError, match=f"setting ssh.gateway-key names {tmp_path}/none, which is no file"):
+    with pytest.raises(
+        ConfigError, match=f"setting ssh.gateway-key names {tmp_path}/none, which is not a file"
+    ):
         gateway(Settings(ssh_gateway="lab", ssh_gateway_key="none"))
 
 
@@ -73,16 +75,16 @@ def test_check_of_the_settings_reports_unusable_keys(tmp_path):
     good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
     endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
-    with pytest.raises(ConfigError, match=r"has a passphrase: name one without in the setting ssh\.key"):
+    with pytest.raises(
+        ConfigError, match=r"has a passphrase; name a key without one in the setting ssh\.key"
+    ):
         endpoints.check_settings(Settings(ssh_key=str(locked)))
     way = {"ssh_key": str(good), "ssh_gateway": "lab"}
     with pytest.raises(
-        ConfigError, match=r"has a passphrase: name one without in the setting ssh\.gateway-key"
+        ConfigError, match=r"has a passphrase; name a key without one in the setting ssh\.gateway-key"
     ):
         endpoints.check_settings(Settings(**way, ssh_gateway_key=str(locked)))
-    with pytest.raises(
-        ConfigError, match=r"no private key that can be read: see the setting ssh\.gateway-key"
-    ):
+    with pytest.raises(ConfigError, match=r"as a private key; check the setting ssh\.gateway-key"):
         endpoints.check_settings(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
 
 

@@ -49,7 +49,7 @@ def test_unusable_keys_are_an_error(tmp_path):
     keygen("-q", "-t", "ed25519", "-N", "secret", "-f", tmp_path / "locked")
     (tmp_path / "locked.pub").unlink()
     (tmp_path / "junk").write_text("junk")
-    for name, words in {"none": "is no file", "locked": "passphrase", "junk": "no private key"}.items():
+    for name, words in {"none": "is not a file", "locked": "passphrase", "junk": "as a private key"}.items():
         with pytest.raises(ConfigError, match=words):
             keys.public_key(Settings(ssh_key=str(tmp_path / name)))
 
@@ -91,6 +91,6 @@ def test_the_key_that_the_oldest_cluster_made_is_fetched_and_opens_the_job(shell
     shell.ok("container.key", "old", "--target", "mine.pem")
     assert (shell.project / "mine.pem").stat().st_mode & 0o777 == 0o600
     again = shell.inv("container.key", "old", "--target", "mine.pem")
-    assert again.code == 123 and "there already" in again.err
+    assert again.code == 123 and "exists already" in again.err
     assert "127.0.0.1" in shell.ok("container.list", "old").out
     shell.ok("job.stop", "old")

@@ -114,7 +114,7 @@ def test_host_header_may_be_localhost(guest: Api) -> None:
 
 @pytest.mark.parametrize("more", [1, 4 * 1024 * 1024])
 def test_a_body_over_100_kilobytes_is_too_large(admin: Api, more: int) -> None:
-    message = "request entity too large: this server takes 100 KB"
+    message = "request entity too large: this server accepts 100 KB"
     answer = admin.submit("#" * (100 * 1024 + more))
     assert (answer.status_code, answer.json()) == (413, {"message": message})
     assert code(admin.submit("#" * 100 * 1024)) == (400, "InvalidProtocolError")

@@ -92,7 +92,7 @@ def test_task_runs_with_its_image_folders_and_limits(bench: Bench) -> None:
 def test_task_that_uses_too_much_memory_is_killed_with_a_reason(bench: Bench) -> None:
     end = bench.run("uid", "x=a; while :; do x=$x$x; done", container={"memory_mb": 16})
     assert (end.user_code, end.platform_code) == (137, -1200)
-    assert end.reason == "it took more than the 16 MB of memory that it asked for"
+    assert end.reason == "it used more than the 16 MB of memory that it asked for"
 
 
 def test_image_that_cannot_be_pulled_fails_the_task_with_one_line(bench: Bench) -> None:
@@ -322,7 +322,7 @@ def test_ssh_login_works_if_the_image_has_sshd(cluster: Workshop, kit: Kit, tmp_
 def test_events_of_a_job_report_the_image_pull(cluster: Workshop) -> None:
     job = cluster.wait(submit(cluster, "job", "true", image="127.0.0.1:1/none"))
     assert (job.state, job.exit_code) == ("FAILED", 254)
-    assert cluster.reasons(job.key)["Pulling"].startswith("pulls the image 127.0.0.1:1/none")
+    assert cluster.reasons(job.key)["Pulling"].startswith("pulling the image 127.0.0.1:1/none")
     assert "ImageNotUsed" not in cluster.reasons(job.key)
 
 

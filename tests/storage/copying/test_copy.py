@@ -104,7 +104,7 @@ def test_refusal_is_not_retried(here, bad, error):
 def test_file_that_arrives_too_short_is_not_kept(here, bad):
     source = bad(times=99, short=True)
     plant(source, {"f": CONTENT})
-    assert "500000 bytes came of 1048576" in copy(copies([at(source, "f")], here)).failed[0].reason
+    assert "got 500000 of 1048576 bytes" in copy(copies([at(source, "f")], here)).failed[0].reason
     assert seen(here) == {}
     source.store.times = 0
     assert copy(copies([at(source, "f")], here)).failed == ()
@@ -121,9 +121,9 @@ def test_file_that_is_always_damaged_never_replaces_the_target(here, bad):
     plant(here, {"f": CONTENT})
     target = bad(damage=99)
     plant(Location(LocalStore(), target.store.root, ""), {"f": b"what was there before"})
-    assert "damaged on the way" in copy(copies([at(here, "f")], target)).failed[0].reason
+    assert "damaged in transit" in copy(copies([at(here, "f")], target)).failed[0].reason
     assert seen(target) == {"f": b"what was there before"} and parts(target) == []
-    with pytest.raises(PathError, match="damaged on the way"):
+    with pytest.raises(PathError, match="damaged in transit"):
         put(target.store, "/g", lambda: [CONTENT])
     assert parts(target) == []
 

@@ -61,7 +61,7 @@ def test_nothing_is_sent_unencrypted_to_another_server(hdfs, root, tmp_path):
     ):
         gateway.uri = f"http://{plain.host}"
         store = secure(gateway, root, tmp_path)
-        line = rf"^https://{gateway.host} sends us on to http://{plain.host}, without encryption: refused"
+        line = rf"^https://{gateway.host} redirects to http://{plain.host}, without encryption: refused"
         for act in (
             lambda: store.write("/f", iter([b"secret"]), 6),
             lambda: store.append("/f", [b"secret"], 6),

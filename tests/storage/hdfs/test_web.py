@@ -577,7 +577,7 @@ def test_active_one_of_several_https_name_nodes_is_used(hdfs, store, tmp_path):
 
 
 def test_native_port_instead_of_the_web_port_is_reported(hdfs):
-    with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* web port of a name node is wanted"):
+    with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* use the web port of a name node"):
         HdfsStore([hdfs.rpc], "root", patience=QUICK).stat("/")
 
 

@@ -166,7 +166,7 @@ def test_data_that_is_always_damaged_never_replaces_the_file(service):
     with Relay(service.server.host, [swap(99)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", lambda: [b"what was there before"])
-        with pytest.raises(Damaged, match="damaged on the way"):
+        with pytest.raises(Damaged, match="damaged in transit"):
             put(place.store, "/f", lambda: [b"the very last of it!"])
         assert seen(place) == {"f": b"what was there before"}
 
@@ -181,7 +181,7 @@ def test_failed_source_leaves_the_old_file(service):
     put(place.store, "/f", lambda: [b"before"])
     with pytest.raises(PathError, match="gone"):
         put(place.store, "/f", pieces)
-    with pytest.raises(Damaged, match="bytes came of"):
+    with pytest.raises(Damaged, match=r"got \d+ of \d+ bytes"):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
     assert seen(place) == {"f": b"before"}
 
@@ -232,7 +232,7 @@ def test_file_replaced_by_another_writer_meanwhile_is_kept(service, monkeypatch,
         return is_right(session, size, md5 if is_whole else b"another")
 
     monkeypatch.setattr(kind, "is_right", replaced)
-    with pytest.raises(PathError, match="replaced by another writer meanwhile") as raised:
+    with pytest.raises(PathError, match="another writer replaced it") as raised:
         place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
     assert not isinstance(raised.value, Damaged)  # which would be retried
     assert is_same(seen(place)["f"], theirs)
@@ -518,7 +518,7 @@ def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(mo
     pytest.importorskip("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=mine")
     data = {"containerName": "data", "accountName": "lab", "dataStore": "https://127.0.0.1:9/lab"}
-    with pytest.raises(ConfigError, match="comes without a key"):
+    with pytest.raises(ConfigError, match="has no key"):
         open_storage(StorageSpec("lab", "blobs", "azureBlob", data))
 
 

@@ -147,7 +147,7 @@ def test_example_is_read_back_unchanged():
 
 @pytest.mark.parametrize("record", [b"\xff" * 20, b"\x0a\x7f", b"\x0a", b"\x07\x01", b"\x00\x00"])
 def test_bytes_that_are_not_an_example_are_an_error(record):
-    with pytest.raises(ValueError, match="no protobuf"):
+    with pytest.raises(ValueError, match="not a protobuf"):
         example.features(record)
 
 

@@ -106,7 +106,7 @@ def test_error_says_why_access_fails_without_showing_the_password(
 def test_server_that_accepts_anybody_as_a_guest_is_refused(own_samba):
     server = own_samba("map to guest = bad user")
     data = place(server.port).data | {"username": "nobody-here"}
-    with pytest.raises(Denied, match="as a guest, whose messages cannot be signed"):
+    with pytest.raises(Denied, match="as a guest, and cannot sign the messages of a guest"):
         open_storage(StorageSpec("lab", "docs", "samba", data)).stat("/")
 
 
@@ -344,8 +344,8 @@ def test_special_characters_in_names_are_mapped_like_on_a_mounted_share(share):
 @pytest.mark.parametrize(
     "name, text",
     [
-        ("a\uf022b", "stands for another one"),
-        ("a\uf028", "stands for another one"),
+        ("a\uf022b", "reserved on shares"),
+        ("a\uf028", "reserved on shares"),
         ("aux.c", "for a device"),
         ("NUL", "for a device"),
         ("x" * 256, "no such name"),
@@ -380,7 +380,7 @@ def test_names_that_differ_only_in_case_do_not_replace_each_other(share, here):
     plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4", "d/other": b"5"})
     copied = copy(copies([at(here, "d")], at(there, "d")), Rules(workers=4))
     assert (copied.files, len(copied.failed)) == (3, 2)
-    assert all("the server takes it for" in failure.reason for failure in copied.failed)
+    assert all("the server treats it as" in failure.reason for failure in copied.failed)
     arrived, sent = seen(at(there, "d")), seen(at(here, "d"))
     assert len(arrived) == 3 and arrived.items() <= sent.items()
 

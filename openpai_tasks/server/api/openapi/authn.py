@@ -70,13 +70,13 @@ def operations(profile: Profile) -> Operations:
     return {
         authn.get_description: Operation("this description", {200: OBJECT}),
         authn.health: Operation("whether the cluster answers", {200: Content(PLAIN)}),
-        authn.info: Operation("what the cluster is", {200: ref("Info")}),
+        authn.info: Operation("information about the cluster", {200: ref("Info")}),
         authn.greeting: Operation("a greeting", {200: Content(HTML)}),
         authn.authn_info: Operation("how to log in", {200: ref("AuthnInfo")}),
         authn.login: Operation("log in", {200: ref("Login")}, {400: wrong}, body=BodyShape(LOGIN_BODY)),
         authn.logout: Operation("revoke the token of this call", {200: MESSAGE}),
         authn.list_tokens: Operation("the caller's tokens", {200: record({"tokens": listed(TEXT)})}),
         authn.create_application_token: Operation("a token that does not expire", {200: issued}),
-        authn.revoke_token: Operation("revoke a token of the caller's", {200: MESSAGE}, revoked),
-        authn.check_token: Operation("what the token says", {200: ref("TokenPayload")}),
+        authn.revoke_token: Operation("revoke one of the caller's tokens", {200: MESSAGE}, revoked),
+        authn.check_token: Operation("the claims of the token", {200: ref("TokenPayload")}),
     }

@@ -55,13 +55,13 @@ def _jobs(profile: Profile) -> Operations:
     gone: Errors = {404: (NO_JOB,)}
     return {
         jobs.list_jobs: Operation(
-            "the jobs of everybody", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
+            "the jobs of all users", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
         ),
         jobs.submit: Operation("submit a job", {202: STATUS_MESSAGE}, _refused(), body=BodyShape(text=YAML)),
         jobs.get_job: Operation("a job with one of its attempts", {200: ref("JobDetail")}, gone),
         jobs.get_config: Operation("a job's document without secrets", {200: Content(YAML)}, gone),
         jobs.list_events: Operation(
-            "what happened to a job",
+            "the events of a job",
             {200: record({"totalCount": {"type": "integer"}, "data": listed(ref("Event"))})},
             gone,
             {"type": TEXT},
@@ -94,7 +94,7 @@ def _attempts() -> Operations:
         attempts.get_job_attempt: Operation(
             "one attempt of a job", {200: ref("JobAttempt")}, gone, deprecated=True
         ),
-        attempts.get_task: Operation("a task with all its tries", {200: ref("TaskDetail")}, gone),
+        attempts.get_task: Operation("a task with all its attempts", {200: ref("TaskDetail")}, gone),
     }
 
 
@@ -119,7 +119,7 @@ def _old_jobs() -> Operations:
         jobs_v1.get_config: Operation("a job as it was submitted", document, gone),
         jobs_v1.get_document: Operation("a job's document", document, {404: ("NoJobConfigError",)}),
         ssh.get_ssh: Operation(
-            "where a job takes ssh", {200: ref("SshInfo")}, {404: (NO_JOB, "NoJobSshInfoError")}
+            "where a job accepts ssh", {200: ref("SshInfo")}, {404: (NO_JOB, "NoJobSshInfoError")}
         ),
         ssh.get_no_ssh: Operation("always refused", {}, {404: ("NoJobSshInfoError",)}),
         ssh.get_key: Operation(
@@ -138,7 +138,7 @@ def _logs() -> Operations:
     ticket = ("username", "framework-name", "pod-uid", "taskrole", "token", "tail-mode")
     return {
         logs.list_logs: Operation(
-            "where the logs of a try are",
+            "where the logs of an attempt are",
             {200: ref("LogLocations")},
             {404: ("NoTaskLogError",), 500: ("UnknownError",)},
             {"tail-mode": TEXT, "tailMode": TEXT},

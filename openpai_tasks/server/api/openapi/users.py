@@ -80,7 +80,7 @@ def _users() -> Operations:
         users.list_users: Operation("all users", {200: listed(ref("User"))}),
         users.get_user: Operation("one user", {200: ref("User")}, {400: ("NoUserError",)}),
         users.create_user: Operation(
-            "make a user", {201: MESSAGE}, made, body=BodyShape(record(USER_FIELDS, optional))
+            "create a user", {201: MESSAGE}, made, body=BodyShape(record(USER_FIELDS, optional))
         ),
         users.update_user: Operation("change a user", {201: MESSAGE}, changed, body=BodyShape(update)),
         users.update_me: Operation("change oneself", {201: MESSAGE}, changed, body=BodyShape(self_update)),
@@ -114,7 +114,7 @@ def _groups() -> Operations:
         groups.list_groups: Operation("all groups", {200: listed(ref("Group"))}),
         groups.get_group: Operation("one group", {200: ref("Group")}, none),
         groups.list_members: Operation("the users in a group", {200: listed(ref("GroupMember"))}, none),
-        groups.create_group: Operation("make a group", {201: MESSAGE}, made, body=BodyShape(fields)),
+        groups.create_group: Operation("create a group", {201: MESSAGE}, made, body=BodyShape(fields)),
         groups.update_group: Operation(
             "change a group", {201: MESSAGE}, changed, body=BodyShape(bare_or_patch)
         ),

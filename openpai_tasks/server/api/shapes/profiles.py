@@ -123,8 +123,8 @@ class Profile:
     exit_type: Callable[[Mapping[str, Any]], str] = _exit_type
     runtime: Callable[[int, int], dict[str, Any]] = _runtime
     any_default: bool = False  # whether any value of ``?default=`` of storages means true
-    tells_bad_tokens: bool = True
-    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # if status and code differ
+    reports_bad_tokens: bool = True
+    errors: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # where status and code differ
     joint: str = "\n"  # separates the commands of a role
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ _PROFILES = (
         exit_spec=yarn.exit_spec,
         exit_type=yarn.exit_type,
         runtime=yarn.runtime,
-        tells_bad_tokens=False,
+        reports_bad_tokens=False,
         errors={"NoGroupError": (500, "UnknownError")},
         joint=" && ",
     ),

@@ -74,7 +74,7 @@ def leave(runner: int, stdout: int, stderr: int) -> None:
 
 
 def children() -> list[int]:
-    """Return the child processes of this process, if the system reports them."""
+    """The child processes of this one, if the system lists them."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children") as file:

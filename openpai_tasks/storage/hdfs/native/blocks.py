@@ -1,4 +1,4 @@
-"""Read and write blocks directly on data nodes; every 512 bytes are sent with the CRC that HDFS stores."""
+"""Read and write blocks at data nodes; every 512 bytes are sent with the CRC that HDFS stores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DataNodes:
         self._streams.close()
 
     def read(self, block: Block, address: tuple[str, int], offset: int, length: int) -> Iterator[bytes]:
-        """Yield bytes of the block; each piece is checked first."""
+        """Yield bytes of the block, each piece verified first."""
         asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
         with self._streams.borrowed(address) as stream:
             stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
@@ -66,7 +66,7 @@ class DataNodes:
             stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
 
     def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
-        """Fill the block from the feed; return its size once every data node has confirmed it.
+        """Write the block from the feed; return its size once every data node has confirmed it.
 
         For a large file, the CRCs of the next packets are computed while one is sent.
         """
@@ -84,7 +84,7 @@ class DataNodes:
         storages = block.storages or (None,) * len(block.nodes)
         asked = message(
             (1, _header(block, 0, self._client)),
-            *((2, node) for node in block.nodes[1:]),  # nodes that the first one forwards the data to
+            *((2, node) for node in block.nodes[1:]),  # the first node forwards it to these
             (4, SETTING_UP),
             (5, len(block.nodes)),
             (6, 0),
@@ -106,7 +106,7 @@ class Feed:
         self._pieces, self._rest, self.began, self._ended = iter(pieces), b"", False, False
 
     def read(self, size: int) -> bytes:
-        """Return this many bytes; fewer only at the end. A piece of exactly this size is not copied."""
+        """Return ``size`` bytes, fewer only at the end; a piece of exactly that size is not copied."""
         self.began = True
         found, count = [self._rest], len(self._rest)
         while count < size and not self._ended:
@@ -167,7 +167,7 @@ def _statuses(answered: Fields) -> Iterator[int]:
 
 
 def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
-    """Yield the data of packets; packets that arrived together are checked and returned together."""
+    """Yield the data of packets; packets that arrived together are verified together."""
     is_right, is_last = _test(crc, chunk), False
     while not is_last:
         crcs: list[memoryview] = []
@@ -177,7 +177,7 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
             crcs.append(their_crcs)
             pieces.append(piece)
             if len(piece) % chunk:
-                break  # the CRCs of the following bytes start anew
+                break  # the CRCs of what follows start again
         data = b"".join(pieces)
         if not is_right(data, b"".join(crcs)):
             raise Wrong("bytes that do not fit their checksum")

@@ -1,4 +1,4 @@
-"""Files over Hadoop's native protocol, if data nodes can be reached; otherwise WebHDFS is used.
+"""Files over Hadoop's native protocol, if the data nodes can be reached; WebHDFS is the fallback.
 
 Each chunk of a block is sent with its CRC, which the receiver checks. Files that were read or written this
 way need no further checksum request.
@@ -23,13 +23,13 @@ from openpai_tasks.storage.hdfs.ranges import ahead
 from openpai_tasks.storage.hdfs.web.http import why
 from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
-WIDE = 8 << 20  # bytes; for less, another thread does not pay off
-BARRED = 60.0  # seconds after a failure in which only WebHDFS is used
-RENEWAL = 20.0  # seconds; a writer that is silent for 60 may lose the file
-FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds to wait until a data node reports its block
+WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
+BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
+RENEWAL = 20.0  # seconds; after 60 s of silence, a writer may lose the file
+FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to report its block
 FAILED = (OSError, RpcRefused, Garbled, Wrong)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
-"""Errors where another name node, or WebHDFS with authentication, may succeed."""
+"""Refusals that another name node, or an authenticated client, may not get."""
 Result = TypeVar("Result")
 
 
@@ -43,7 +43,7 @@ class FileLayout:
 
 
 class Direct:
-    """A connection to the name node and the data nodes; one that failed is not tried again for a while.
+    """Access to the name node and the data nodes; after a failure, it is not used for a while.
 
     ``real`` is a file's path on HDFS; errors name the path that the caller gave.
     """
@@ -60,7 +60,7 @@ class Direct:
         return self._names is not None
 
     def open(self, find: Callable[[], tuple[str, int] | None]) -> bool:
-        """Return whether the name node can be asked; ``find`` returns its address."""
+        """Whether the name node can be used; ``find`` returns its address."""
         with self._lock:
             if self._names is None and time.monotonic() >= self._lost:
                 address = find()
@@ -79,10 +79,7 @@ class Direct:
             nodes.close()
 
     def ask(self, question: Callable[[NameNode], Result]) -> Result | None:
-        """Return the name node's answer.
-
-        None if it refuses or cannot be asked, as WebHDFS then gives the reason.
-        """
+        """Return the name node's answer; None if it fails, as WebHDFS will report the reason."""
         names = self._names
         if names is None:
             return None
@@ -160,10 +157,7 @@ class _Writing:
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
     def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
-        """Write the file.
-
-        The first block is set up before any piece is read, so that WebHDFS can still take over.
-        """
+        """Set up the first block before reading a piece, so that WebHDFS can still be used if that fails."""
         if not self._file.is_plain:
             raise Wrong("an encrypted or striped file")
         last = None
@@ -194,7 +188,7 @@ def _ours(err: Exception, path: str) -> PaiError:
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
-    """Yield the pieces; renew the name node's lease now and then."""
+    """Yield the pieces, and renew the lease at the name node now and then."""
     renewed = time.monotonic()
     for piece in pieces:
         if time.monotonic() - renewed > RENEWAL:

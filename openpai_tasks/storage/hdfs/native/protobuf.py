@@ -125,7 +125,7 @@ def text(found: Fields, field: int) -> str:
 
 
 def received(read: Callable[[int], bytes]) -> bytes:
-    """Read a delimited message from a stream; ``read`` returns exactly the requested number of bytes."""
+    """Read a delimited message; ``read`` returns exactly the requested number of bytes."""
     head = b""
     while not head or head[-1] > 127:
         head += read(1)

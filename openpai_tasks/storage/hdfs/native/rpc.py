@@ -1,7 +1,7 @@
-"""The name node's native protocol: the calls needed to read and write blocks directly.
+"""The name node's native protocol: the few calls that direct access to blocks needs.
 
-With WebHDFS, a data node fetches or stores the bytes for us and opens a Java client for every request.
-Talking to the name node and the data nodes like a Java client spares the cluster that work.
+WebHDFS makes a data node fetch or store the bytes for us, and opens a Java client there for every request;
+talking to the name node and the data nodes like a Java client saves the cluster that work.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RpcRefused(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a file, and the data nodes that hold it or will hold it."""
+    """A block of a file, and the data nodes that have it or will get it."""
 
     pool: str
     id: int
@@ -94,7 +94,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Created:
-    """A newly created file, empty and open."""
+    """A new file, empty and open for writing."""
 
     id: int
     block_size: int
@@ -120,7 +120,7 @@ class Status:
 
 
 class NameNode:
-    """One name node; each concurrent call uses its own connection."""
+    """One name node; each thread uses a separate connection."""
 
     def __init__(self, host: str, port: int, user: str, timeout: float) -> None:
         self._key, self._user = (host, port), user
@@ -133,7 +133,7 @@ class NameNode:
         self._streams.close()
 
     def blocks(self, path: str, offset: int, length: int) -> list[Block] | None:
-        """Return the blocks with these bytes; None if they do not hold the plain bytes, or still change."""
+        """Return the blocks with those bytes; None if the file is being written, encrypted or striped."""
         answer = self._call("getBlockLocations", message((1, path), (2, offset), (3, length)))
         answered = fields(inner(answer, 1))
         blocks = [Block.parse(one) for one in answered.get(2, []) if isinstance(one, bytes)]
@@ -158,7 +158,7 @@ class NameNode:
         return Block.parse(inner(self._call("addBlock", asked), 1))
 
     def complete(self, path: str, file: Created, last: bytes | None) -> bool:
-        """Close the file; return False while no data node has reported its last block."""
+        """Close the file; False while no data node has reported its last block."""
         asked = message((1, path), (2, self.client), (3, last), (4, file.id))
         return bool(number(self._call("complete", asked), 1))
 
@@ -168,7 +168,7 @@ class NameNode:
         return Status.parse(inner(answer, 1)) if 1 in answer else None
 
     def rename(self, source: str, target: str) -> bool:
-        """Rename, replacing an existing file."""
+        """Rename a file, replacing any file of that name."""
         self._call("rename2", message((1, source), (2, target), (3, 1)))
         return True
 
@@ -177,7 +177,7 @@ class NameNode:
         return True
 
     def recover(self, path: str) -> bool:
-        """Close a file whose writer is dead; return False while its last block is being recovered."""
+        """Close a file whose writer is dead; False while its last block is being recovered."""
         return bool(number(self._call("recoverLease", message((1, path), (2, self.client))), 1))
 
     def renew_lease(self) -> None:

@@ -1,4 +1,4 @@
-"""Plain connections for Hadoop's native protocol, kept open for a while; every wait has a timeout."""
+"""Connections for Hadoop's native protocol: reused for a while, with a timeout for every wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stream:
         return bytes(self.view(size))
 
     def view(self, size: int) -> memoryview:
-        """Return this many bytes; valid until more bytes are requested than have arrived."""
+        """Return this many bytes; the view is valid until more data has to be received."""
         self.wait(size)
         start, self._start = self._start, self._start + size
         return memoryview(self._buffer)[start : self._start]
@@ -56,7 +56,7 @@ class Stream:
             self._receive(size)
 
     def peek(self, size: int) -> bytes:
-        """Return the next bytes, as far as they have arrived."""
+        """Return the next bytes, as many as have arrived."""
         return bytes(self._buffer[self._start : min(self._end, self._start + size)])
 
     @property
@@ -64,7 +64,7 @@ class Stream:
         return self._end - self._start
 
     def _receive(self, wanted: int) -> None:
-        """Receive whatever has arrived, with one system call; there is room for at least ``wanted`` bytes."""
+        """Receive what has arrived with one system call, into a buffer of at least the wanted size."""
         rest = self._buffer[self._start : self._end]
         if wanted > len(self._buffer):
             self._buffer = bytearray(wanted + ROOM)
@@ -97,7 +97,7 @@ class Streams:
 
     @contextlib.contextmanager
     def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
-        """Yield an idle or new connection; keep it for the next caller unless the block fails."""
+        """Yield an idle or new connection; keep it for the next caller unless an error occurs."""
         stream = self._acquire(key)
         try:
             yield stream

@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 class Misfit(PathError):
-    """Raised for an answer that is not valid WebHDFS."""
+    """Raised for an answer that WebHDFS would not give."""
 
 
 @contextlib.contextmanager

@@ -26,11 +26,11 @@ IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
 REDIRECT = 307
 DONE = {"GET": 200, "POST": 200, "PUT": 201}
-"""Status codes for success from a data node."""
+"""Status codes of a data node for success."""
 POOL = "/jmx?get=Hadoop:service=NameNode,name=NameNodeInfo::BlockPoolId"
-NO_WEBHDFS = ", which has no WebHDFS: the web port of a name node is wanted, such as 9870 or 50070"
-GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's path to a data node
-SAFE = "/%?&=:;,+@!$'()*~[]"  # characters that a redirect has already escaped, or that need no escaping
+NO_WEBHDFS = ", which has no WebHDFS: use the web port of a name node, such as 9870 or 50070"
+GATEWAY = re.compile(r"/a/([^/:]+)")  # OpenPAI's way to a data node
+SAFE = "/%?&=:;,+@!$'()*~[]"  # what a redirect has escaped itself, or need not
 
 
 class DataNodeGone(Broken):
@@ -43,7 +43,7 @@ class DataNodeGone(Broken):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """The content of a request; ``size`` is the total size of the pieces, if known."""
+    """The body of a request; ``size`` is the total of the pieces, if known."""
 
     pieces: Iterable[bytes]
     size: int | None
@@ -62,7 +62,7 @@ class Wire:
         self.has_answered = False  # whether any name node has answered
 
     def request(self, method: str, url: str, params: Mapping[str, Any], **_: Any) -> Reply:
-        """Send a request of PyHDFS to a name node: below our prefix, without following redirects."""
+        """Send a request of PyHDFS to a name node, below the prefix, without following redirects."""
         scheme, rest = url.split("://", 1)
         host, _slash, path = rest.partition("/")
         target = self._prefix + f"/{path}".removeprefix(V1)
@@ -84,7 +84,7 @@ class Wire:
         return reply
 
     def trouble(self) -> str:
-        """Return what was wrong with the name node that this thread asked last."""
+        """The last error of a name node in this thread."""
         return str(self._trouble.text)
 
     def block_pool(self, scheme: str, host: str) -> str:
@@ -147,7 +147,7 @@ class Wire:
             return url
         here = urlsplit(f"https://{self._sender.host}")
         if to.hostname != here.hostname or to.port not in (None, 80, here.port):
-            where = f"https://{self._sender.host} sends us on to {to.scheme}://{to.netloc}"
+            where = f"https://{self._sender.host} redirects to {to.scheme}://{to.netloc}"
             raise PathError(f"{where}, without encryption: refused; its data nodes need https")
         return to._replace(scheme="https", netloc=here.netloc).geturl()
 

@@ -1,4 +1,4 @@
-"""Read and write the bytes of files over WebHDFS, through one data node after another."""
+"""Read and write files over WebHDFS, trying one data node after another."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class HttpBytes:
         self._names.patiently(attempt, path)
 
     def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
-        """Return the answer of a data node; None if there is nothing from the offset on."""
+        """Return the answer of a data node; None if the file ends at the offset."""
         limit = {} if length is None else {"length": length}
 
         def attempt(_: int) -> Any:
@@ -113,7 +113,7 @@ class HttpBytes:
     def _narrow(
         self, real: str, path: str, offset: int, length: int | None, reply: Reply | None = None
     ) -> Generator[bytes, None, None]:
-        """Yield the bytes from one connection after another; if one breaks, the next one continues."""
+        """Yield the bytes; after a broken connection, the next one continues."""
         failures, left, moves = 0, length, True
         while moves and (left is None or left > 0):
             reply = reply or self._open(real, path, offset, left)
@@ -122,7 +122,7 @@ class HttpBytes:
             moves = False
             try:
                 for piece in reply.pieces():
-                    moves, failures = True, 0  # start counting failures again
+                    moves, failures = True, 0  # progress resets the retries
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
                     yield piece
             except FOREIGN as err:
@@ -138,7 +138,7 @@ class HttpBytes:
             reply = None
 
     def _clear(self, real: str) -> None:
-        """Delete an interrupted upload, which a data node may create a little later."""
+        """Delete what an interrupted upload left; it may appear a little later."""
         for pause in BROKEN_OFF:
             time.sleep(pause)
             with contextlib.suppress(*FOREIGN):
@@ -146,7 +146,7 @@ class HttpBytes:
                     return
 
     def elsewhere(self, attempt: Callable[[dict[str, str]], Result]) -> Result:
-        """Call ``attempt``, avoiding the data node that failed last if there is another."""
+        """Call ``attempt`` without the data node that failed last, if there is another one."""
         host, until = self._avoid
         try:
             return attempt({"excludedatanodes": host} if time.monotonic() < until else {})
@@ -161,7 +161,7 @@ class HttpBytes:
 
 
 class _SinglePass:
-    """Pieces that may be read only once; ``began`` is set when they are."""
+    """Pieces that may be readable only once; ``began`` is set when such reading has started."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self.began = pieces, False

@@ -16,7 +16,7 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.net.exchange import STREAM_STEP, Exchange
 from openpai_tasks.protocol.json_text import parse
 
-PIECE = 1 << 16  # maximum size of one recv; larger buffers cost more processor time than they save
+PIECE = 1 << 16  # the most that one recv returns; larger buffers cost more CPU time than they save
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer that is read as a whole
 ERROR_LIMIT = 1 << 20
@@ -44,7 +44,7 @@ class HttpConnection:
         self.stream.close()
 
     def is_stale(self) -> bool:
-        """Whether the server has hung up, or sent unexpected data, while the connection was idle."""
+        """Whether the server has closed the idle connection, or sent unexpected data."""
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
         return bool(self._ahead or poll.poll(0))
@@ -63,7 +63,7 @@ class HttpConnection:
         return piece
 
     def head(self) -> tuple[int, dict[str, str]]:
-        """Return the status and the headers of the next answer, with header names in lower case."""
+        """Read the status and headers (names in lower case) of the next answer."""
         data = self._until(b"\r\n\r\n")
         lines = data.decode("latin-1").split("\r\n")
         try:
@@ -81,14 +81,14 @@ class HttpConnection:
         while end not in data:
             more = self._received(HEAD_LIMIT)
             if not more or len(data) > HEAD_LIMIT:
-                raise CutShort("no whole answer")
+                raise CutShort("incomplete answer")
             data += more
         found, _, self._ahead = data.partition(end)
         return found
 
 
 Keep = Callable[[HttpConnection], None]
-"""A function that takes back a connection that can be used again."""
+"""Takes back a connection that can be used again."""
 
 
 class Reply:
@@ -131,7 +131,7 @@ class Reply:
             raise NoJson(f"{self._connection.key[1]} did not answer with JSON; is it WebHDFS?") from err
 
     def discard(self) -> None:
-        """Read the rest of the body and discard it."""
+        """Read and discard the rest of the body."""
         if self.content:
             self._content = b""
 

@@ -1,4 +1,4 @@
-"""Name nodes: the operations of PyHDFS and more, with retries, and errors converted to ours."""
+"""Name nodes: PyHDFS's operations and two more, with retries and with errors as ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STILL_OPEN = re.compile(
 )
 PAST_END = re.compile(r"out of the range|Cannot seek after EOF")
 FOREIGN = (pyhdfs.HdfsException, RequestException)
-"""The exceptions of PyHDFS and of the connections below it."""
+"""Errors of PyHDFS and of the connection below it."""
 
 
 logging.getLogger("pyhdfs").addHandler(logging.NullHandler())  # failures are raised, not logged
@@ -47,7 +47,7 @@ class BelowFile(PathError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try, and how long to wait in between: twice as long each time, with some jitter.
+    """Number of tries, and pauses between them: doubled each time, with some randomness.
 
     An HDFS that has answered before gets the time that its nodes may need to restart or to fail over; a host
     that never answered may be a wrong address.
@@ -86,14 +86,14 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
     set_times = understood(pyhdfs.HdfsClient.set_times, FOREIGN)
     set_permission = understood(pyhdfs.HdfsClient.set_permission, FOREIGN)
 
-    def patiently(self, act: Callable[[int], Result], path: str) -> Result:
-        """Return the result of ``act(number of the try)``; retry temporary failures, but never a refusal.
+    def patiently(self, operation: Callable[[int], Result], path: str) -> Result:
+        """Return ``operation(number of the try)``; retry after temporary errors, never after a refusal.
 
-        Errors are marked so that callers do not retry again: this is the only layer of retries.
+        Callers do not retry again: there is one layer of retries.
         """
         for number in itertools.count():
             try:
-                return act(number)
+                return operation(number)
             except FOREIGN as err:
                 ours = make_error(err, path)
                 pause = self.patience.pause(number, self._wire.has_answered)
@@ -137,13 +137,13 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             return answers.defaults(self._get("/", "GETSERVERDEFAULTS").json())
 
     def is_open(self, path: str) -> bool:
-        """Whether somebody still writes the file, as far as the name node knows."""
+        """Whether the file is still open for writing, as far as the name node knows."""
         with reading(FOREIGN, path):
             found = self._get(path, "GET_BLOCK_LOCATIONS").json()["LocatedBlocks"]
             return bool(found["isUnderConstruction"])
 
     def rpc_address(self, path: str, is_new: bool) -> tuple[str, int] | None:
-        """Return the name node's native address, which its redirects contain for the data nodes."""
+        """Return the address of the name node's native protocol, from its redirects to data nodes."""
         ask, op = (self._put, "CREATE") if is_new else (self._get, "OPEN")
         reply = ask(path, op, HTTPStatus.TEMPORARY_REDIRECT)
         sent_to = urlsplit(reply.headers["location"])
@@ -171,7 +171,7 @@ def make_error(err: Exception, path: str) -> PaiError:
     if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):
         return PathError(f"{path}: there is a file or folder of that name")
     if NO_FOLDER.search(line):
-        return BelowFile(f"{path}: below a file, not a folder")
+        return BelowFile(f"{path}: its parent is a file, not a folder")
     if isinstance(err, (pyhdfs.HdfsAccessControlException, pyhdfs.HdfsSecurityException)):
         return Denied(f"{path}: HDFS refuses: {line}", 403)
     if isinstance(err, pyhdfs.HdfsPathIsNotEmptyDirectoryException):

@@ -14,7 +14,7 @@ CLOUD = "blob.core.windows.net"
 
 @dataclass(frozen=True)
 class Account:
-    """An account and its credentials; URLs without a key use this machine's Azure login."""
+    """An account and its credentials; for a URL without a key, this machine's login to Azure."""
 
     name: str = ""
     endpoint: str = ""

@@ -1,4 +1,4 @@
-"""An Azure Blob container, with adlfs: its client has the credentials, its loop runs all requests."""
+"""A container of Azure Blob, over the client and the event loop of adlfs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from openpai_tasks.storage.store import Digest
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
 CHUNK = 4 << 20  # bytes per answer
-ABREAST = 16  # concurrent deletions
-MTIME = "mtime"  # as in rclone: RFC 3339
+ABREAST = 16  # deletions at once
+MTIME = "mtime"  # as rclone has it: RFC 3339
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
-FOLDER = "hdi_isfolder"  # marks a folder for Azure's own tools, above all blobfuse
+FOLDER = "hdi_isfolder"  # by which Azure's own tools, such as blobfuse, recognise a folder
 FOLDERS = (FOLDER, "is_directory")
 CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we retry by ourselves
 
@@ -55,7 +55,7 @@ class BlobContainer:
 
     kind = "azureblob"
     most_parts = 50_000
-    is_known_by_host = False  # one machine serves many accounts, which differ only by name
+    is_known_by_host = False  # one machine serves many accounts, which differ only in their names
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
@@ -66,7 +66,7 @@ class BlobContainer:
         self._container = self._fs.service_client.get_container_client(name)
 
     def close(self) -> None:
-        """Do nothing: the connections are closed when the client is garbage-collected."""
+        """Close the connections when the object is no longer used."""
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
@@ -97,7 +97,7 @@ class BlobContainer:
         return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
-        """Upload an object; the service refuses damaged data by its MD5."""
+        """Send the bytes with their MD5, by which the server refuses damaged ones."""
         self.run(
             key,
             self._container.get_blob_client(key).upload_blob,
@@ -135,12 +135,12 @@ class BlobContainer:
         kept = self.run(key, blob.get_blob_properties, **CALM).metadata or {}
         self.run(key, blob.set_blob_metadata, {**kept, **_metadata(mtime_ms)}, **CALM)
 
-    def run(self, key: str, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-        """Return the result of a request; call this only outside the loop's thread."""
+    def run(self, key: str, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+        """Run the request in the event loop and return its result, from another thread."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
             with understood(key, self.address):
-                return sync(self._fs.loop, limited, size, act, *args, **values)
+                return sync(self._fs.loop, limited, size, operation, *args, **values)
         except FOREIGN as err:
             release(err)
             raise self._make_error(err, key) from err
@@ -193,7 +193,7 @@ class BlobContainer:
 
 
 class BlobSession:
-    """An upload in blocks; the service drops uncommitted blocks after a week."""
+    """An upload in blocks; Azure removes blocks of an unfinished upload after a week."""
 
     def __init__(self, container: BlobContainer, key: str, blob: Any, mtime_ms: int | None) -> None:
         self._container, self._key, self._blob = container, key, blob
@@ -226,7 +226,7 @@ class BlobSession:
         return True
 
     def abort(self) -> None:
-        """Do nothing: blocks cannot be removed, and they are invisible."""
+        """Do nothing: blocks of an unfinished upload are invisible and cannot be removed."""
 
     def is_right(self, size: int, md5: bytes) -> bool:
         there = self._container.head(self._key)
@@ -235,8 +235,8 @@ class BlobSession:
     def _id(self, number: int) -> str:
         return f"{self._mark}{number:08d}"
 
-    def _run(self, act: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-        return self._container.run(self._key, act, *args, **values, **CALM)
+    def _run(self, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+        return self._container.run(self._key, operation, *args, **values, **CALM)
 
 
 def _thing(one: Any) -> ObjectEntry:
@@ -248,7 +248,7 @@ def _thing(one: Any) -> ObjectEntry:
     digest = Digest(MD5, bytes(md5).hex()) if md5 else None
     mtime_ms = _milliseconds(metadata.get(MTIME, ""))
     if mtime_ms is None:
-        mtime_ms = arrived  # a listing has all the information that a request for the blob would return
+        mtime_ms = arrived  # a request would return no more than the listing
     return ObjectEntry(one.name, is_folder, one.size, arrived, mtime_ms, str(one.etag).strip('"'), digest)
 
 

@@ -1,4 +1,4 @@
-"""Azure Blob: find the container of a storage or URL."""
+"""Azure Blob: the container of a storage or URL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
     if not account.key and not account.sas:  # this machine's Azure login is only used for URLs
         known = f"--user {shlex.quote(account.name)} --path {shlex.quote(name)}"
         raise ConfigError(
-            f"{spec.title} comes without a key; add it with yours:"
+            f"{spec.title} has no key; add it with your own:"
             f" `{command('storage.add')} NAME --type azureblob {known}`"
         )
     root = spec.users_folder(str(data.get("path") or data.get("rootPath") or ""))

@@ -21,7 +21,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 def thing(key: str, head: dict[str, Any]) -> ObjectEntry:
     """Read an object from an answer about it alone."""
     metadata, size = head.get("Metadata", {}), head["ContentLength"]
-    digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _tells_md5(head) else None
+    digest = _digest(head["ETag"], size, metadata.get(PART_SIZE, "")) if _has_md5(head) else None
     mtime_ms = _milliseconds(metadata.get(MTIME))
     return ObjectEntry(key, False, size, _arrived(head["LastModified"]), mtime_ms, version(head), digest)
 
@@ -40,7 +40,7 @@ def version(answer: dict[str, Any]) -> str:
 def md5_of(answer: dict[str, Any]) -> str | None:
     """Return the MD5 of an object that was uploaded in one request, if the answer has it."""
     etag = version(answer)
-    return etag if _tells_md5(answer) and _MD5.fullmatch(etag) else None
+    return etag if _has_md5(answer) and _MD5.fullmatch(etag) else None
 
 
 def content(body: ObjectBody) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def _digest(etag: str, size: int, part_size: str) -> Digest | None:
     return Digest(kind_of_parts(int(part_size)), f"{value}-{count}")
 
 
-def _tells_md5(answer: dict[str, Any]) -> bool:
-    """Whether the ETag is an MD5; it is not if the server encrypts with a key of a user."""
+def _has_md5(answer: dict[str, Any]) -> bool:
+    """Whether the ETag is an MD5: it is not for objects encrypted with a customer's key."""
     return "ETag" in answer and answer.get("ServerSideEncryption") in (None, "AES256")
 
 

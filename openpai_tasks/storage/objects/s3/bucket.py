@@ -32,7 +32,7 @@ class S3Bucket:
         self.keeps_folders, self._is_probed = True, False  # until the first folder was created
 
     def close(self) -> None:
-        """Do nothing: the connections are closed when the client is garbage-collected."""
+        """Close the connections when the object is no longer used."""
 
     def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
@@ -99,7 +99,7 @@ class S3Bucket:
         S3Session(self.wire, target, kept).copy(source, size)
 
     def set_mtime(self, key: str, mtime_ms: int) -> None:
-        """Copy the object onto itself with new metadata; a very large object keeps its time."""
+        """Copy the object onto itself with new metadata; a very large one stays unchanged."""
         head = self.wire.call("head_object", key)
         if head["ContentLength"] <= COPIED_AT_ONCE:
             self.wire.call(

@@ -1,4 +1,4 @@
-"""Requests to a bucket with s3fs: its session has the credentials, its loop serves all threads."""
+"""Requests to a bucket with the credentials and the event loop of s3fs, shared by all threads."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class S3Wire:
         """Send a request and return its answer; ``size`` is the number of bytes that it transfers."""
         named = self.parameters(key) if key else {"Bucket": self._name}
         size = size or len(values.get("Body", b""))
-        with self._tells(key), understood(key, self.address):
+        with self._mapping_errors(key), understood(key, self.address):
             return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
 
     def head(self, key: str) -> ObjectEntry | None:
@@ -103,7 +103,7 @@ class S3Wire:
             if answer.get("ContentRange", "").endswith("/0"):
                 return  # s3rver announces bytes of an empty file but never sends them
             while True:
-                with self._tells(key):
+                with self._mapping_errors(key):
                     piece = sync(self._fs.loop, limited, PIECE, _filled, body)
                 if not piece:
                     return
@@ -115,7 +115,7 @@ class S3Wire:
         """Compare the MD5, as some servers do not check it."""
         found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
-            raise Damaged(f"{self.address}/{key}: damaged on the way (MD5 {found} instead of {md5})")
+            raise Damaged(f"{self.address}/{key}: damaged in transit (MD5 {found} instead of {md5})")
 
     def delete_at_once(self, keys: list[str]) -> None:
         named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
@@ -132,7 +132,7 @@ class S3Wire:
         return True
 
     @contextlib.contextmanager
-    def _tells(self, key: str) -> Iterator[None]:
+    def _mapping_errors(self, key: str) -> Iterator[None]:
         try:
             yield
         except PaiError:

@@ -1,4 +1,4 @@
-"""S3: find the server and bucket of a storage or URL."""
+"""S3: the server and bucket of a storage or URL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
     endpoint = endpoint and checked_endpoint(endpoint, spec.title)
     if not spec.is_own and not (data.get("accessKeyId") and data.get("secretAccessKey")):
         raise ConfigError(
-            f"{spec.title} comes without a key, and yours is not used for buckets that a cluster names; "
+            f"{spec.title} has no key, and yours is not used for buckets that a cluster names; "
             f"add it yourself: `{command('storage.add')} NAME --type s3 --path {name}`"
         )
     wire = S3Wire(
@@ -64,6 +64,6 @@ def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 
 def _describe_bucket(name: str) -> str:
-    """Describe what is wrong with the name of a bucket."""
+    """Describe what is wrong with an invalid bucket name."""
     rule = "at least two letters or digits, and '.', '_' or '-'"
     return f"names an invalid bucket {name!r}: expected {rule}" if name else "names no bucket"

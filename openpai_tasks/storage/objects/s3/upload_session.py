@@ -1,4 +1,4 @@
-"""Upload an object to S3 in parts, from here or from another object of the bucket."""
+"""An upload to S3 in parts, from local bytes or from another object of the bucket."""
 
 from __future__ import annotations
 

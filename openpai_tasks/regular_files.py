@@ -1,4 +1,4 @@
-"""Files in a task's folder, which the job may have replaced."""
+"""Read files that another program may have replaced: links, pipes and devices are never opened."""
 
 from __future__ import annotations
 

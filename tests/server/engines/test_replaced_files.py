@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from openpai_tasks.server.engines import traces
-from openpai_tasks.server.state.job_files import is_regular, open_regular
 from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -23,18 +21,6 @@ def test_job_that_replaces_its_file_by_a_pipe_does_not_block_others(workshop: Ma
     here.submit("hostile", f"{find}; touch {here.folder}/replaced; exit 1")
     until((here.folder / "replaced").exists)  # otherwise it may also find the files of the other job
     assert here.run("other", "echo fine").state == "SUCCEEDED"
-
-
-def test_only_regular_files_are_opened(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"text")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    os.mkfifo(tmp_path / "pipe")
-    with open_regular(tmp_path / "file") as file:
-        assert file.read() == b"text"
-    for name in ("link", "pipe", "missing", "file/below", "."):
-        with pytest.raises(FileNotFoundError):
-            open_regular(tmp_path / name)
-        assert not is_regular(tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["code", "code x\n", "code 1\n", "a b c\n", "\0"])
