@@ -42,6 +42,7 @@ PACKAGES, PIP, JUPYTER_DIRS = ".pai-notebook-packages", ".pai-notebook-pip", ".p
 """Folders beside this file for installed packages and Jupyter's own files."""
 EXECUTED = "pai-run"
 """Suffix for a result whose plain name is taken by a file that the notebook wrote."""
+KERNEL_STARTS = 3
 SAVE_SECONDS = 2.0  # between two saves while a cell runs
 SAVE_BACKOFF = 10  # wait at least this many times as long as the last save took
 LINES, LETTERS, WIDTH = 200, 20_000, 100  # limits of a failed cell in the log, and of a cell's first line
@@ -425,6 +426,35 @@ class NotebookRun:
 
     def execute(self, kernel: str) -> None:
         """Run every cell in turn; raise when one ends the run."""
+        try:
+            with self._started(kernel) as client:
+                try:
+                    self._cells(client)
+                except BaseException:
+                    client.shutdown_kernel = "immediate"  # a busy kernel would be waited for
+                    _synchronous(_cancel_tasks)()
+                    self.save()
+                    raise
+        except CellFailed as err:
+            say_detail(self._failure_text())
+            raise err from None
+
+    @contextlib.contextmanager
+    def _started(self, kernel: str) -> Iterator[Any]:
+        """Start the kernel; again if it dies at once, as another process may have taken its ports."""
+        for number in range(1, KERNEL_STARTS + 1):
+            client = self._client(kernel)
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(client.setup_kernel())
+                except RuntimeError as err:
+                    if "died" in str(err) and number < KERNEL_STARTS:
+                        continue
+                    stop(f"cannot start kernel {kernel}: {err}")
+                yield client
+                return
+
+    def _client(self, kernel: str) -> Any:
         from nbclient import NotebookClient
 
         client = NotebookClient(
@@ -436,18 +466,7 @@ class NotebookRun:
             resources={"metadata": {"path": str(Path(self.options.file).absolute().parent)}},
         )
         client.reset_execution_trackers()
-        try:
-            with client.setup_kernel():
-                try:
-                    self._cells(client)
-                except BaseException:
-                    client.shutdown_kernel = "immediate"  # a busy kernel would be waited for
-                    _synchronous(_cancel_tasks)()
-                    self.save()
-                    raise
-        except CellFailed as err:
-            say_detail(self._failure_text())
-            raise err from None
+        return client
 
     def _cells(self, client: Any) -> None:
         info = client.wait_for_reply(client.kc.kernel_info())

@@ -855,3 +855,33 @@ def test_best_page_is_html_then_pdf_then_the_notebook(tmp_path):
     ends = [notebook_results.best_page(made[:count]).rpartition("/")[2] for count in (1, 2, 3, 4)]
     assert ends == ["", "n.ipynb", "n.pdf", "n.html"]
     assert not notebook_results.is_for_browsers(notebook_results.best_page(made[:2]))
+
+
+DYING_KERNEL = """\
+import os, pathlib, sys
+starts = pathlib.Path(sys.argv[1])
+starts.write_text(starts.read_text() + "x" if starts.exists() else "x")
+if len(starts.read_text()) <= int(sys.argv[2]):
+    sys.exit(1)
+os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[3:]])
+"""
+
+
+@pytest.mark.parametrize("deaths", [2, 3])
+def test_kernel_that_dies_as_it_starts_is_started_again(tmp_path, deaths):
+    spec = tmp_path / "jupyter" / "kernels" / "dying"
+    spec.mkdir(parents=True)
+    starts = [str(tmp_path / "starts"), str(deaths)]
+    argv = [sys.executable, "-c", DYING_KERNEL, *starts, "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "Dying", "language": "python"})
+    )
+    write(tmp_path / "n.ipynb", "print(1)")
+    environment = {"JUPYTER_PATH": str(tmp_path / "jupyter")}
+    code, output, _ = executed(tmp_path, "n.ipynb", "--kernel", "dying", "--to", "ipynb", **environment)
+    assert (tmp_path / "starts").read_text() == "xxx"
+    if deaths == 2:
+        assert code == 0 and outputs(tmp_path / "out" / "n.ipynb") == ["1\n"]
+    else:
+        message = "notebook: error: cannot start kernel dying: Kernel died before replying to kernel_info"
+        assert (code, output[-1]) == (2, message)
