@@ -200,7 +200,7 @@ def test_after_waits_for_success_and_reports_it(cluster):
 def test_after_submits_nothing_if_the_other_job_fails(cluster):
     cluster.ok("job.sub", "exit 7", "-j", "broken-step")
     ran = cluster.inv("job.sub", "echo second", "-j", "never", "--after", "broken-step")
-    assert ran.code == 7 and "nothing is submitted" in ran.err and "broken-step" in ran.err
+    assert ran.code == 7 and "nothing was submitted" in ran.err and "broken-step" in ran.err
     assert cluster.inv("job.status", "never").code == 122
 
 
