@@ -201,7 +201,7 @@ def test_v1_document_is_refused_for_newer_servers_without_a_request(serve, gener
     server = serve({})
     client = client_of(server, generation)
     assert not client.capabilities.v1_documents
-    with pytest.raises(Unsupported, match=rf"\(OpenPAI {generation}\) takes no .* version 1"):
+    with pytest.raises(Unsupported, match=rf"\(OpenPAI {generation}\) accepts no .* version 1"):
         client.submit({"jobName": "x"})
     assert server.seen == []
 
