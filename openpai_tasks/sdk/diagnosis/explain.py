@@ -62,7 +62,7 @@ def _waiting(client: Backend, job: JobInfo) -> Explanation:
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
     reading = reading or (capacity.not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
-    advice = in_this_program(advice).replace(" NAME`", f" {job.name}`")
+    advice = in_this_program(advice).replace(" NAME`", f" {lookup.typed_name(client, job)}`")
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
     facts += [f"it asks for {asked} in all"] if asked else []
     facts += _retry_facts(job)
@@ -73,13 +73,13 @@ def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
     meaning = f"{attempt_number(job)} failed and is retried: {_end(job, _culprit(job), reason)}"
     facts = (*_platform_words(job, reason), *_retry_facts(job), *_event_facts(_notes(job, "Warning")))
-    follow = f"wait; `{command('job.connect', job.name)}` shows when the next attempt starts"
+    follow = f"wait; `{lookup.command_for(client, 'job.connect', job)}` shows when the next attempt starts"
     return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
 
 
 def _running(client: Backend, job: JobInfo) -> Explanation:
     facts = (*_retry_facts(job), *_event_facts(_notes(job, "Warning")))
-    follow = f"`{command('job.logs', job.name, '--follow')}` shows its output"
+    follow = f"`{lookup.command_for(client, 'job.logs', job, '--follow')}` shows its output"
     return Explanation(job.name, job.state, f"it runs{_since(job.launched)}", facts, advice=(follow,))
 
 
@@ -114,7 +114,7 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     symptom = symptoms.in_output(log or kept)
-    look = f"`{command('job.logs', job.name)}` shows all of its output"
+    look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
         job.name,
@@ -129,7 +129,11 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
         task.label if task and log else "",
         log,
         kept,
-        (*advice, *([look] if log else []), f"`{command('job.resubmit', job.name)}` runs it again"),
+        (
+            *advice,
+            *([look] if log else []),
+            f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again",
+        ),
     )
 
 
@@ -201,14 +205,14 @@ def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[s
 
 def _stopped(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
-    again = f"`{command('job.resubmit', job.name)}` runs it again"
+    again = f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again"
     return Explanation(job.name, job.state, reason, tuple(_retry_facts(job)), advice=(again,))
 
 
 def _succeeded(client: Backend, job: JobInfo) -> Explanation:
     look = (
-        f"`{command('job.outputs', job.name)}` lists the files it wrote, "
-        f"`{command('job.logs', job.name)}` shows its output"
+        f"`{lookup.command_for(client, 'job.outputs', job)}` lists the files it wrote, "
+        f"`{lookup.command_for(client, 'job.logs', job)}` shows its output"
     )
     return Explanation(job.name, job.state, "it succeeded", tuple(_retry_facts(job)), advice=(look,))
 

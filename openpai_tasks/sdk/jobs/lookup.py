@@ -24,6 +24,7 @@ from openpai_tasks.sdk.notebooks import sessions
 __all__ = [
     "Submission",
     "check_succeeded",
+    "command_for",
     "describe",
     "find",
     "is_pattern",
@@ -36,6 +37,7 @@ __all__ = [
     "stop_all",
     "submit",
     "submitted_document",
+    "typed_name",
     "wait",
     "wait_for_success",
     "watch",
@@ -89,6 +91,16 @@ def key_of(client: Backend, name: str) -> str:
     if not name.strip():
         raise ConfigError("the job name is empty")
     return name if "~" in name else job_key(client.user, name)
+
+
+def typed_name(client: Backend, job: JobInfo) -> str:
+    """Return the name that commands take: with the user in front for another user's job."""
+    return job.name if job.user == client.user else job.key
+
+
+def command_for(client: Backend, task: str, job: JobInfo, *words: str) -> str:
+    """Return the command line that runs a task on this job."""
+    return command(task, typed_name(client, job), *words)
 
 
 def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:

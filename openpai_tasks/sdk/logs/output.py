@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.plain_text import PlainBytes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
@@ -153,7 +152,7 @@ class Follower:
         for attempt in sorted(self._ended)[:-MOST_ATTEMPTS]:
             del self._ended[attempt]
         if begun > first:
-            more = f"see the first with `{command('job.logs')} {job.name} --attempt {first}`"
+            more = f"see the first with `{self._command(job, '--attempt', str(first))}`"
             self._client.say(f"skipping the output of {begun - first} attempts; {more}")
 
     def _round(self, job: JobInfo, is_first: bool = False, is_last: bool = False) -> Iterator[Chunk]:
@@ -213,6 +212,9 @@ class Follower:
             self._troubles.clear(place)
             self._tailed.discard(place)
 
+    def _command(self, job: JobInfo, *words: str) -> str:
+        return lookup.command_for(self._client, "job.logs", job, *words)
+
     def _rest(self, job: JobInfo) -> Iterator[Chunk]:
         """Yield output that could not be read before, if that succeeds soon after the job's end."""
         pauses = Pauses(self._client, LAST_SECONDS)
@@ -221,7 +223,7 @@ class Follower:
             yield from self._round(job, is_last=True)
             pauses.wait()
         if self._troubles:
-            more = f"try again later with `{command('job.logs', job.name)}`"
+            more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
         if absent := [task.label for task in _select_tasks(job, self._which) if self._is_absent(job, task)]:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
