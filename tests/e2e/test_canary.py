@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.conftest import Ran, Shell, make_shell
+from tests.leaks import files_with
 from tests.server.conftest import Api
 
 pytestmark = pytest.mark.timeout(600)  # runs every command
@@ -242,8 +243,7 @@ class _watched_processes:
 
 
 def _holders(folder: Path, word: str) -> set[str]:
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes()}
+    return {str(path.relative_to(folder)) for path in files_with(word, folder)}
 
 
 def test_every_task_is_run(world: World) -> None:

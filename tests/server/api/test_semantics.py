@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.leaks import files_with
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.workshop import document, role
 
@@ -241,7 +242,5 @@ def test_secrets_are_masked_in_responses_and_absent_from_the_log(server: ServerP
         assert secret not in jobs.api.get(f"/api/v2/jobs/alice~hush{rest}").text
     assert jobs.get("alice~hush", "/config")["secrets"] == "******"
     assert secret not in server.log
-    held = [
-        path for path in server.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
-    ]
+    held = files_with(secret, server.folder)
     assert {path.name.removesuffix("-wal") for path in held} == {"cluster.db"}

@@ -22,6 +22,7 @@ from openpai_tasks.server.engines import registries, traces
 from openpai_tasks.server.engines.base import Engine, RegistryLogin
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
+from tests.leaks import files_with
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
 from tests.server.engines.contract import EngineBench
@@ -174,7 +175,7 @@ def test_secrets_are_neither_visible_from_outside_nor_kept(bench: Bench) -> None
     (one.folder / "work/gate").touch()
     assert until(lambda: bench.end("uid")).user_code == 0
     assert SECRET not in seen
-    assert not [path for path in one.folder.rglob("*") if path.is_file() and SECRET in path.read_text()]
+    assert files_with(SECRET, one.folder) == []
     assert SECRET not in repr(login) + repr(bench.launch("x", SECRET, container={"login": login}))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from openpai_tasks.server.scheduling.task_end import hidden
+from tests.leaks import files_with
 from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -17,8 +18,7 @@ DIGEST = 'printf %s "$word" | cksum'
 
 def holders(folder: Path) -> list[Path]:
     """Return the files below the folder, except the database, that contain the secret."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("cluster.db")]
-    return [path for path in files if SECRET.encode() in path.read_bytes()]
+    return [path for path in files_with(SECRET, folder) if not path.name.startswith("cluster.db")]
 
 
 def command() -> str:
