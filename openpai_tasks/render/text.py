@@ -241,7 +241,7 @@ def _csv(items: Any, columns: Columns) -> str:
         rows, names = [{name: _plain(_get(row, name)) for name in columns} for row in listed], list(columns)
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: plain(name) for name in names})  # csv of Python 3.10 refuses NUL
     writer.writerows({name: _value(value) for name, value in row.items()} for row in rows)
     return out.getvalue().rstrip("\n")
 
