@@ -74,7 +74,7 @@ class Hdfs:
             time.sleep(0.05)
 
     def repair(self) -> Hdfs:
-        """Start the data node again if a failed test has left HDFS without it."""
+        """Start the data node again if it was killed, and wait until it answers."""
         if "datanode.DataNode" not in self._processes:
             self.start_data_node()
             self.until_data_node_answers()

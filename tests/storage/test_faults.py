@@ -152,8 +152,7 @@ def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path):
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
-    hdfs.start_data_node()  # in the main thread, because the process ends with its thread
-    hdfs.until_data_node_answers()
+    hdfs.repair()  # in the main thread, because the process ends with its thread
     is_back.set()
     thread.join()
     assert results[0].failed == ()

@@ -68,7 +68,7 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
     With ``forgets``, local data about a job that has ended is deleted.
     """
     job = lookup.find(client, name)
-    logs = f"`{command('job.logs', job.name)}` shows its output"
+    logs = f"`{lookup.command_for(client, 'job.logs', job)}` shows its output"
     if job.final:
         if forgets:
             forgetting.forget_job(client.cluster.shelf, job.key, _host_names(job))
@@ -78,7 +78,7 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
     if job.state != RUNNING:
         raise Unreachable(
             f"job {job.name!r} is {job.state}: no container yet "
-            f"(`{command('job.why', job.name)}` explains why)"
+            f"(`{lookup.command_for(client, 'job.why', job)}` explains why)"
         )
     addresses = client.ssh_endpoints(job)
     return Reach(job, tuple(_container(job, task, addresses.get(task.label), settings) for task in job.tasks))

@@ -99,6 +99,7 @@ class PaiTask(Task[Any]):
         return self
 
     def argspec(self, body: Callable[..., Any]) -> inspect.Signature:
+        """Return the signature, built only now if the flags come from a table."""
         signature(body)
         return super().argspec(body)
 

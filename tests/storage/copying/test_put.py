@@ -63,8 +63,7 @@ def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, archiv
     thread.start()
     assert half.wait(60)
     time.sleep(0.1)
-    hdfs.start_data_node()  # in the main thread, because the process ends with its thread
-    hdfs.until_data_node_answers()
+    hdfs.repair()  # in the main thread, because the process ends with its thread
     is_back.set()
     thread.join()
     assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size

@@ -365,8 +365,7 @@ def test_upload_is_retried_after_its_data_node_was_killed(store, hdfs):
         for number, piece in enumerate(pieces):
             if number == 12 and not kills:
                 kills.append(hdfs.kill_data_node())
-                hdfs.start_data_node()
-                hdfs.until_data_node_answers()
+                hdfs.repair()
             yield piece
 
     size = len(pieces) * MEGABYTE
