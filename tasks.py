@@ -1,5 +1,24 @@
-"""This project's tasks: everything that openpai_tasks brings."""
+"""This project's tasks: everything that openpai_tasks brings, and its benchmarks."""
 
-from openpai_tasks.tasks import namespace
+import shlex
+import sys
 
-ns = namespace()
+from openpai_tasks.tasks import namespace, task
+
+
+@task(
+    help={
+        "topics": "what to measure, separated by commas; default: everything",
+        "rounds": "of each comparison",
+    }
+)
+def bench(c, topics="", rounds=5):
+    """Measure our speed beside other tools."""
+    c.run(
+        shlex.join(
+            [sys.executable, "-m", "benchmarks", "--rounds", str(rounds), *filter(None, topics.split(","))]
+        )
+    )
+
+
+ns = namespace(bench)

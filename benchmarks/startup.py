@@ -1,30 +1,49 @@
-"""How long `inv --list` takes with our tasks, compared with bare Invoke: python benchmarks/startup.py
-
-Three projects, run in turn so that a busy machine disturbs all alike: an almost empty tasks.py, one with
-our namespace, and one with our namespace and 70 more tasks of 15 options. The target is 1.15 times bare.
-"""
+"""Start-up: `inv --list` beside bare Invoke, and commands that ask the cluster beside `import invoke`."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.side_by_side import OURS, Comparison, Turn
+
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = 15
-TARGET = 1.15
+ROUNDS = 25
 OPTIONS = ", ".join(f"option_{i}={i}" for i in range(15))
 BARE = "from invoke import task\n\n@task\ndef hello(c):\n    pass\n"
-OURS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
+OWN = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 MANY = "from openpai_tasks.tasks import namespace\nimport many\n\nns = namespace(many)\n"
 
 
+def comparisons(folder: Path) -> Iterator[Comparison]:
+    bare, own, many = projects(folder).values()
+    listing = [sys.executable, "-m", "invoke", "--list"]
+    peers, goal = {"bare Invoke": python(listing, bare)}, {"bare Invoke": 1.05}
+    yield Comparison("inv --list", {OURS: python(listing, own), **peers}, goal, rounds=ROUNDS)
+    yield Comparison("inv --list, 70 tasks more", {OURS: python(listing, many), **peers}, rounds=ROUNDS)
+    yield from commands(folder)
+
+
+def commands(folder: Path) -> Iterator[Comparison]:
+    """Yield comparisons of commands that talk to the embedded cluster."""
+    pai = [sys.executable, "-m", "openpai_tasks"]
+    home = {"OPENPAI_HOME": str(folder / "home")}
+    importing = {"import invoke": python([sys.executable, "-c", "import invoke"], folder)}
+    goal = {"import invoke": 1.4}
+    try:
+        python([*pai, "cluster.start"], folder, **home)()
+        for line in (["job.list"], ["job.sub", "true"]):
+            contenders = {OURS: python([*pai, *line], folder, **home), **importing}
+            yield Comparison(f"pai {' '.join(line)}", contenders, goal, rounds=ROUNDS)
+    finally:
+        python([*pai, "cluster.stop"], folder, **home)()
+
+
 def synthetic(count: int = 70) -> str:
-    """A module of many tasks, as it would be in an installed package."""
+    """Return a module of many tasks, as an installed package would have it."""
     helps = ", ".join(f"'option_{i}': 'what it is for'" for i in range(15))
     body = f"(c, {OPTIONS}):\n    'Do it.'\n"
     tasks = [f"@task(help={{{helps}}})\ndef task_{i}{body}" for i in range(count)]
@@ -32,37 +51,20 @@ def synthetic(count: int = 70) -> str:
 
 
 def projects(folder: Path) -> dict[str, Path]:
-    """The three projects, by name."""
-    for name, text in {"bare": BARE, "ours": OURS, "ours + 70 tasks": MANY}.items():
+    """Create three projects: without our tasks, with them, and with 70 more."""
+    for name, text in {"bare": BARE, "ours": OWN, "ours and 70 more": MANY}.items():
         (folder / name).mkdir()
         (folder / name / "tasks.py").write_text(text)
-    (folder / "ours + 70 tasks" / "many.py").write_text(synthetic())
+    (folder / "ours and 70 more" / "many.py").write_text(synthetic())
     return {path.name: path for path in sorted(folder.iterdir())}
 
 
-def seconds(folder: Path) -> float:
+def python(command: list[str], folder: Path, **variables: str) -> Turn:
+    """Return a turn that runs the command; bytecode is written, as it is for an installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPATH"] = str(ROOT)
-    start = time.perf_counter()
-    command = [sys.executable, "-m", "invoke", "--list"]
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    environment |= {"PYTHONPATH": str(ROOT), **variables}
 
+    def turn() -> None:
+        subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
 
-def measure(runs: int = RUNS) -> dict[str, float]:
-    """Median seconds of each project; the first round only warms up."""
-    with tempfile.TemporaryDirectory() as folder:
-        places = projects(Path(folder))
-        rounds = [{name: seconds(path) for name, path in places.items()} for _ in range(runs + 1)][1:]
-    return {name: statistics.median(row[name] for row in rounds) for name in places}
-
-
-def main() -> int:
-    medians = measure()
-    for name, median in medians.items():
-        print(f"{name:16} {median * 1000:6.0f} ms  {median / medians['bare']:.3f}")
-    return int(any(median > TARGET * medians["bare"] for median in medians.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return turn

@@ -56,23 +56,6 @@ def test_listing_tasks_loads_no_sdk_or_backend(shell):
     assert not [name for name in modules if name.startswith("openpai_tasks.sdk.")]
 
 
-def test_benchmark_creates_the_projects_it_measures(tmp_path):
-    sys.path.insert(0, "benchmarks")
-    try:
-        import startup
-    finally:
-        sys.path.remove("benchmarks")
-    places = startup.projects(tmp_path)
-    listed = subprocess.run(
-        [sys.executable, "-m", "invoke", "--list"],
-        cwd=places["ours + 70 tasks"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert listed.count("many.task-") == 70 and "job.sub" in listed
-
-
 @pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])
 def test_ctrl_c_during_startup_exits_130_without_traceback(shell, moment):
     started = subprocess.Popen(

@@ -1,0 +1,1 @@
+"""Speed beside named peers: ``python -m benchmarks [TOPIC ...]``, or ``inv bench``."""
