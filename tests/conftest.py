@@ -124,8 +124,8 @@ def serve() -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for each processor: most of the time, tests wait for processes and servers."""
-    return 3 * (os.cpu_count() or 1)
+    """Four for each processor: most of the time, tests wait for processes and servers."""
+    return 4 * (os.cpu_count() or 1)
 
 
 class Scheduling(LoadFileScheduling):

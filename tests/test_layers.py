@@ -190,6 +190,7 @@ PRINTERS = {  # what each of these modules may use
         "stream.buffer",
     },
     "tasks/framework/prompts.py": {"getpass.getpass"},
+    "tasks/framework/invoke_patches.py": {"print"},  # lists of tasks, as Invoke prints them
     "magics/commands.py": {"stream.write"},  # forwards what a command has printed
     "magics/this_notebook.py": {"sys.stderr.write"},
 }

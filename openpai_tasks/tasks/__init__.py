@@ -9,29 +9,29 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 import copy  # noqa: E402
 from collections.abc import Callable  # noqa: E402
-from importlib import import_module  # noqa: E402
-from types import ModuleType  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
 from openpai_tasks.compat import add_to_collection  # noqa: E402
-from openpai_tasks.errors import ConfigError  # noqa: E402
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task  # noqa: E402
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke  # noqa: E402
+from openpai_tasks.tasks.framework.task import LazyTask, task  # noqa: E402
+from openpai_tasks.tasks.index import COLLECTIONS  # noqa: E402
+
+if TYPE_CHECKING:
+    from openpai_tasks.tasks.framework.base import connect, say, settings, show
 
 __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 
-COLLECTIONS = {
-    "cluster": ("cluster",),
-    "job": ("job", "job_submit", "job_results", "job_schema", "job_templates", "job_after"),
-    "storage": ("storage", "storage_places", "storage_packing", "storage_usage"),
-    "container": ("container", "container_start", "container_images"),
-    "notebook": ("notebook", "notebook_serve"),
-    "config": ("config",),
-}
-"""The modules of this package that each collection takes its tasks from."""
+
+def __getattr__(name: str) -> Any:
+    """Load what the bodies of tasks use with the first of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from openpai_tasks.tasks.framework import base
+
+    return getattr(base, name)
 
 
 class Namespace(Collection):
@@ -48,6 +48,8 @@ class Namespace(Collection):
             home = self.subcollection_from_path(folder) if folder else self
             ours: Task[Any] = home.tasks[home.transform(last)]
         except KeyError:
+            from openpai_tasks.errors import ConfigError
+
             known = ", ".join(sorted(self.task_names))
             raise ConfigError(f"no task named {name!r} to override (known: {known})") from None
 
@@ -68,8 +70,8 @@ def namespace(*own: Any, **defaults: Any) -> Namespace:
     """Return our collections with a project's ``own`` tasks and collections, and its default settings."""
     patch_invoke()
     root = Namespace()
-    for name, modules in COLLECTIONS.items():
-        root.add_collection(_collection(name, [import_module(f"{__name__}.{module}") for module in modules]))
+    for name, (summary, entries) in COLLECTIONS.items():
+        root.add_collection(_collection(name, summary, entries))
     for item in own:
         add_to_collection(root, item)
     if defaults:
@@ -77,11 +79,9 @@ def namespace(*own: Any, **defaults: Any) -> Namespace:
     return root
 
 
-def _collection(name: str, modules: list[ModuleType]) -> Namespace:
+def _collection(name: str, summary: str, entries: dict[str, tuple[Any, ...]]) -> Namespace:
     collection = Namespace(name)
-    collection.__doc__ = modules[0].__doc__
-    for module in modules:
-        for item in vars(module).values():
-            if isinstance(item, Task) and item.__module__ == module.__name__:
-                collection.add_task(item)
+    collection.__doc__ = summary
+    for task_name, entry in entries.items():
+        collection.add_task(LazyTask(task_name, *entry))
     return collection

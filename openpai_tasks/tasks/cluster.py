@@ -6,7 +6,8 @@ import subprocess
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import say, settings, settings_for, show, task
+from openpai_tasks.tasks.framework.base import say, settings, settings_for, show
+from openpai_tasks.tasks.framework.task import task
 
 LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")

@@ -9,7 +9,8 @@ from openpai_tasks.compat import project_folder
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import parser, terminal
-from openpai_tasks.tasks.framework.base import say, show, task, trusted_settings
+from openpai_tasks.tasks.framework.base import say, show, trusted_settings
+from openpai_tasks.tasks.framework.task import task
 
 COLUMNS = ("name", "value", "origin", "about")
 FOLDER = {"folder": "the project folder (default: those whose settings count here)"}

@@ -11,9 +11,10 @@ from openpai_tasks import hints, sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
+from openpai_tasks.tasks.framework.task import task
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")

@@ -12,7 +12,8 @@ from openpai_tasks import render, sdk
 from openpai_tasks.errors import TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.base import say, settings, show, task
+from openpai_tasks.tasks.framework.base import say, settings, show
+from openpai_tasks.tasks.framework.task import task
 
 LISTED = ("repository", "tag", "id", "created", "space")
 FOUND = ("program", "there", "version", "required", "needed_for")

@@ -9,7 +9,8 @@ from pathlib import Path
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.container import ssh
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, say, settings, show
+from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
 EXTENDED = ("container", "duration", "extended_by")

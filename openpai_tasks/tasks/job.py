@@ -6,8 +6,9 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, show, task
+from openpai_tasks.tasks.framework.base import connect, say, show
 from openpai_tasks.tasks.framework.screen import LiveView
+from openpai_tasks.tasks.framework.task import task
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 

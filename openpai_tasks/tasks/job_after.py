@@ -10,7 +10,8 @@ from openpai_tasks.hints import command
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets, terminal
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, say, settings, show
+from openpai_tasks.tasks.framework.task import task
 
 OTHER = "a job's name, or cluster:name for a job on another cluster"
 

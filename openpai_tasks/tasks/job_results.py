@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks import render, sdk
-from openpai_tasks.tasks.framework.base import connect, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, settings, show
+from openpai_tasks.tasks.framework.task import task
 
 
 @task(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.base import show, task
+from openpai_tasks.tasks.framework.base import show
+from openpai_tasks.tasks.framework.task import task
 
 
 @task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from openpai_tasks import sdk
 from openpai_tasks.hints import command
-from openpai_tasks.tasks.framework.base import say, show, task
+from openpai_tasks.tasks.framework.base import say, show
+from openpai_tasks.tasks.framework.task import task
 
 COLUMNS = ("name", "description", "parameters")
 PARAMETERS = ("name", "default", "about")

@@ -8,8 +8,9 @@ from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import connect, say, settings, task
+from openpai_tasks.tasks.framework.base import connect, say, settings
 from openpai_tasks.tasks.framework.shared_flags import same_flags_as
+from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
 
 LOCAL = "local"

@@ -7,7 +7,8 @@ from pathlib import Path
 from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, say, settings, show
+from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
 
 

@@ -6,7 +6,8 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import say, settings, settings_for, show, task
+from openpai_tasks.tasks.framework.base import say, settings, settings_for, show
+from openpai_tasks.tasks.framework.task import task
 
 STORAGES = (
     *("name", "type", "server", "mount_point", "permission"),

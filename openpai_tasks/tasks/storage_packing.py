@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import say, settings, show, task
+from openpai_tasks.tasks.framework.base import say, settings, show
+from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.storage import COPYING, PATH
 
 

@@ -6,8 +6,9 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import say, settings_for, show, task
+from openpai_tasks.tasks.framework.base import say, settings_for, show
 from openpai_tasks.tasks.framework.prompts import answer
+from openpai_tasks.tasks.framework.task import task
 
 CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
 ADDED = ("name", "type", "server", "permission", "origin", "url")

@@ -7,9 +7,10 @@ import sys
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, settings, show, task
+from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import say_view
+from openpai_tasks.tasks.framework.task import task
 
 WORKSPACE = "folder on the storage (default: the selected workspace, or yours on the default storage)"
 STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"

@@ -5,8 +5,8 @@ from invoke import Context
 
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.tasks import COLLECTIONS, namespace, task
-from openpai_tasks.tasks.framework.base import NICKNAMES
 from openpai_tasks.tasks.framework.contexts import Contexts
+from openpai_tasks.tasks.framework.task import NICKNAMES
 
 CORE = {"config", "debug", "dry", "echo", "help", "hide", "list", "pty", "version"}
 

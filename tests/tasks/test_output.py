@@ -18,9 +18,9 @@ from openpai_tasks.render import html, views
 from openpai_tasks.render import text as render
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework import terminal as _output
-from openpai_tasks.tasks.framework.base import PaiTask
 from openpai_tasks.tasks.framework.contexts import UsageError
 from openpai_tasks.tasks.framework.screen import LiveView, print_view
+from openpai_tasks.tasks.framework.task import PaiTask
 from tests.attacks import ALL, forbidden, is_from_json, texts, without_colours
 
 

@@ -147,7 +147,7 @@ def test_json_list_names_tasks_as_they_are_called(line):
 
 
 def test_only_the_tasks_on_the_line_have_their_arguments_built(project, monkeypatch):
-    from openpai_tasks.tasks.framework.base import PaiTask
+    from openpai_tasks.tasks.framework.task import PaiTask
 
     built = []
     original = PaiTask.get_arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
@@ -12,7 +12,6 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 from openpai_tasks import exits, hints
-from openpai_tasks.plain_text import one_line
 
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -22,6 +21,8 @@ class UsageError(ParseError, Exit):
     """Raised for a command line with a mistake; Invoke prints it and exits with our code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
+        from openpai_tasks.plain_text import one_line
+
         Exception.__init__(self, one_line(f"error: {text}"))
         self.context = context
         self.message = None  # else it would be printed twice
@@ -31,11 +32,11 @@ class UsageError(ParseError, Exit):
         return exits.BAD_INPUT
 
 
-class Classic(NamedTuple):
+class Classic:
     """The task that a classic flat command runs; if ``greedy``, all words after it are one command."""
 
-    target: str
-    greedy: bool = False
+    def __init__(self, target: str, greedy: bool = False) -> None:
+        self.target, self.greedy = target, greedy
 
 
 class TaskContext(ParserContext):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import invoke.config
@@ -21,18 +21,22 @@ from invoke.executor import Executor
 from invoke.program import Program
 from invoke.runners import Runner
 from invoke.tasks import Call
+from invoke.terminals import pty_size
 from invoke.util import helpline, yaml  # type: ignore[attr-defined]
 
 from openpai_tasks import compat, exits
 from openpai_tasks.hints import use_program
-from openpai_tasks.tasks.framework import parser, terminal
+from openpai_tasks.tasks.framework import parser
 from openpai_tasks.tasks.framework.contexts import Contexts, UsageError, suggestion
 
 LIST_FORMATS = ("flat", "nested", "json")
+NARROWEST = 20  # column of help texts
 OURS = "openpai"
 
 
 def _fail(text: str) -> Exit:
+    from openpai_tasks.tasks.framework import terminal
+
     return terminal.ending(exits.BAD_INPUT, f"error: {text}")
 
 
@@ -82,6 +86,8 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
 
 def print_task_help(program: Program, name: str) -> None:
     """Print a task's usage, docstring and flags."""
+    from openpai_tasks.tasks.framework import terminal
+
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     context = contexts[name]
     flags = context.help_tuples()
@@ -91,6 +97,29 @@ def print_task_help(program: Program, name: str) -> None:
     if flags:
         terminal.put("\nOptions:\n")
         program.print_columns(flags)
+
+
+def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> None:
+    """Print names with their help beside them; Invoke's way takes longer than loading all our tasks."""
+    first = max(len(name) for name, _ in pairs) + program.col_padding
+    rest = max(pty_size()[0] - program.leading_indent_width - first - 1, NARROWEST)
+    lines = []
+    for name, text in pairs:
+        for number, line in enumerate(_wrapped(text or "", rest) or [""]):
+            lines.append(f"{program.leading_indent}{'' if number else name:{first}}{line}".rstrip())
+    print("\n".join(lines), end="\n\n")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if len(text) <= width and "\n" not in text:
+        return [text]
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def serialized(collection: Collection, name: str | None = None) -> dict[str, Any]:
@@ -262,6 +291,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Program, "_make_parser", make_parser),
     (Program, "parse_cleanup", parse_cleanup),
     (Program, "print_task_help", print_task_help),
+    (Program, "print_columns", print_columns),
     (Collection, "serialized", serialized),
     (Collection, "__bool__", has_tasks),
     (Collection, "transform", transform),

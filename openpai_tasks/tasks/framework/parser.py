@@ -13,7 +13,6 @@ import shlex
 from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
@@ -27,11 +26,11 @@ KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
 
 
-class CommandLine(NamedTuple):
+class CommandLine:
     """A command line that is being run, and its words after ``--``, each as it was typed."""
 
-    program: Program
-    remainder: tuple[str, ...] = ()
+    def __init__(self, program: Program, remainder: tuple[str, ...] = ()) -> None:
+        self.program, self.remainder = program, remainder
 
 
 current_line: ContextVar[CommandLine | None] = ContextVar("current_line", default=None)

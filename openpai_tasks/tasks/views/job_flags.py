@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import settings, task
+from openpai_tasks.tasks.framework.base import settings
 from openpai_tasks.tasks.framework.shared_flags import Body, with_signature
+from openpai_tasks.tasks.framework.task import task
 
 if TYPE_CHECKING:
     from invoke.context import Context

@@ -1,0 +1,178 @@
+"""The tasks of this package: one-line errors with exit codes, short flags, and loading on first use."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
+from invoke.tasks import Task
+from invoke.tasks import task as invoke_task
+
+from openpai_tasks import exits
+
+if TYPE_CHECKING:
+    from openpai_tasks.errors import PaiError
+
+NICKNAMES = {
+    "cluster-alias": ("a",),
+    "follow": ("f",),
+    "image": ("i",),
+    "is-global": ("g",),
+    "job-name": ("j",),
+    "lines": ("n",),
+    "memoryMB": ("mem",),
+    "output": ("o",),
+    "parameter": ("p",),
+    "pip-installs": ("pip",),
+    "recursive": ("r",),
+    "sources": ("src",),
+    "timeout": ("t",),
+    "update": ("u",),
+    "virtual-cluster": ("vc",),
+    "workspace": ("w",),
+    "yes": ("y",),
+}
+"""Short names of flags, the same in every task that has the flag."""
+
+log = logging.getLogger("openpai_tasks")
+
+SHARED_HELP = {
+    "cluster-alias": "the cluster; `local` is the embedded one",
+    "output": "output format: table, json, yaml or csv",
+}
+"""Help of flags that many tasks share, unless a task has its own."""
+
+
+class PaiTask(Task[Any]):
+    """A task that reports expected errors in one line with an exit code, and documents all its flags."""
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        *,
+        kinds: Mapping[str, type] | None = None,
+        auto_shortflags: bool = False,
+        **options: Any,
+    ) -> None:
+        self.kinds = kinds or {}
+        self._positional: Iterable[str] | None = None
+        super().__init__(body, auto_shortflags=auto_shortflags, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from openpai_tasks.errors import PaiError
+        from openpai_tasks.tasks.framework import terminal
+        from openpai_tasks.tasks.framework.signals import Terminated
+
+        try:
+            if kwargs.get("output"):
+                _check_format(kwargs["output"])  # before anything is done
+            result = super().__call__(*args, **kwargs)
+            terminal.flush()
+            return result
+        except PaiError as err:
+            _log_traceback()
+            raise terminal.ending(err.exit_code, f"error: {err}", *_other_problems(err)) from err
+        except KeyboardInterrupt as err:
+            raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
+        except BrokenPipeError:
+            if not terminal.reader_left():
+                raise
+            raise Exit(code=exits.BROKEN_PIPE) from None
+
+    def __deepcopy__(self, memo: Any) -> PaiTask:
+        """Return itself: Invoke copies every task at every start, and ours never change."""
+        return self
+
+    def argspec(self, body: Callable[..., Any]) -> inspect.Signature:
+        """Return the signature, built only now if the flags come from a table."""
+        from openpai_tasks.tasks.framework.shared_flags import signature
+
+        signature(body)
+        return super().argspec(body)
+
+    def fill_implicit_positionals(self, positional: Iterable[str] | None) -> Any:
+        """Leave positionals to be read on first use: reading 70 signatures would slow down every start."""
+        return positional
+
+    @property
+    def positional(self) -> Iterable[str]:
+        if self._positional is None:
+            parameters = self.argspec(self.body).parameters.values()
+            self._positional = [item.name for item in parameters if item.default is inspect.Parameter.empty]
+        return self._positional
+
+    @positional.setter
+    def positional(self, names: Iterable[str] | None) -> None:
+        self._positional = names
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Return the flags, with the kinds that the task declares and our short names."""
+        helps, self.help = self.help, {**self.help}  # Invoke empties it
+        try:
+            arguments = super().get_arguments(ignore_unknown_help)
+        finally:
+            self.help = helps
+        taken = {name for argument in arguments for name in argument.names}
+        for argument in arguments:
+            self._complete(argument, taken)
+        return arguments
+
+    def _complete(self, argument: Argument, taken: set[str]) -> None:
+        flag = argument.names[0]
+        argument.names += tuple(name for name in NICKNAMES.get(flag, ()) if name not in taken)
+        argument.help = argument.help or SHARED_HELP.get(flag)
+        kind = self.kinds.get(argument.name or flag)
+        if kind is not None and argument.kind is not list:
+            argument.kind = kind
+
+
+class LazyTask(PaiTask):
+    """Stands for a task until it is used, as lists need only its entry in the index.
+
+    On first use it becomes the task itself, and shares its attributes from then on.
+    """
+
+    def __init__(
+        self, name: str, module: str, attribute: str, aliases: tuple[str, ...], default: bool, summary: str
+    ) -> None:
+        self._module, self._attribute = module, attribute
+        self._name, self.aliases, self.is_default, self.__doc__ = name, aliases, default, summary
+
+    def __getattr__(self, name: str) -> Any:
+        if "_attribute" not in self.__dict__:  # while it is copied
+            raise AttributeError(name)
+        loaded = getattr(import_module(self._module), self._attribute)
+        self.__dict__ = loaded.__dict__
+        self.__class__ = type(loaded)
+        return getattr(self, name)
+
+
+task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
+
+
+def _check_format(name: str) -> None:
+    from openpai_tasks import render
+
+    render.check_format(name)
+
+
+def _other_problems(err: PaiError) -> list[str]:
+    """Return the other problems of a job document, each on its own line."""
+    return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
+
+
+def _log_traceback() -> None:
+    """Log the traceback, which `inv -d` shows."""
+    if log.isEnabledFor(logging.DEBUG):
+        import traceback
+
+        from openpai_tasks.net.log_masking import mask_keys
+        from openpai_tasks.plain_text import plain
+
+        log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))
