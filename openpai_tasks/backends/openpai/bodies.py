@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import requests
+    from openpai_tasks.net.http_client import HttpAnswer
 
 PIECE = 1 << 16
 KB, MB = 1 << 10, 1 << 20
@@ -25,7 +25,7 @@ class BodyRefused(Exception):
     """Raised for content that is too large, or that uses a compression that was not requested."""
 
 
-def whole(response: requests.Response, limit: int) -> bytes:
+def whole(response: HttpAnswer, limit: int) -> bytes:
     """Return the whole content; stop reading as soon as it exceeds the limit."""
     found = bytearray()
     for piece in _decoded(response):
@@ -35,7 +35,7 @@ def whole(response: requests.Response, limit: int) -> bytes:
     return bytes(found)
 
 
-def beginning(response: requests.Response) -> bytes:
+def beginning(response: HttpAnswer) -> bytes:
     """Return the content of an error answer, or nothing if it cannot be read."""
     try:
         return whole(response, ERROR)
@@ -43,27 +43,27 @@ def beginning(response: requests.Response) -> bytes:
         return b""
 
 
-def as_sent(response: requests.Response) -> Iterator[bytes]:
+def as_sent(response: HttpAnswer) -> Iterator[bytes]:
     """Yield the bytes of a stream, which is requested without compression."""
     if encoding := _encoding(response):
         raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
-    yield from response.raw.stream(PIECE, decode_content=False)
+    yield from response.stream(PIECE)
 
 
 def _size(limit: int) -> str:
     return f"{limit / MB:.3g} MB" if limit >= MB else f"{limit // KB} KB"
 
 
-def _encoding(response: requests.Response) -> str:
+def _encoding(response: HttpAnswer) -> str:
     return response.headers.get("Content-Encoding", "").strip().lower().removeprefix("identity")
 
 
-def _decoded(response: requests.Response) -> Iterator[bytes]:
+def _decoded(response: HttpAnswer) -> Iterator[bytes]:
     if _encoding(response) not in ("gzip", "x-gzip"):
         yield from as_sent(response)
         return
     inflater, has_come = zlib.decompressobj(zlib.MAX_WBITS | 16), False
-    for piece in response.raw.stream(PIECE, decode_content=False):
+    for piece in response.stream(PIECE):
         while piece:
             has_come = True
             if inflater.eof:  # another gzip member follows

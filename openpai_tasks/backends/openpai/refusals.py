@@ -18,7 +18,7 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.registry import LOCAL
 
 if TYPE_CHECKING:
-    import requests
+    from openpai_tasks.net.http_client import HttpAnswer
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
@@ -28,7 +28,7 @@ SKEW = 60.0  # seconds by which a reset time may lie in the past
 LONGEST_LINE = 2000  # characters of a server's message
 
 
-def error(response: requests.Response, where: str, alias: str) -> ApiError:
+def error(response: HttpAnswer, where: str, alias: str) -> ApiError:
     """Return the error for an error answer of the cluster with this alias."""
     status = response.status_code
     code, message = _message(response)
@@ -47,19 +47,19 @@ def error(response: requests.Response, where: str, alias: str) -> ApiError:
     return KINDS.get(status, ApiError)(f"{where} answered: {message}", status, code)
 
 
-def led_to(response: requests.Response) -> str:
+def led_to(response: HttpAnswer) -> str:
     """Return the target of a redirect; "" if it is not a valid URL."""
     try:
-        return urljoin(response.url, response.headers["Location"])
+        return urljoin(response.url, str(response.headers["Location"]))
     except ValueError:
         return ""
 
 
-def status_line(response: requests.Response) -> str:
+def status_line(response: HttpAnswer) -> str:
     return _line(f"HTTP {response.status_code} {response.reason}")
 
 
-def pause(response: requests.Response) -> float:
+def pause(response: HttpAnswer) -> float:
     """Return the seconds that the server asks to wait, from 0 to LONGEST.
 
     ``X-RateLimit-Reset``, the end of the server's window, has priority over ``Retry-After``, in which OpenPAI
@@ -112,7 +112,7 @@ def cause(err: BaseException) -> str:
     return _line(getattr(last, "strerror", None) or last)
 
 
-def _message(response: requests.Response) -> tuple[str, str]:
+def _message(response: HttpAnswer) -> tuple[str, str]:
     """Return OpenPAI's error code, if there is one, and the message of OpenPAI or a proxy."""
     try:
         body = parse(response.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from openpai_tasks.net.exchange import Oversized
 from openpai_tasks.net.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    import requests
+    from openpai_tasks.net.http_client import HttpAnswer
 
 GONE_FOR_NOW = (502, 503, 504)
 DATABASE_DOWN = 500
@@ -46,17 +47,15 @@ class Retries:
 
     def after_error(self, err: Exception) -> float | None:
         """Return the seconds to wait after a failed request, or None to give up."""
-        import requests
-
-        if isinstance(err, requests.exceptions.InvalidURL) or not self._is_repeatable:
+        if isinstance(err, (ValueError, http.client.InvalidURL)) or not self._is_repeatable:
             return None
         # A server that was silent for so long is not likely to answer.
-        hopeless = (TimeoutError, Oversized, UnicodeError)
+        hopeless = (TimeoutError, Oversized)
         if any(isinstance(one, hopeless) for one in chain(err)):
             return None
         return self._after_no_answer()
 
-    def after(self, response: requests.Response) -> float | None:
+    def after(self, response: HttpAnswer) -> float | None:
         """Return the seconds to wait after an answer; None if there is no reason to retry or to give up."""
         if response.status_code == TOO_MANY:
             number, self._busy = self._busy, self._busy + 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import http.client
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from openpai_tasks.backends.base import NOT_SHARED, TokenStore
@@ -26,16 +28,16 @@ from openpai_tasks.net.exchange import (
     Overdue,
     Oversized,
 )
-from openpai_tasks.net.log_masking import mask_addresses
+from openpai_tasks.net.http_client import HttpAnswer, HttpClient
+from openpai_tasks.net.http_connection import ConnectTimedOut
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster
 
-if TYPE_CHECKING:
-    import requests
-
 MOST_REDIRECTS = 5
+FOREIGN = (http.client.HTTPException, OSError, ValueError)
+"""The errors of http.client, sockets and TLS."""
 SILENT_PAUSE = 2.0  # seconds; the user is notified of longer pauses
 
 
@@ -145,7 +147,7 @@ class ServerConnection:
         query: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
         **body: Any,
-    ) -> requests.Response:
+    ) -> HttpAnswer:
         """Call the REST API and raise unless it succeeds.
 
         ``limit`` is the maximum size of the answer in bytes.
@@ -157,9 +159,7 @@ class ServerConnection:
         self._check(response)
         return response
 
-    def _authorised(
-        self, send: Callable[..., requests.Response], headers: dict[str, str]
-    ) -> requests.Response:
+    def _authorised(self, send: Callable[..., HttpAnswer], headers: dict[str, str]) -> HttpAnswer:
         """Send a request with the token.
 
         After a 401, log in with the password and send it with a new token.
@@ -176,19 +176,13 @@ class ServerConnection:
             self._logins.accepted(token)
         return response
 
-    def _send(
-        self, method: str, url: str, *, policies: Policies | None = None, **options: Any
-    ) -> requests.Response:
+    def _send(self, method: str, url: str, *, policies: Policies | None = None, **options: Any) -> HttpAnswer:
         """Send a request; retry it after a pause if that can help and is safe."""
-        import requests
-        import urllib3
-
-        foreign = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
         retries = Retries(policies or self._policies, method)
         while True:
             try:
                 response = self._follow(method, url, **options)
-            except foreign as err:
+            except FOREIGN as err:
                 wait = retries.after_error(err)
                 if wait is None:
                     raise self._unreachable(err) from err
@@ -203,15 +197,13 @@ class ServerConnection:
 
     def _unreachable(self, err: Exception) -> Unreachable:
         """Return the error for a failed connection."""
-        import requests
-
-        if isinstance(err, requests.exceptions.SSLError):
+        if isinstance(err, ssl.SSLError):
             return Unreachable(f"no secure connection to {self._where()}: {cause(err)}")
         own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
         if isinstance(own, Overdue):
             reason = f"{own} ({TOTAL} times the setting http-timeout)"
         elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
-            is_connecting = isinstance(err, requests.exceptions.ConnectTimeout)
+            is_connecting = isinstance(err, ConnectTimedOut)
             seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
             reason = f"no data arrived within {seconds:g} s (the setting http-timeout)"
         else:
@@ -228,7 +220,7 @@ class ServerConnection:
         limit: int = bodies.USUAL,
         stream: Exchange | None = None,
         **options: Any,
-    ) -> requests.Response:
+    ) -> HttpAnswer:
         """Send a request and follow redirects of a GET; the token is sent only to its own cluster.
 
         All redirects together have the time of one exchange. The content is read up to ``limit`` bytes; the
@@ -238,14 +230,8 @@ class ServerConnection:
         exchange: Any = stream or self._exchange()
         exchange.renew()
         for _ in range(MOST_REDIRECTS):
-            response = self._session.request(
-                method,
-                url,
-                allow_redirects=False,
-                verify=self.cluster.verify or True,
-                timeout=exchange,
-                stream=True,
-                **options,
+            response = self._http.request(
+                method, url, exchange, verify=self.cluster.verify or True, **options
             )
             if method != "GET" or not response.is_redirect:
                 return self._received(response, exchange, limit, is_stream=stream is not None)
@@ -259,9 +245,7 @@ class ServerConnection:
             url, options["params"] = target, None
         raise ApiError(f"{self._where()} redirects this request again and again")
 
-    def _received(
-        self, response: requests.Response, exchange: Exchange, limit: int, is_stream: bool
-    ) -> requests.Response:
+    def _received(self, response: HttpAnswer, exchange: Exchange, limit: int, is_stream: bool) -> HttpAnswer:
         """Read the content of the answer unless it is streamed; of an error, read only the beginning."""
         is_error = response.status_code >= 300
         if is_stream and not is_error:
@@ -270,26 +254,22 @@ class ServerConnection:
         exchange.allow(bodies.ERROR if is_error else limit)
         with self._refusing(response):
             content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
-        response._content = content
-        # Guessing the encoding can take requests minutes.
-        response.encoding = response.encoding or "utf-8-sig"
+        response.content = content
         return response
 
-    def _pieces(self, response: requests.Response, exchange: Exchange) -> Iterator[bytes]:
+    def _pieces(self, response: HttpAnswer, exchange: Exchange) -> Iterator[bytes]:
         """Yield the content of a stream as long as data arrives."""
-        import urllib3
-
         try:
             with self._refusing(response):
                 for piece in bodies.as_sent(response):
                     exchange.streamed(len(piece))
                     with exchange.suspended():
                         yield piece
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as err:
+        except FOREIGN as err:
             raise self._unreachable(err) from err
 
     @contextlib.contextmanager
-    def _refusing(self, response: requests.Response) -> Iterator[None]:
+    def _refusing(self, response: HttpAnswer) -> Iterator[None]:
         try:
             yield
         except bodies.BodyRefused as err:
@@ -298,7 +278,7 @@ class ServerConnection:
         finally:
             response.close()
 
-    def _check(self, response: requests.Response) -> None:
+    def _check(self, response: HttpAnswer) -> None:
         # The gateway answers, but the server may have received the request.
         if response.status_code in GONE_FOR_NOW:
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
@@ -318,16 +298,5 @@ class ServerConnection:
         return f"user {self.user!r} of {self._where()}"
 
     @functools.cached_property
-    def _session(self) -> requests.Session:
-        from openpai_tasks.backends.openpai.limited_http import LimitedSession
-
-        mask_addresses()
-        session = LimitedSession()
-        session.auth = _unchanged
-        session.trust_env = not self.cluster.uri.startswith("http://127.0.0.1")  # no proxy for loopback
-        return session
-
-
-def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keep the token: without this, requests would replace it by an entry of ~/.netrc."""
-    return request
+    def _http(self) -> HttpClient:
+        return HttpClient(uses_proxies=not self.cluster.uri.startswith("http://127.0.0.1"))
