@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from openpai_tasks.errors import Unsupported
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster

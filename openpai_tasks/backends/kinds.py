@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from openpai_tasks.backends.base import Driver
 from openpai_tasks.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class ClusterKind:
+class ClusterKind(NamedTuple):
     """A kind of cluster: its type in ``clusters.yaml``, its name for users, and how its driver is loaded."""
 
     type: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 FILES = "files"
 MANY = "..."

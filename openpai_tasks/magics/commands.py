@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks import exits
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.config import VARIABLES, Settings
 from openpai_tasks.settings.trust import Fenced
 

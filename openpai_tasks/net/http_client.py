@@ -114,7 +114,8 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        log.debug("%s", mask_keys(f"{method} {url} -> {response.status}"))
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", mask_keys(f"{method} {url} -> {response.status}"))
         return HttpAnswer(url, response, functools.partial(self._release, key, connection))  # type: ignore[arg-type]
 
     def _connection(self, key: _Key, exchange: Exchange) -> TimedConnection:

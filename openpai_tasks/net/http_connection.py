@@ -75,7 +75,8 @@ class TimedConnection(http.client.HTTPConnection):
     def _open(self) -> socket.socket:
         if self._proxy is not None and self._proxy.is_socks:
             return self._proxy.open_socks((self.host, self.port), self.timeout or CONNECT_SECONDS)
-        return socket.create_connection((self.host, self.port), self.timeout)
+        host: Any = self.host.encode() if self.host.isascii() else self.host  # bytes need no IDNA tables
+        return socket.create_connection((host, self.port), self.timeout)
 
 
 class TimedResponse(http.client.HTTPResponse):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-KEYS = re.compile(r"(?i)([?&](?:token|sig|signature|delegation|x-amz-[a-z-]+)=)[^&\s\"]+")
+KEYS = r"(?i)([?&](?:token|sig|signature|delegation|x-amz-[a-z-]+)=)[^&\s\"]+"
 
 
 def mask_keys(text: str) -> str:
-    return KEYS.sub(r"\1***", text)
+    return re.sub(KEYS, r"\1***", text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import socket
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 PORTS = {"http": 80, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_STEPS = 64
 """Pauses stop growing after this many steps, before a float would overflow."""
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
+class RetryPolicy(NamedTuple):
     """A number of tries with growing, slightly random pauses, within a budget of seconds."""
 
     tries: int

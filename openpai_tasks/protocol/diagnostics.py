@@ -9,23 +9,24 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import mapping, text, whole
 
 LARGEST = 1 << 15  # characters of a dump that are read
 MOST_LINES, LONGEST_LINE = 20, 500  # of a log
 LONGEST_SUMMARY = 200
 
-_IS_DUMP = re.compile(r"matched:|containers:|errorLogs:|origin(?:al)?UserExitCode:")
-_REPORT = re.compile(r"\[PAI_RUNTIME_ERROR_START\](.*?)(?:\[PAI_RUNTIME_ERROR_END\]|\Z)", re.DOTALL)
-_NOT_YAML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_HALF_ESCAPE = re.compile(r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z")
+# Compiled on first use, as some take long and few commands need them.
+_IS_DUMP = r"matched:|containers:|errorLogs:|origin(?:al)?UserExitCode:"
+_REPORT = r"(?s)\[PAI_RUNTIME_ERROR_START\](.*?)(?:\[PAI_RUNTIME_ERROR_END\]|\Z)"
+_NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+_HALF_ESCAPE = r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z"
 _CLOSERS = ("", '"', '"}]}')
-_OWN_CODE = re.compile(r"originUserExitCode:\s*(-?[0-9]{1,9})")
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_OWN_CODE = r"originUserExitCode:\s*(-?[0-9]{1,9})"
+_COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
     dump = status.get("appExitDiagnostics")
     words = dump if isinstance(dump, str) else ""
     runtime = mapping(mapping(status.get("appExitMessages")).get("runtime"))
-    if _IS_DUMP.search(words[:LARGEST]):
+    if re.search(_IS_DUMP, words[:LARGEST]):
         pod = _parse(words)
         runtime = runtime or (_report(pod) if pod else _unparsed(words))
         words = _pod_words(pod)
@@ -94,7 +95,7 @@ def _load(dump: str) -> Any:
     """Parse YAML that may be cut off in a quoted string or in the middle of a line."""
     from openpai_tasks.protocol.yaml import reader  # loads PyYAML, which few answers need
 
-    ends = (_HALF_ESCAPE.sub("", dump) + closer for closer in _CLOSERS)
+    ends = (re.sub(_HALF_ESCAPE, "", dump) + closer for closer in _CLOSERS)
     for candidate in (*ends, dump.rpartition("\n")[0]):
         with contextlib.suppress(ProtocolError):
             return reader.read(candidate).value
@@ -107,14 +108,14 @@ def _report(pod: dict[str, Any]) -> dict[str, Any]:
         return pod
     found = mapping(pod.get("runtime"))
     for message in (text(one.get("message")) for one in _containers(pod)):
-        report = _REPORT.search(message)
+        report = re.search(_REPORT, message)
         found = found or (mapping(_load(report[1].strip("\n"))) if report else {})
     return found
 
 
 def _unparsed(dump: str) -> dict[str, Any]:
     """Return the same for a dump that cannot be parsed, with its last lines as the log."""
-    code = _OWN_CODE.search(dump[:LARGEST])
+    code = re.search(_OWN_CODE, dump[:LARGEST])
     return {**({"originUserExitCode": code[1]} if code else {}), "errorLogs": {"user": dump[:LARGEST]}}
 
 
@@ -122,7 +123,7 @@ def _pod_words(pod: dict[str, Any]) -> str:
     """Return why the pod or one of its containers ended, if there is no report."""
     for one in (pod, *_containers(pod)):
         reason, message = text(one.get("reason")), text(one.get("message"))
-        message = "" if _REPORT.search(message) else message
+        message = "" if re.search(_REPORT, message) else message
         if message or reason not in ("", "Error"):
             return ": ".join(filter(None, (reason, message)))
     return ""
@@ -146,7 +147,7 @@ def _lines(value: Any) -> tuple[str, ...]:
 
 
 def _cleaned(words: str) -> str:
-    return _NOT_YAML.sub(" ", _COLOURS.sub("", words))
+    return re.sub(_NOT_YAML, " ", re.sub(_COLOURS, "", words))
 
 
 def _first_line(words: str) -> str:

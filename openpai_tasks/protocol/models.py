@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openpai_tasks.protocol import diagnostics
-from openpai_tasks.protocol.diagnostics import Diagnostics
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL, WAITING, reported_state
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol.diagnostics import Diagnostics
 
 STOPPED_STATUS = 143  # as in a shell for a process killed by TERM
 PLATFORM_STATUS = 125  # the platform failed the job, which has no exit code
@@ -160,6 +161,8 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     """Read the details of the job that was requested by ``key``."""
     status = mapping(body.get("jobStatus"))
+    from openpai_tasks.protocol import diagnostics
+
     state, end = reported_state(status), diagnostics.read(status)
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
     user = text(status.get("username")) or owner
@@ -186,7 +189,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         message=end.summary,
         tasks=tasks,
         namespace=None if owner == user else owner,
-        diagnostics=None if end == Diagnostics() else end,
+        diagnostics=None if end == diagnostics.Diagnostics() else end,
     )
 
 

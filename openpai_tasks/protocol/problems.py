@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -80,4 +79,6 @@ def role_key(name: str) -> str:
 
 def debug_id(key: str) -> str:
     """Return the server's internal id of the job ``user~name``."""
+    import hashlib
+
     return hashlib.md5(key.encode("utf-8"), usedforsecurity=False).hexdigest()

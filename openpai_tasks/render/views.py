@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 GAP = "  "
 

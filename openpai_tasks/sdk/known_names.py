@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +119,8 @@ def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
         return
     with contextlib.suppress(OSError, ConfigError):
         make_private(path.parent)
+        import tempfile
+
         handle, draft = tempfile.mkstemp(prefix=".", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(f"{name}\n" for name in wanted)

@@ -6,10 +6,11 @@ import importlib
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import DEFAULT_GROUP, Groups
 from openpai_tasks.server.accounts.owner import Owner

@@ -12,16 +12,16 @@ sources ``OUTSIDE`` of the project) count from a project's files only if the use
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from openpai_tasks import times
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import engines, trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.layers import (
@@ -61,7 +61,7 @@ def _setting(
 _far = functools.partial(_setting, reach=FAR)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # nobody compares or prints so many values
 class Settings:
     """All settings, typed; ``origins`` maps each name to its source."""
 
@@ -175,8 +175,7 @@ class Settings:
         )
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """A row of the table: name, allowed values and description of a setting."""
 
     name: str
@@ -235,6 +234,8 @@ def find(name: str) -> Variable:
 
 
 def _unknown(name: object) -> str:
+    import difflib
+
     near = difflib.get_close_matches(str(name), VARIABLES, 1)
     return f"no setting named {str(name)!r}" + (f", did you mean {near[0]}?" if near else "")
 

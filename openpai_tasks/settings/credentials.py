@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.home import home, locked, write_private
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +35,8 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace the file atomically: readers see the old text or the new one, never a part."""
     make_private(path.parent)
     try:
+        import tempfile  # loads much, and most commands write nothing
+
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.home import write_private
 
 

@@ -6,21 +6,22 @@ the credentials store when the file is first written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.settings import credentials, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
+from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 
 DEFAULT_KIND = "openpai"
@@ -75,7 +76,7 @@ class Cluster:
         if self.is_own:
             return self.alias
         where = f"{self.destination.address} {self.destination.ca}"
-        return f"{self.alias}+{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+        return f"{self.alias}+{sha256(where.encode())[:16]}"
 
 
 def fingerprint(verify: bool | str) -> str:
@@ -85,7 +86,7 @@ def fingerprint(verify: bool | str) -> str:
     try:
         if not os.path.isfile(verify):
             return "unreadable"
-        return f"sha256:{hashlib.sha256(Path(verify).read_bytes()).hexdigest()}"
+        return f"sha256:{sha256(Path(verify).read_bytes())}"
     except OSError:
         return "unreadable"
 

@@ -7,15 +7,15 @@ one, has to be trusted again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
 
@@ -47,7 +47,7 @@ class Claim:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.content.encode("utf-8", "surrogateescape")).hexdigest()
+        return sha256(self.content.encode("utf-8", "surrogateescape"))
 
     @property
     def line(self) -> str:
@@ -233,7 +233,7 @@ def _digest_of(path: Path) -> str:
     """Return a digest of a CA file, so that new content at the same path becomes a new claim."""
     try:
         if path.is_file() and path.stat().st_size <= LARGEST_CA:
-            return hashlib.sha256(path.read_bytes()).hexdigest()
+            return sha256(path.read_bytes())
     except OSError:
         pass
     return "unreadable"

@@ -6,10 +6,11 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -11,10 +11,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.cluster_folders import StoragesStore
 from openpai_tasks.storage.local.store import LocalStore

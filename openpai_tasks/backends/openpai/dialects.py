@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from openpai_tasks.backends.base import Capabilities, ExitMeaning
+from openpai_tasks.backends.base import Capabilities
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import routes
 
-YARN_EXITS = {
-    -7351: ExitMeaning("the job was stopped on request"),
-    -7400: ExitMeaning("the task was stopped because its attempt was over"),
-    -7252: ExitMeaning("not all tasks of the job got their resources in time", "wait, or ask for less"),
-    193: ExitMeaning("the container could not be run", "check the image's name"),
-    196: ExitMeaning("the task used more memory than it asked for", "ask for more memory"),
-    198: ExitMeaning("the disk of the node was full", "write less to the local disk"),
-    255: ExitMeaning("the command failed", "look at the logs for the cause"),
+YARN_EXITS: dict[int, tuple[str, ...]] = {
+    -7351: ("the job was stopped on request",),
+    -7400: ("the task was stopped because its attempt was over",),
+    -7252: ("not all tasks of the job got their resources in time", "wait, or ask for less"),
+    193: ("the container could not be run", "check the image's name"),
+    196: ("the task used more memory than it asked for", "ask for more memory"),
+    198: ("the disk of the node was full", "write less to the local disk"),
+    255: ("the command failed", "look at the logs for the cause"),
 }
+"""The reasons for exit codes of YARN, and possible solutions."""
 """Exit codes of 0.14 that later generations do not have or use with another meaning."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.client import responses
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,6 +14,7 @@ from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.fields import text

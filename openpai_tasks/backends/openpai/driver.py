@@ -1,4 +1,4 @@
-"""The ``Driver`` of OpenPAI for the table of kinds."""
+"""The ``Driver`` of OpenPAI for the table of kinds; what most commands do not use is loaded when it is."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from openpai_tasks.backends.base import NOT_SHARED, Backend, Say, TokenStore
-from openpai_tasks.backends.openpai.discovery import candidates, learn
+from openpai_tasks.backends.base import NOT_SHARED, Ask, Backend, Say, TokenStore
 from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.backends.openpai.login_lock import login_lock
-from openpai_tasks.backends.openpai.sign_in import sign_in
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-
-__all__ = ["candidates", "connect", "learn", "sign_in"]
 
 
 def connect(
@@ -29,3 +25,23 @@ def connect(
     """Return a client whose logins wait for logins of other commands."""
     tokens = dataclasses.replace(tokens, lock=functools.partial(login_lock, cluster, say))
     return Client(cluster, credentials, tokens, timeout, learn, say, hint=hint)
+
+
+def candidates(address: str) -> tuple[str, ...]:
+    from openpai_tasks.backends.openpai import discovery
+
+    return discovery.candidates(address)
+
+
+def learn(cluster: Cluster, seconds: float) -> Cluster:
+    from openpai_tasks.backends.openpai import discovery
+
+    return discovery.learn(cluster, seconds)
+
+
+def sign_in(
+    cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
+) -> tuple[Cluster, Credentials]:
+    from openpai_tasks.backends.openpai import sign_in
+
+    return sign_in.sign_in(cluster, known, ask, say, timeout, typed)

@@ -17,14 +17,8 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.openpai import bodies, listing, log_addresses
-from openpai_tasks.backends.openpai.cluster_bodies import (
-    HDFS,
-    storage_from_body,
-    virtual_cluster_from_body,
-)
+from openpai_tasks.backends.openpai import bodies, listing
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
-from openpai_tasks.backends.openpai.log_reader import LogReader
 from openpai_tasks.backends.openpai.retries import NEVER, UNPAUSED, Policies
 from openpai_tasks.backends.openpai.transport import ProbeAnswer, ServerConnection
 from openpai_tasks.errors import ApiError, NotFound, PaiError
@@ -41,7 +35,6 @@ from openpai_tasks.protocol.models import (
     job_from_summary,
     ssh_from_body,
 )
-from openpai_tasks.protocol.yaml import reader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -92,10 +85,14 @@ class Client(ServerConnection):
         return ProbeAnswer(response.status_code, response.url, body)
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
+        from openpai_tasks.backends.openpai.cluster_bodies import virtual_cluster_from_body
+
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
         return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
+        from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body
+
         if not self.dialect.storages:
             return (HDFS,)
         marks = self.dialect.marks_default
@@ -109,6 +106,8 @@ class Client(ServerConnection):
         return [row for row in rows if fields.text(row.get("name"))]
 
     def storage(self, name: str) -> ClusterStorage:
+        from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body
+
         if self.dialect.storage:
             return storage_from_body(
                 self._object("GET", self._path(self.dialect.storage, storage=name)), name
@@ -206,6 +205,8 @@ class Client(ServerConnection):
         try:
             return parse(text)
         except ValueError:
+            from openpai_tasks.protocol.yaml import reader
+
             return reader.read(text).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
@@ -217,7 +218,8 @@ class Client(ServerConnection):
         return f"{self.cluster.uri}{JOB_PAGE}?{urlencode({'username': job.user, 'jobName': job.name})}"
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
-        return YARN_EXITS.get(code) if self.dialect.has_yarn else None
+        known = self.dialect.has_yarn and code in YARN_EXITS
+        return ExitMeaning(*YARN_EXITS[code]) if known else None
 
     def submit_url(self, document: Document) -> str:
         return self.cluster.rest + self._submit_path(document)
@@ -273,6 +275,8 @@ class Client(ServerConnection):
     # Logs
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
+        from openpai_tasks.backends.openpai.log_reader import LogReader
+
         return LogReader(self, job, task, stream, None if retries else UNPAUSED)
 
     def log_locations(
@@ -289,6 +293,8 @@ class Client(ServerConnection):
 
     def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
         """Yield the bytes of a log from ``offset`` on, or nothing if it has not grown; no token is sent."""
+        from openpai_tasks.backends.openpai import log_addresses
+
         url = self._log_url(uri)
         if log_addresses.is_page(url):
             yield from filter(None, [self._log_page(log_addresses.page(url, offset), policies)])
@@ -307,11 +313,15 @@ class Client(ServerConnection):
 
     def _log_url(self, uri: str) -> str:
         """Return the URL of a log: behind the reverse proxy, or on its node if there is no proxy."""
+        from openpai_tasks.backends.openpai import log_addresses
+
         is_plain = self.cluster.uri.startswith("http://")
         direct = log_addresses.on_node(uri) if is_plain and not self.cluster.prefix else ""
         return direct or self._absolute(uri)
 
     def _log_page(self, url: str, policies: Policies | None) -> bytes:
+        from openpai_tasks.backends.openpai import log_addresses
+
         response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE, policies=policies)
         self._check(response)
         return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import web_address
+from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked
 from openpai_tasks.settings.registry import Cluster
 
@@ -33,7 +33,7 @@ def login_lock(cluster: Cluster, say: Say) -> Iterator[None]:
 def _path(cluster: Cluster) -> Path:
     """Return the path of the lock, which all aliases of a server share."""
     who = f"{cluster.user} {web_address.normal(cluster.uri)}"
-    return home() / "logins" / hashlib.sha256(who.encode()).hexdigest()[:16]
+    return home() / "logins" / sha256(who.encode())[:16]
 
 
 def _wait(alias: str, say: Say, handle: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from openpai_tasks.backends.openpai.refusals import chain, pause
 from openpai_tasks.net.exchange import Oversized
@@ -20,8 +19,7 @@ TOO_MANY = 429
 REPEATABLE = ("GET", "PUT")  # safe to send twice
 
 
-@dataclass(frozen=True)
-class Policies:
+class Policies(NamedTuple):
     """How often to retry a request without an answer, and after "too many requests"."""
 
     unanswered: RetryPolicy

@@ -8,7 +8,6 @@ import http.client
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to,
 from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.exchange import (
     CONNECT_SECONDS,
     STREAM_STEP,

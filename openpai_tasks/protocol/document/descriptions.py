@@ -5,8 +5,9 @@ A star stands for a name that the user chooses, or an index in a list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

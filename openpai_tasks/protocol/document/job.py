@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.masking import mask
 from openpai_tasks.protocol.document.roles import StorageMount, TaskRole, storages, task_role

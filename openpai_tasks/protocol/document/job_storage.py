@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 
 SOURCES = "# openpai-tasks: sources"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.job_storage import Home
 from openpai_tasks.protocol.document.template import OPEN, escape_brackets
@@ -81,7 +82,7 @@ class JobRequest:
         return RoleRequest(**{**{name: getattr(self, name) for name in shared}, "name": self.role})
 
 
-def document(request: JobRequest) -> dict[str, Any]:
+def build_document(request: JobRequest) -> dict[str, Any]:
     """Build the v2 job document of a request, around its base if it has one."""
     if request.base is not None:
         return wrap_commands({**request.base, "name": request.name}, request)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.references import prerequisite, whole
 from openpai_tasks.protocol.yaml.values import is_whole
 

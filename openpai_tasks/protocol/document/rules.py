@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import Problem, closest
 from openpai_tasks.protocol.yaml.reader import Path, Source
 from openpai_tasks.protocol.yaml.values import is_whole
@@ -19,7 +20,7 @@ from openpai_tasks.protocol.yaml.values import is_whole
 HINTS = 20  # problems that get a suggestion, which takes time
 
 
-@dataclass
+@dataclass()
 class Report:
     """The problems found so far; ``sound`` while every value has the right type."""
 
@@ -39,7 +40,7 @@ class Rule(Protocol):
     def __call__(self, value: Any, path: Path, report: Report) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Anything:
     """Any value."""
 
@@ -47,7 +48,7 @@ class Anything:
         pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Never:
     """A key that is not allowed."""
 
@@ -55,7 +56,7 @@ class Never:
         report.add(path, "is not allowed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Text:
     """A string, optionally with a pattern and a maximum length."""
 
@@ -73,7 +74,7 @@ class Text:
             report.add(path, rule, sound=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Whole:
     """An integer of at least ``least``, or null if that is allowed."""
 
@@ -89,14 +90,14 @@ class Whole:
             report.add(path, f"must be >= {self.least}, got {_short(value)}", sound=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class NumberOrText:
     def __call__(self, value: Any, path: Path, report: Report) -> None:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             report.add(path, f"must be a string or a number, got {type_name(value)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class OneOf:
     """One of several values."""
 
@@ -107,7 +108,7 @@ class OneOf:
             report.add(path, f"must be {' or '.join(map(repr, self.allowed))}, got {_short(value)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Items:
     """A list of at least ``least`` items that all follow the same rule."""
 
@@ -124,7 +125,7 @@ class Items:
             self.rule(item, (*path, index), report)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fields:
     """A mapping with known keys, some of them required; other keys may be allowed."""
 
@@ -149,7 +150,7 @@ class Fields:
                 rule(value[key], (*path, key), report)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Named:
     """A mapping with at least one entry, named by the user; values that are not mappings are ignored."""
 
@@ -168,7 +169,7 @@ class Named:
                 report.add((*path, key), f"the name must match {self.pattern}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Variants:
     """A mapping in which the value of one key selects the rule for the whole."""
 

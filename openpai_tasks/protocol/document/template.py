@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.yaml.values import SPACE, text_of, trim
 
 OPEN, CLOSE = "<%", "%>"
@@ -26,7 +26,7 @@ _SPACES = re.compile(f"[{SPACE}]*")
 _MISSING = object()
 
 
-@dataclass
+@dataclass()
 class _Token:
     kind: str  # text, name, or the sign after the opening bracket
     value: str

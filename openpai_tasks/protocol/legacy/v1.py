@@ -6,9 +6,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.rules import path_text
 from openpai_tasks.protocol.problems import Problem, closest, refusal
 from openpai_tasks.protocol.yaml.reader import Path, Source

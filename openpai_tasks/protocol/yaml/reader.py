@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import yaml
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import Problem, refusal
 from openpai_tasks.protocol.yaml import tags, values
 from openpai_tasks.protocol.yaml.scanning import content, events, readers

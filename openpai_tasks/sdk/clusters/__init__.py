@@ -2,4 +2,29 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "access": ["access_info", "describe"],
+        "editing": ["begin_edit", "editor_command", "finish_edit"],
+        "embedded": ["embedded_status", "start_embedded", "stop_embedded"],
+        "known": [
+            "NewCluster",
+            "Renewal",
+            "add",
+            "check_updated",
+            "cluster_row",
+            "connect",
+            "delete",
+            "list_clusters",
+            "local_options",
+            "open_registry",
+            "select",
+            "update",
+            "update_all",
+        ],
+        "portal": ["can_open_browser", "has_portal", "job_page", "open_browser"],
+        "resources": ["list_resources"],
+    },
+)

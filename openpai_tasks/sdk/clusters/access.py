@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Say
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.settings.config import Settings

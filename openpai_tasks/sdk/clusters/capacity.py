@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import PaiError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL

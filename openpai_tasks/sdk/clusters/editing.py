@@ -6,11 +6,11 @@ import os
 import shlex
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.settings.registry import Registry, edit_hint
 

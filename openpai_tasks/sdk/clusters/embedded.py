@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.clusters import embedded_process, embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices

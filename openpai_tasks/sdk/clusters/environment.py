@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.settings import credentials

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Ask, Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.hints import command
-from openpai_tasks.sdk import known_names
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.sdk import known_names, ssh
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
-from openpai_tasks.sdk.parallel import map_parallel
-from openpai_tasks.sdk.ssh import forgetting
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -169,7 +168,7 @@ def _forget_replaced(book: Registry, cluster: Cluster) -> None:
     """Delete data about jobs of another cluster that had this alias."""
     for known in book.clusters():
         if known.alias == cluster.alias and known.uri != cluster.uri:
-            forgetting.forget_cluster(known.shelf)
+            ssh.forget_cluster(known.shelf)
 
 
 def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
@@ -211,6 +210,8 @@ def update_all(settings: Settings, say: Say) -> list[Updated]:
     def give_up(cluster: Cluster) -> Updated:
         return _updated(cluster, too_late(settings))
 
+    from openpai_tasks.sdk.parallel import map_parallel
+
     return map_parallel(refresh, open_registry(settings).clusters(), longest(settings), give_up)
 
 
@@ -237,7 +238,7 @@ def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
         book.get(alias)
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
-        forgetting.forget_cluster(gone[-1].shelf)
+        ssh.forget_cluster(gone[-1].shelf)
     known_names.note_clusters(book.clusters())
     return gone
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.backends.base import Amount, Say, VirtualCluster
 from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.parallel import map_parallel

@@ -2,4 +2,37 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "container_end": ["explain_end", "explain_lost"],
+        "endpoints": [
+            "RUNNING",
+            "check_settings",
+            "choose",
+            "first_running",
+            "not_over",
+            "open_remote",
+            "open_when_ready",
+            "reach",
+            "ssh_target",
+        ],
+        "fanout": ["Fanout"],
+        "files": ["get", "open_files", "put"],
+        "forwarding": ["Forward", "parse_port"],
+        "interactive": [
+            "NAME",
+            "extend",
+            "keep_alive",
+            "only_container",
+            "read_stay",
+            "read_stays",
+            "stop",
+            "wait_ready",
+        ],
+        "keepalive": ["MARK"],
+        "sessions": ["open_shell", "run_command"],
+        "top": ["MACHINE", "check_interval"],
+    },
+)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, PaiError, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo

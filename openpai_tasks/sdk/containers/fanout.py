@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
 from openpai_tasks.interruptible import wait_for_event
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.containers import container_end, endpoints, sessions, top
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
 from openpai_tasks.sdk.parallel import map_parallel

@@ -7,11 +7,11 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
 from openpai_tasks.interruptible import wait_for_event
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.login_errors import NotListening

@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import hints
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, states
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo

@@ -8,9 +8,9 @@ when its GPUs are idle, both in seconds of the container's clock. A later deadli
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from openpai_tasks import hints
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import DEADLINE as DEADLINE
 
 MARK = "# openpai-tasks: keep-alive"

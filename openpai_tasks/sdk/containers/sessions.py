@@ -10,10 +10,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 from openpai_tasks.errors import Lost, TimedOut, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.ssh.connection import Remote, send_signal
 from openpai_tasks.storage.copying.progress import Interrupted
 

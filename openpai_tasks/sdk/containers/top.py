@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.containers import sessions
 from openpai_tasks.sdk.ssh.connection import Remote
 

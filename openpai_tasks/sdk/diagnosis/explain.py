@@ -6,11 +6,11 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
 from openpai_tasks.hints import command, in_this_program
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.hints import in_this_program
+from openpai_tasks.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,4 +2,34 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "cleaning": ["check_cleaned", "clean_up", "plan_cleanup"],
+        "job_folders": ["require_home"],
+        "leftovers": ["find_leftovers"],
+        "operations": [
+            "check_copied",
+            "copy",
+            "copy_rules",
+            "disk_usage",
+            "file_facts",
+            "find_files",
+            "head",
+            "list_files",
+            "locate",
+            "locate_all",
+            "make_folders",
+            "read_files",
+            "require_two",
+            "sync",
+            "tree",
+        ],
+        "packing": ["pack", "packing_rules", "unpack"],
+        "removing": ["plan_removals", "refuse_guesses", "remove"],
+        "selecting": ["add_storage", "forget_storages", "no_storage_named", "select_storage"],
+        "storages": ["ClusterStorages", "list_storages", "mounts"],
+        "user_storages": ["check_installed", "parse_storage"],
+    },
+)

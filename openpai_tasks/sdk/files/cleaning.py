@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.files.job_folders import Home

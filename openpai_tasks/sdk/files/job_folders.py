@@ -8,10 +8,10 @@ import hashlib
 import os
 import socket
 import weakref
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, ClusterStorage
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
 from openpai_tasks.sdk.files.selecting import workspace_folder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import DEADLINE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Home, cluster_mark

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore

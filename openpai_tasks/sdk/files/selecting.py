@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.files import user_storages

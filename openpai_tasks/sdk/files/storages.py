@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters

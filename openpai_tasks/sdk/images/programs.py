@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 
 AUTO, ENGINES = "auto", ("docker", "podman")
 BUILD_FILES = ("Dockerfile", "Containerfile")

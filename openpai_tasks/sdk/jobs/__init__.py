@@ -2,4 +2,37 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "documents": ["compare_jobs", "job_document", "parse_reference"],
+        "flags": ["build_changes", "build_request", "check_commands", "setting_overrides"],
+        "lookup": [
+            "check_succeeded",
+            "describe",
+            "find",
+            "parse_states",
+            "stop",
+            "submitted_document",
+            "wait",
+            "wait_for_success",
+            "watch",
+        ],
+        "outputs": ["download_outputs", "find_outputs"],
+        "resubmission": ["find_original", "original_tags", "prepare_resubmission"],
+        "submission": [
+            "add_tags",
+            "build",
+            "check_tags",
+            "load_document",
+            "new_name",
+            "pack_files",
+            "prepare",
+            "read_job_file",
+            "submit",
+        ],
+        "validation": ["check_verdicts", "validate_file"],
+        "watching": ["ask_patiently", "is_outage"],
+    },
+)

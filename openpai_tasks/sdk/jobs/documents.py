@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs import lookup

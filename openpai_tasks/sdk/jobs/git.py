@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 SAFE_SETTINGS = {
     "core.fsmonitor": "false",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Mounts

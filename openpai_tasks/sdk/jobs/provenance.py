@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import __version__
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.jobs.git import Revision, revision
 

@@ -11,13 +11,13 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp

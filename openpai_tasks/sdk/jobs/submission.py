@@ -10,9 +10,9 @@ import secrets
 import string
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend, Say, require
@@ -25,6 +25,7 @@ from openpai_tasks.errors import (
     ProtocolError,
     Unreachable,
 )
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
@@ -37,9 +38,11 @@ from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp, origin_of_file, origin_of_request
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import note_jobs
-from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.job_files.archive import Archive
+    from openpai_tasks.storage.job_files.sources import SourceFile
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,12 @@ def pack_files(
     """
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     ours = {source.name for source in extra}
+    from openpai_tasks.storage.job_files.sources import collect
+
     named = [source for source in collect(request.sources, here) if source.name not in ours]
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
-    archive = pack(found) if found else None
+    archive = _pack(found) if found else None
     find = job_folders.require_home if archive else job_folders.output_home
     home = find(client, request.workspace, mounts)
     if home:
@@ -113,8 +118,14 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
 
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
     """Build the document of the request, with its updates and its stamp."""
-    made = updates.apply_updates(protocol.document(request), request.updates)
+    made = updates.apply_updates(protocol.build_document(request), request.updates)
     return add_stamp(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
+
+
+def _pack(files: Sequence[SourceFile]) -> Archive:
+    from openpai_tasks.storage.job_files.archive import pack
+
+    return pack(files)
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:

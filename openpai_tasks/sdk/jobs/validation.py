@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.yaml.reader import Source
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import PlainBytes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key

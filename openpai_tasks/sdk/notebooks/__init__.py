@@ -2,4 +2,33 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "link": ["LinkOptions", "Served", "open_link"],
+        "progress": ["CellStart", "JobLine", "RunnerError", "RunnerNote", "follow_run"],
+        "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],
+        "resubmission": ["choose_original", "prepare_rerun"],
+        "results": ["best_page", "download_results", "find_results", "is_for_browsers", "results_folder"],
+        "running": ["parse_parameters", "plan_run", "read_notebook", "remarks", "run_options"],
+        "serving": [
+            "IDLE",
+            "check_reconnect",
+            "check_token",
+            "plan_server",
+            "serve_options",
+            "source_origins",
+        ],
+        "sessions": [
+            "SavedSession",
+            "forget_all_ended",
+            "forget_ended",
+            "redirect_file",
+            "save_session",
+            "token_of",
+            "write_redirect",
+        ],
+        "summary": ["DONE", "FAILED", "RUNNING", "plain_traceback"],
+    },
+)

@@ -7,12 +7,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.containers import endpoints

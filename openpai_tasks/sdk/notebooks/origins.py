@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.job_files.sources import SourceFile

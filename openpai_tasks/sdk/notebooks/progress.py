@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from openpai_tasks.backends.base import Backend
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 

@@ -11,12 +11,13 @@ import dataclasses
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts

@@ -12,12 +12,13 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.protocol.json_text import parse

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import count, mapping, rows, text, texts, whole
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.sdk.payloads.notebook_runner import COLOUR, CONTROL, STATE, visible

@@ -1,3 +1,4 @@
+from .forgetting import forget_cluster as forget_cluster
 from .hosts_file import host_block as host_block
 from .hosts_file import job_host as job_host
 from .hosts_file import plan_hosts as plan_hosts

@@ -10,11 +10,11 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.forgetting import forget_keys

@@ -8,12 +8,12 @@ import os
 import shlex
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import hints
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 
 REFUSED = (errno.ECONNREFUSED,)
 NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 PORT = 22
 _HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*")

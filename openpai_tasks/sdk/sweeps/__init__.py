@@ -2,4 +2,13 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Listed here because reading the stub would slow down every start; a test compares the two.
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "grid": ["parse_points"],
+        "plan": ["check_sweep", "describe_progress", "plan_sweep"],
+        "results": ["gather_results"],
+        "running": ["SweepRun"],
+    },
+)

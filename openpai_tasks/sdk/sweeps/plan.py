@@ -7,11 +7,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, JobFailed
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.provenance import STAMP

@@ -15,13 +15,13 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
 from openpai_tasks.sdk.templates import rewriting

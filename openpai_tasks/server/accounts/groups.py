@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import refusals
 from openpai_tasks.server.state.database import Database
 

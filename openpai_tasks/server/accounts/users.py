@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts import passwords
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP, DEFAULT_GROUP, Group, Groups

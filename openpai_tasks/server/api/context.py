@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens

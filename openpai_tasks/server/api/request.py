@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.accounts.identity import Identity
 
 TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
 from urllib.parse import unquote
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request

@@ -7,11 +7,12 @@ files, and tasks may run on other machines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.state.records import NewEvent, Task
 

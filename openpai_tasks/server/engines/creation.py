@@ -6,10 +6,10 @@ import csv
 import io
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.entry import BASE, RUNTIME
 

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.regular_files import is_regular, open_regular
 from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.ports import PortPool

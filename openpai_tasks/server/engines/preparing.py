@@ -12,10 +12,11 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.leftovers import MARK

@@ -14,11 +14,11 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import leftovers, runner, traces
 from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskRunning, TaskStatus

@@ -9,9 +9,9 @@ import logging
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import variables
 from openpai_tasks.server.engines.creation import FOLDER, HOME, ProgramDialect
 

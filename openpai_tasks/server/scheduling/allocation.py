@@ -7,8 +7,8 @@ once nothing else is running where it does not fit (or, with ``enforce``, never)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 
 

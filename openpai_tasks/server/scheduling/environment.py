@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.states import debug_id, role_key
 from openpai_tasks.server.state.records import Task
 from openpai_tasks.server.variables import for_tasks

@@ -7,8 +7,8 @@ finds. These are the patterns that can match there, in its order.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes
 
 LONGEST_MATCH = 2048

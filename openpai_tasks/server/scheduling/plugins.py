@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS

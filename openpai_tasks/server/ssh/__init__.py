@@ -6,9 +6,9 @@ task's folder; the service creates ``ready`` there once it answers, or ``failed`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.settings.key_pairs import KeyPair
 

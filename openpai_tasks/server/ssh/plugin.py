@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.ssh.keys import public_keys
 
 BARRIER_MINUTES = 30.0

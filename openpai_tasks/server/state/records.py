@@ -6,8 +6,9 @@ WAITING RUNNING STOPPING, then SUCCEEDED FAILED STOPPED.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

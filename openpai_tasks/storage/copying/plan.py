@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, naming

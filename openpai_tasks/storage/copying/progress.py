@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from openpai_tasks import exits
 from openpai_tasks.errors import PaiError
 from openpai_tasks.interruptible import wait_for_event
+from openpai_tasks.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.store import Digest
 
 Crc = Callable[[bytes], int]

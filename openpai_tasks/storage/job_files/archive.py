@@ -8,11 +8,12 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.trust import Fenced
 
 if TYPE_CHECKING:

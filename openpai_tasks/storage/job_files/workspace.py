@@ -13,9 +13,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import ARCHIVES, DEADLINE, JOBS, archive_name
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.storage.copying.transfer import put

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
 from openpai_tasks.storage.objects.upload import Budget, ObjectUpload, UploadTarget, send

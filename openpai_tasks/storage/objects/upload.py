@@ -10,10 +10,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.retry import Damaged, retrying
 
 MIB = 1 << 20

@@ -7,7 +7,8 @@ value 2; Feature { bytes_list 1 | float_list 2 | int64_list 3 }, each with the v
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from openpai_tasks.lazy_dataclass import dataclass
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 BYTES_LIST, INT64_LIST = 1, 3

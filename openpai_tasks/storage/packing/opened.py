@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location

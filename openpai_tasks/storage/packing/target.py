@@ -11,9 +11,9 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.transfer import is_part, is_stale, put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes

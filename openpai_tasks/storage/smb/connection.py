@@ -13,7 +13,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from smbprotocol.connection import Connection  # type: ignore[import-untyped]
@@ -28,6 +28,7 @@ from smbprotocol.session import Session  # type: ignore[import-untyped]
 from smbprotocol.tree import TreeConnect  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.smb.errors import LOST, NO_LOGIN, NO_SHARE, NoShare, make_error
 
 for _name in ("smbprotocol", "spnego"):  # they log every packet, login tokens included

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from smbprotocol.exceptions import SMBException, SMBResponseException  # type: ignore[import-untyped]
@@ -23,6 +22,7 @@ from smbprotocol.open import (  # type: ignore[import-untyped]
     SMB2SetInfoRequest,
 )
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.smb.connection import Step, exchange
 from openpai_tasks.storage.smb.errors import NO_MORE_FILES, NO_SUCH_FILE
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.protocol import JobRequest, document, dump, validate
+from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
@@ -60,7 +60,7 @@ HOME = Mounted("home", f"/mnt/home/{ODD}")
 
 def script(spec: JobRequest, join: str) -> str:
     """The commands as a server joins them."""
-    job = validate(dump(document(spec)))
+    job = validate(dump(build_document(spec)))
     before = job.data["deployments"][0]["taskRoles"]["main"]["preCommands"]
     return join.join([*before, *job.data["taskRoles"]["main"]["commands"]])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobRequest, document, dump, validate
+from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.protocol.document.job_storage import Mounted
 
@@ -15,12 +15,12 @@ JOINS = ["\n", " && "]
 
 
 def entrypoint(spec: JobRequest) -> str:
-    return validate(dump(document(spec))).commands(spec.role)
+    return validate(dump(build_document(spec))).commands(spec.role)
 
 
 def steps(spec: JobRequest) -> list[str]:
     """The commands as the server has them before it joins them."""
-    data = validate(dump(document(spec))).data
+    data = validate(dump(build_document(spec))).data
     deployed = data.get("deployments", [{"taskRoles": {}}])[0]["taskRoles"]
     return [*deployed.get(spec.role, {}).get("preCommands", []), *data["taskRoles"][spec.role]["commands"]]
 
@@ -33,7 +33,7 @@ def run(shell: list[str], script: str, folder: Path, **environment: str) -> subp
 
 
 def test_simple_request_becomes_a_simple_document():
-    assert dump(document(JobRequest("python train.py", name="train", image="python:3.11"))) == (
+    assert dump(build_document(JobRequest("python train.py", name="train", image="python:3.11"))) == (
         "protocolVersion: 2\n"
         "name: train\n"
         "type: job\n"
@@ -77,7 +77,7 @@ def test_every_field_of_the_request_is_in_the_document():
         storage="home",
         extras={"submitFrom": "here"},
     )
-    job = validate(dump(document(spec)))
+    job = validate(dump(build_document(spec)))
     role = job.roles[0]
     assert (role.name, role.instances, role.cpu, role.gpu, role.memory_mb) == ("worker", 3, 4, 1, 99)
     assert (role.shm_mb, role.ports) == (64, {"web": 2})
@@ -92,12 +92,12 @@ def test_every_field_of_the_request_is_in_the_document():
 @pytest.mark.parametrize("what", ["command", "name", "image"])
 def test_request_without_command_name_or_image_is_refused(what):
     with pytest.raises(ProtocolError, match=what):
-        document(JobRequest(**{"command": "c", "name": "n", "image": "i", what: ""}))
+        build_document(JobRequest(**{"command": "c", "name": "n", "image": "i", what: ""}))
 
 
 def test_invalid_environment_variable_name_is_refused():
     with pytest.raises(ProtocolError, match="'A-B'"):
-        document(JobRequest("c", "n", "i", environment={"A-B": "x"}))
+        build_document(JobRequest("c", "n", "i", environment={"A-B": "x"}))
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=["sh", "bash"])
@@ -155,7 +155,7 @@ def test_environment_variables_are_not_in_the_repr():
 
 
 def test_base_document_keeps_its_task_roles_and_gets_pre_commands():
-    base = document(JobRequest("echo base", name="base", image="i", cpu=1))
-    made = document(JobRequest("ignored", name="n", environment={"A": "1"}, base=base))
+    base = build_document(JobRequest("echo base", name="base", image="i", cpu=1))
+    made = build_document(JobRequest("ignored", name="n", environment={"A": "1"}, base=base))
     assert made["name"] == "n" and made["taskRoles"] == base["taskRoles"]
     assert made["deployments"][0]["taskRoles"]["main"]["preCommands"] == ["export A=1 || exit 1"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol import JobRequest, RoleRequest, document, dump, validate
+from openpai_tasks.protocol import JobRequest, RoleRequest, build_document, dump, validate
 from openpai_tasks.protocol.document import scripts
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
@@ -42,7 +42,7 @@ def without_timeout(folder: Path) -> str:
 
 def joined(spec: JobRequest, join: str) -> str:
     """The commands as a server joins them, secrets in place."""
-    job = validate(dump(document(spec)))
+    job = validate(dump(build_document(spec)))
     [deployment] = job.data["deployments"]
     [role] = job.roles
     before = deployment["taskRoles"][role.name]["preCommands"]
@@ -70,14 +70,14 @@ def test_encoded_secret_has_no_characters_that_html_escaping_changes(value):
 
 def test_secret_appears_only_in_the_secrets_section():
     spec = JobRequest("echo", "n", "i", secrets={"KEY": "hunter2"})
-    text = dump(document(spec))
+    text = dump(build_document(spec))
     assert text.count("hunter2") == 1 and "\nsecrets:\n  KEY: hunter2\n" in text
     assert "hunter2" not in validate(text).masked() + repr(spec)
 
 
 def test_request_with_secrets_and_template_brackets_is_refused():
     with pytest.raises(ProtocolError, match="secrets"):
-        document(JobRequest("echo '<%'", "n", "i", secrets={"KEY": "x"}))
+        build_document(JobRequest("echo '<%'", "n", "i", secrets={"KEY": "x"}))
 
 
 @pytest.mark.parametrize("has_timeout", [True, False])
@@ -133,7 +133,7 @@ def test_roles_keep_their_resources_and_each_image_is_listed_once():
         RoleRequest("worker", "run worker", 3, "b", gpu=2, ports={"web": 1}, shm_mb=64, min_succeeded=-1),
         RoleRequest("chief", "run chief", image="a"),
     )
-    job = validate(dump(document(JobRequest("x", "n", roles=roles, environment={"A": "1"}))))
+    job = validate(dump(build_document(JobRequest("x", "n", roles=roles, environment={"A": "1"}))))
     assert [role.name for role in job.roles] == ["ps", "worker", "chief"]
     assert [role.image for role in job.roles] == ["a", "b", "a"]
     assert [item["uri"] for item in job.data["prerequisites"]] == ["a", "b"]

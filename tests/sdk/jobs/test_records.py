@@ -39,7 +39,7 @@ def origin(project):
 
 
 def text(**more):
-    document = protocol.document(JobRequest("python3 train.py", name="one", image="python:3"))
+    document = protocol.build_document(JobRequest("python3 train.py", name="one", image="python:3"))
     return protocol.dump({**document, **more})
 
 

@@ -32,7 +32,7 @@ def made(home, name):
         extras={"mine": 1},
     )
     stamp = Stamp(storage=getattr(home, "storage", "hdfs"), source_folder=f"jobs/{name}/source")
-    return provenance.put_stamp(protocol.document(spec), stamp)
+    return provenance.put_stamp(protocol.build_document(spec), stamp)
 
 
 @pytest.mark.parametrize("there", [MOUNT, OTHER, HDFS], ids=["same", "mount", "hdfs"])

@@ -13,7 +13,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.templates.schemas import settings_schema
 from openpai_tasks.settings import config
 
-GOOD = protocol.dump(protocol.document(protocol.JobRequest("true", name="good", image="python:3")))
+GOOD = protocol.dump(protocol.build_document(protocol.JobRequest("true", name="good", image="python:3")))
 BROKEN = """\
 protocolVersion: 2
 name: a b

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobRequest, document, dump, validate
+from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
 from openpai_tasks.sdk.ssh import keys
@@ -55,7 +55,7 @@ def test_unusable_keys_are_an_error(tmp_path):
 
 
 def test_key_is_added_to_the_job_and_its_plugins_are_kept():
-    made = document(JobRequest("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
+    made = build_document(JobRequest("true", name="x", image="i", ssh_key="ssh-ed25519 AAAA me"))
     validate(dump(made))
     [plugin] = made["extras"][PLUGINS]
     assert plugin["parameters"]["userssh"] == {"type": "custom", "value": "ssh-ed25519 AAAA me"}

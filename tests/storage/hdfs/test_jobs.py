@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import NotFound
-from openpai_tasks.protocol import JobRequest, document, dump, validate
+from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
@@ -67,7 +67,7 @@ def store(gateway, tmp_path):
 
 
 def script(spec, join=" && "):
-    job = validate(dump(document(spec)))
+    job = validate(dump(build_document(spec)))
     before = job.data["deployments"][0]["taskRoles"]["main"]["preCommands"]
     return join.join([*before, *job.data["taskRoles"]["main"]["commands"]])
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 

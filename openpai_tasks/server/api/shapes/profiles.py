@@ -7,9 +7,10 @@ in a column of the table in table.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, routes, states
 from openpai_tasks.server.api.limits import rates as limits
 from openpai_tasks.server.api.limits.rates import Rate

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import pyhdfs
 
 from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hdfs.digest import Shape
 from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
 from openpai_tasks.storage.hdfs.native.protobuf import Garbled

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 import struct
 import threading
-from dataclasses import dataclass
 from functools import cache
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hdfs.native.protobuf import (
     Fields,
     Garbled,

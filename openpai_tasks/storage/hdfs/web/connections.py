@@ -11,13 +11,13 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from requests.exceptions import ConnectionError as Broken
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hdfs.web.answers import is_address
 from openpai_tasks.storage.hdfs.web.http import HEAD_LIMIT, HttpConnection, NoJson, Reply, explains, why
 from openpai_tasks.storage.retry import Damaged

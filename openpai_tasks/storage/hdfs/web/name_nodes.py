@@ -6,7 +6,6 @@ import itertools
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +14,7 @@ import pyhdfs
 from requests.exceptions import RequestException
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.protocol.fields import text
 from openpai_tasks.storage.hdfs.web import answers
