@@ -1,4 +1,4 @@
-"""The embedded cluster's SQLite file: one connection, one lock, write-ahead log."""
+"""The embedded cluster's SQLite file: a write-ahead log, one connection that writes, and others that read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from typing import Any
 
 from openpai_tasks.settings import home
 
+_MOST_IDLE = 8  # connections that are kept for the next readers
+_CACHE_KB = 16 * 1024
+
 
 class Database:
-    """One connection with atomic transactions; columns are accessed by name."""
+    """Atomic transactions, and reads that wait for nobody; columns are accessed by name."""
 
     def __init__(self, path: Path, schema: str) -> None:
         home.make_private(path.parent)
         path.touch(mode=0o600)
+        self._path = path
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._connection.row_factory = sqlite3.Row
+        self._writer: int | None = None  # the thread with a transaction
+        self._readers: list[sqlite3.Connection] = []  # idle
+        self._is_closed = False
+        self._connection = self._connect()
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -34,12 +40,16 @@ class Database:
                 yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
+            self._writer = threading.get_ident()
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk may have ended it already
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            finally:
+                self._writer = None
 
     def write(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
         """Run one statement, and return the number of changed rows."""
@@ -47,14 +57,53 @@ class Database:
             return self._connection.execute(sql, values).rowcount
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._connection.execute(sql, values).fetchall()
+        with self._reader() as connection:
+            return connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
-        with self._lock:
-            found: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
+        with self._reader() as connection:
+            cursor = connection.execute(sql, values)
+            found: sqlite3.Row | None = cursor.fetchone()
+            cursor.close()  # or else it would hold back checkpoints of the log
             return found
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
+            self._drop_readers(0)
             self._connection.close()
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection: in a transaction its own, which sees its changes, otherwise an idle one."""
+        if self._writer == threading.get_ident():
+            yield self._connection
+            return
+        connection = self._idle_reader()
+        try:
+            yield connection
+        finally:
+            self._readers.append(connection)
+            if self._is_closed or len(self._readers) > _MOST_IDLE:
+                self._drop_readers(0 if self._is_closed else _MOST_IDLE)
+
+    def _idle_reader(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise sqlite3.ProgrammingError("the database is closed")
+        try:
+            return self._readers.pop()
+        except IndexError:
+            connection = self._connect()
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+
+    def _drop_readers(self, most: int) -> None:
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while len(self._readers) > most:
+                self._readers.pop().close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+        return connection
