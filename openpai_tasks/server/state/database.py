@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Database:
         self._path = path
         self._lock = threading.RLock()
         self._writer: int | None = None  # the thread with a transaction
+        self._when_committed: list[Callable[[], None]] = []
         self._readers: list[sqlite3.Connection] = []  # idle
         self._is_closed = False
         self._connection = self._connect()
@@ -44,12 +45,22 @@ class Database:
             try:
                 yield
                 self._connection.execute("COMMIT")
+                done = self._when_committed
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have ended it already
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
-                self._writer = None
+                self._writer, self._when_committed = None, []
+        for callback in done:
+            callback()
+
+    def when_committed(self, callback: Callable[[], None]) -> None:
+        """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
+        if self._writer == threading.get_ident():
+            self._when_committed.append(callback)
+        else:
+            callback()
 
     def write(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
         """Run one statement, and return the number of changed rows."""

@@ -76,7 +76,7 @@ class State:
             self._insert_job(key, user, document, text)
             self.add_attempt(key, 0)
         self._remember(key, document)
-        self._changed()
+        self.database.when_committed(self._changed)  # a transaction around this one may go on
         return self._existing(key)
 
     def set_execution(self, key: str, value: str) -> None:
@@ -88,7 +88,7 @@ class State:
                 self._begin_stop(job)
             elif value == START and job.state in states.FINAL:
                 self.queue_attempt(key, job.attempt + 1, tries=0)
-        self._changed()
+        self.database.when_committed(self._changed)
 
     def remove(self, key: str) -> bool:
         """Remove a finished job and its files; return False, without a change, if it has not finished."""

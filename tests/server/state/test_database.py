@@ -61,6 +61,21 @@ def test_a_committed_change_is_seen_by_the_next_read_of_any_thread(database: Dat
             assert seen == [number + 1] * 8
 
 
+def test_callbacks_run_once_their_transaction_is_committed(database: Database) -> None:
+    seen: list[list[str]] = []
+    with database.transaction():
+        with database.transaction():
+            database.when_committed(lambda: seen.append(in_thread(database)))
+        add(database, "new")
+        assert seen == []
+    assert seen == [["new"]]
+    with pytest.raises(ZeroDivisionError), database.transaction():
+        database.when_committed(lambda: seen.append(["never"]))
+        raise ZeroDivisionError
+    database.when_committed(lambda: seen.append(["at once"]))
+    assert seen == [["new"], ["at once"]]
+
+
 def test_readers_cannot_write(database: Database) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         database.rows("DELETE FROM notes")
