@@ -13,6 +13,7 @@ from openpai_tasks.settings import home
 
 _MOST_IDLE = 8  # connections that are kept for the next readers
 _CACHE_KB = 16 * 1024
+_LONGEST_LOG = 4000  # pages of 4 KB; most are written again and again, and merged once
 
 
 class Database:
@@ -30,15 +31,17 @@ class Database:
         self._connection = self._connect()
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.executescript(schema)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything inside or, after an error, nothing; may be nested."""
+        """Commit everything inside or, after an error, nothing; a nested one commits with the outer one."""
         with self._lock:
             if self._connection.in_transaction:
-                yield
+                with self._savepoint():
+                    yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
             self._writer = threading.get_ident()
@@ -55,6 +58,20 @@ class Database:
         for callback in done:
             callback()
 
+    @contextlib.contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        callbacks = len(self._when_committed)
+        self._connection.execute("SAVEPOINT nested")
+        try:
+            yield
+        except BaseException:
+            del self._when_committed[callbacks:]
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO nested")
+                self._connection.execute("RELEASE nested")
+            raise
+        self._connection.execute("RELEASE nested")
+
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
         if self._writer == threading.get_ident():
@@ -68,15 +85,15 @@ class Database:
             return self._connection.execute(sql, values).rowcount
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        with self._reader() as connection:
+        connection = self._borrow()
+        try:
             return connection.execute(sql, values).fetchall()
+        finally:
+            self._give_back(connection)
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
-        with self._reader() as connection:
-            cursor = connection.execute(sql, values)
-            found: sqlite3.Row | None = cursor.fetchone()
-            cursor.close()  # or else it would hold back checkpoints of the log
-            return found
+        found = self.rows(sql, values)
+        return found[0] if found else None
 
     def close(self) -> None:
         with self._lock:
@@ -84,21 +101,10 @@ class Database:
             self._drop_readers(0)
             self._connection.close()
 
-    @contextlib.contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection: in a transaction its own, which sees its changes, otherwise an idle one."""
+    def _borrow(self) -> sqlite3.Connection:
+        """Return a connection to read from: in a transaction its own, which sees its changes."""
         if self._writer == threading.get_ident():
-            yield self._connection
-            return
-        connection = self._idle_reader()
-        try:
-            yield connection
-        finally:
-            self._readers.append(connection)
-            if self._is_closed or len(self._readers) > _MOST_IDLE:
-                self._drop_readers(0 if self._is_closed else _MOST_IDLE)
-
-    def _idle_reader(self) -> sqlite3.Connection:
+            return self._connection
         if self._is_closed:
             raise sqlite3.ProgrammingError("the database is closed")
         try:
@@ -107,6 +113,12 @@ class Database:
             connection = self._connect()
             connection.execute("PRAGMA query_only = ON")
             return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if connection is not self._connection:
+            self._readers.append(connection)
+            if self._is_closed or len(self._readers) > _MOST_IDLE:
+                self._drop_readers(0 if self._is_closed else _MOST_IDLE)
 
     def _drop_readers(self, most: int) -> None:
         with contextlib.suppress(IndexError):  # another thread may take the last one

@@ -85,8 +85,9 @@ def test_connections_of_readers_are_used_again(database: Database, tmp_path: Pat
     barrier = threading.Barrier(20)
 
     def read() -> None:
-        with database._reader():
-            barrier.wait(timeout=60)
+        connection = database._borrow()
+        barrier.wait(timeout=60)
+        database._give_back(connection)
 
     with ThreadPoolExecutor(20) as pool:
         for future in [pool.submit(read) for _ in range(20)]:
