@@ -125,6 +125,7 @@ class Progress:
             self._state.add_event(key, "Warning", "CannotRun", reason)
             job = self._job(key)
             self._decide(job, AttemptResult(CANNOT_BE_MADE, None, reason))
+            self._mark_ending(job)
             self._end_tasks(job)
             self.settle(key)
 
@@ -151,7 +152,8 @@ class Progress:
 
     def _settle(self, job: Job) -> None:
         attempt, counts = self._attempt(job), self._counts(job)
-        if attempt.exit_code is None:
+        has_decided = attempt.exit_code is None
+        if has_decided:
             verdict = self._verdict(job, counts)
             if verdict is None:
                 return
@@ -164,6 +166,8 @@ class Progress:
                 counts = self._counts(job)
         if not any(state in _ALIVE for _, state in counts):
             self._complete(job, attempt)
+        elif has_decided:
+            self._mark_ending(job)
 
     def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
         if job.state == states.STOPPING:
@@ -188,6 +192,9 @@ class Progress:
             " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
             [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
         )
+
+    def _mark_ending(self, job: Job) -> None:
+        """Record that the job only waits for the end of its tasks."""
         values = [states.DELETION_PENDING, job.key]
         self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
 

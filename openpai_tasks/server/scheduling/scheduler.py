@@ -36,6 +36,7 @@ from openpai_tasks.server.state.state import State, now
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+GATHER = 0.05  # seconds in which new jobs are looked at together while none can start
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
 FIRST_PAGE, PAGE = 4, 50  # waiting jobs per query; often, only the first can start
@@ -67,6 +68,7 @@ class Scheduler:
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
+        self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -99,6 +101,8 @@ class Scheduler:
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
             ended = self._bell.wait(pause)
+            if not ended and self._is_full and not self._closing:
+                ended = self._bell.wait_for_end(GATHER)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
@@ -195,6 +199,7 @@ class Scheduler:
 
     def _start_waiting(self) -> Iterator[float]:
         """Start the jobs that fit; yield the seconds until a delayed retry is due."""
+        self._is_full = False
         lines = self._agenda.lines()
         if not lines:
             return
@@ -220,6 +225,7 @@ class Scheduler:
                 blocked.update((name, job.key) for name in stuck if name not in blocked)
         for cluster in lines:
             self._explain(cluster, blocked.get(cluster))
+        self._is_full = len(blocked) == len(self._clusters)
 
     def _free_resources(self) -> FreeResources | NoLimits:
         if self._engine.queues:

@@ -1,8 +1,9 @@
 """The filters, order and page of a job list, as SQL, and the indexes that serve them.
 
 Each order has an index that also holds the columns of the filters, so that only the jobs of the page are read
-from the table. In the default order, a list can also start from the jobs of a user, a state or a virtual
-cluster; several of them are merged. The number of jobs comes from the table ``job_counts``.
+from the table; only the state, which changes, has an index of its own. In the default order, a list can also
+start from the jobs of a user, a state or a virtual cluster; several of them are merged. The number of jobs
+comes from the table ``job_counts``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ DEFAULT_ORDER = "submissionTime"
 NO_PRIORITY = "default"
 MOST_MERGED = 8  # values of a filter; with more, the list does not start from it
 
-_FILTERED = ("queued", "user", "state", "virtual_cluster", "priority")
+_FILTERED = ("queued", "user", "virtual_cluster", "priority")
+_STATE = "(SELECT state FROM jobs AS same INDEXED BY states WHERE same.key = jobs.key)"
 _SUMMED = {"retries": ("user_retries", "platform_retries")}  # SQLite looks these up without their sum
 _TAGGED = "EXISTS (SELECT 1 FROM tags WHERE job = key AND tag IN ({}))"
 _NAME = "substr(key, length(user) + 2)"  # unlike the column, in every index
@@ -41,7 +43,9 @@ _UNCOUNTED = {
     "without_tags": f"NOT {_TAGGED}",
 }
 _CONDITIONS = {
-    **{name: f"{column} IN ({{}})" for name, column in STARTS.items()},
+    "users": "user IN ({})",
+    "virtual_clusters": "virtual_cluster IN ({})",
+    "states": "{state} IN ({})",
     "priorities": f"coalesce(priority, '{NO_PRIORITY}') IN ({{}})",
     **_UNCOUNTED,
 }
@@ -70,9 +74,10 @@ class JobQuery:
 
     def count(self) -> Statement:
         """Return a statement for the number of matching jobs."""
-        condition, values = self._where(_CONDITIONS)
         if any(getattr(self, name) for name in _UNCOUNTED):
+            condition, values = self._where(_CONDITIONS, _STATE)
             return f"SELECT count(*) FROM jobs INDEXED BY by_{DEFAULT_ORDER} WHERE {condition}", values
+        condition, values = self._where(_CONDITIONS)
         return f"{_SUM} WHERE {condition}", values
 
     def starts(self) -> list[str]:
@@ -88,10 +93,12 @@ class JobQuery:
 
     def page(self, start: str = "") -> Statement:
         """Return a statement for the keys of the page; it starts from the jobs of one filter, or from all."""
-        condition, values = self._where(name for name in _CONDITIONS if name != start)
-        index, conditions = f"by_{self._order}", [condition]
+        index = f"of_{STARTS[start]}" if start else f"by_{self._order}"
+        others = [name for name in _CONDITIONS if name != start]
+        condition, values = self._where(others, "state" if index == "by_state" else _STATE)
+        conditions = [condition]
         if start:
-            index, chosen = f"of_{STARTS[start]}", list(dict.fromkeys(getattr(self, start)))
+            chosen = list(dict.fromkeys(getattr(self, start)))
             first = len(values) + 1
             holes = range(first, first + len(chosen))
             conditions = [f"{STARTS[start]} = ?{hole} AND {condition}" for hole in holes]
@@ -108,8 +115,8 @@ class JobQuery:
     def _order(self) -> str:
         return self.order if self.order in ORDERS else DEFAULT_ORDER
 
-    def _where(self, names: Iterable[str]) -> Statement:
-        """Return the condition of these filters."""
+    def _where(self, names: Iterable[str], state: str = "state") -> Statement:
+        """Return the condition of these filters; ``state`` is the SQL for a job's state."""
         parts: list[str] = []
         values: list[object] = []
         for name in names:
@@ -117,7 +124,7 @@ class JobQuery:
             if found:
                 chosen = [found] if isinstance(found, str) else list(found)
                 holes = ", ".join(f"?{len(values) + place}" for place in range(1, len(chosen) + 1))
-                parts.append(_CONDITIONS[name].format(holes))
+                parts.append(_CONDITIONS[name].format(holes, state=state))
                 values += chosen
         return " AND ".join(parts) or "1", values
 
@@ -128,6 +135,7 @@ def indexes() -> Iterator[str]:
         yield _index(f"by_{order}", *terms, *_FILTERED, *_SUMMED.get(order, ()))
     for column in STARTS.values():
         yield _index(f"of_{column}", column, *ORDERS[DEFAULT_ORDER], *_FILTERED)
+    yield _index("states", "key", "state")
 
 
 def _index(name: str, *terms: str) -> str:
