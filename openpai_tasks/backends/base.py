@@ -222,6 +222,9 @@ class Backend(Protocol):
     def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         """List jobs, newest first."""
 
+    def count_jobs(self, *states: str) -> dict[str, int]:
+        """Return the number of jobs in each of these states."""
+
     def job(self, key: str) -> JobInfo:
         """Return a job by ``user~name``, or by its bare name if it has no owner."""
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError
@@ -66,7 +66,7 @@ def bind(folder: Path, port: int) -> socket.socket:
     raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
 
 
-def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
+def serve(app: ASGIApp, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
     """Serve until TERM or INT; ``server.json`` exists exactly that long."""
     config = uvicorn.Config(
         app,
@@ -74,6 +74,7 @@ def serve(app: Starlette, bound: socket.socket, folder: Path, facts: dict[str, s
         access_log=False,  # it would contain tokens in paths and queries
         lifespan="off",
         ws="none",
+        proxy_headers=False,  # no proxy is in front of it, and a caller must not choose its own address
         http=connections.LimitedConnection,
         backlog=connections.at_once(),
         server_header=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
@@ -199,6 +200,12 @@ def test_a_job_is_found_and_listed(backend, done):
     assert [job.key for job in backend.jobs(**mine)] == [done.key]
     assert [job.key for job in backend.jobs(**mine, state="SUCCEEDED,FAILED", limit=1)] == [done.key]
     assert backend.jobs(**mine, state="RUNNING") == backend.jobs(username="nobody-else") == []
+
+
+def test_jobs_are_counted_by_state(backend, done, running):
+    listed = Counter(job.state for job in backend.jobs())
+    assert backend.count_jobs("SUCCEEDED") == {"SUCCEEDED": listed["SUCCEEDED"]}
+    assert backend.count_jobs("RUNNING", "WAITING")["RUNNING"] >= 1
 
 
 def test_document_of_a_job_can_be_read_back(backend, done):

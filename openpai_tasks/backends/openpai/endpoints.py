@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urljoin
@@ -147,6 +148,18 @@ class Client(ServerConnection):
         known = {"username": user} if user and "," not in user else {}
         _, rows = self._page(known)
         return listing.select(map(job_from_summary, rows), asked)
+
+    def count_jobs(self, *states: str) -> dict[str, int]:
+        if self.dialect.selects:
+            totals = {state: self._total(state) for state in states}
+            if None not in totals.values():
+                return {state: total or 0 for state, total in totals.items()}
+        found = Counter(job.state for job in self.jobs())
+        return {state: found[state] for state in states}
+
+    def _total(self, state: str) -> int | None:
+        """Return the number of jobs in a state, if the server reports it."""
+        return self._page({"state": state, "limit": 1, "withTotalCount": "true"})[0]
 
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
         """List page by page; a job that moves to the next page meanwhile is listed once."""

@@ -19,7 +19,7 @@ from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_process, embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
@@ -34,6 +34,7 @@ ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
 GRACE_SECONDS = 5.0  # for such a one, before it is killed
 POLL_SECONDS = 0.02
 UNION = "union"  # of the routes of every generation
+_UNFINISHED = f"{RUNNING},{STOPPING},{WAITING}"  # sorted, or else pages are longer than wanted
 
 
 @dataclass(frozen=True)
@@ -265,26 +266,19 @@ def _start(options: LocalOptions) -> None:
 def _stop_jobs(say: Say) -> int:
     """Stop every unfinished job and wait for their end; return their number."""
     client = _client(_cluster())
-    active = _active(client)
-    for key in active:
-        client.stop_job(key)
-    if active:
-        say(f"stopping {len(active)} jobs")
-        _wait_until(lambda: not _active(client), STOP_SECONDS, "the jobs to stop")
-    return len(active)
-
-
-def _active(client: Backend) -> list[str]:
-    found = client.jobs(state="WAITING,RUNNING,STOPPING", limit=50000)
-    return [job.key for job in found if not job.final]  # older servers know no filter
+    stopped: set[str] = set()
+    while new := [job.key for job in client.jobs(state=_UNFINISHED) if job.key not in stopped]:
+        for key in new:
+            client.stop_job(key)
+        stopped.update(new)
+    if stopped:
+        say(f"stopping {len(stopped)} jobs")
+        _wait_until(lambda: not client.jobs(state=_UNFINISHED, limit=1), STOP_SECONDS, "the jobs to stop")
+    return len(stopped)
 
 
 def _job_counts() -> dict[str, int]:
-    client = _client(_cluster())
-    counts: dict[str, int] = dict.fromkeys(("WAITING", "RUNNING", "STOPPING", *sorted(FINAL)), 0)
-    for job in client.jobs(limit=50000):
-        counts[job.state] = counts.get(job.state, 0) + 1
-    return counts
+    return _client(_cluster()).count_jobs(WAITING, RUNNING, STOPPING, *sorted(FINAL))
 
 
 def _log() -> Path:

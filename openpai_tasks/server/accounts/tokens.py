@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import math
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -143,9 +145,16 @@ def _encode(claims: dict[str, Any], key: bytes) -> str:
 def _decode(token: str, key: bytes, verify_exp: bool = True) -> dict[str, Any] | None:
     """Return the claims if the token is ours and (by default) valid; the clock may have been set back."""
     try:
-        if len(token) > LONGEST:
-            return None
-        options: Options = {"verify_exp": verify_exp, "verify_iat": False}
-        return jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)
+        claims = _signed_claims(token, key) if len(token) <= LONGEST else {}
     except (jwt.InvalidTokenError, UnicodeError):  # half a surrogate pair cannot be encoded
         return None
+    expires = claims.get("exp", math.inf)
+    is_valid = not verify_exp or (isinstance(expires, int | float) and expires > time.time())
+    return claims if claims and is_valid else None
+
+
+@functools.lru_cache(maxsize=1000)
+def _signed_claims(token: str, key: bytes) -> dict[str, Any]:
+    """Return the claims of a token; checking the signature once is enough, unlike the expiry."""
+    options: Options = {"verify_exp": False, "verify_iat": False}
+    return jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs
 
 import anyio
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import request_response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server import refusals
@@ -39,16 +37,20 @@ PIECE = 64 * 1024
 PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connection is closed
 
 
-def build(context: Context) -> Starlette:
-    """Return the application for one cluster."""
-    cors = Middleware(
-        CORSMiddleware, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
+def build(context: Context) -> ASGIApp:
+    """Return the application for one cluster.
+
+    It needs none of Starlette's routes, which end at a line break, and handles every error itself.
+    """
+    dispatch = Dispatch(context)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await dispatch.endpoint(WebRequest(scope, receive, send))
+        await response(scope, receive, send)
+
+    return CORSMiddleware(
+        answer, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
-    app = Starlette(middleware=[cors])
-    app.router.default = request_response(
-        Dispatch(context).endpoint
-    )  # Starlette's own routes end at a line break
-    return app
 
 
 class Dispatch:

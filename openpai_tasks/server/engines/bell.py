@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 from pathlib import Path
 
 
@@ -19,7 +20,6 @@ class Bell:
             os.mkfifo(path, 0o600)
         # Also opened for writing, so that reading never returns end-of-file.
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
         self._rest = b""
 
     def ring(self) -> None:
@@ -33,6 +33,13 @@ class Bell:
             *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")
             return {os.fsdecode(name) for name in called if name}
         return set()
+
+    def wait_for_end(self, seconds: float) -> set[str]:
+        """Wait until a task has ended, or for this long; all other rings are answered together."""
+        limit, ended = time.monotonic() + seconds, set[str]()
+        while not ended and (left := limit - time.monotonic()) > 0:
+            ended = self.wait(left)
+        return ended
 
     def close(self) -> None:
         os.close(self._handle)

@@ -209,14 +209,14 @@ class ProcessEngine(LocalEngine):
 
     def _prepare(self, launch: Launch) -> None:
         """Write the task's folder; repeating this changes nothing."""
-        home.make_private(launch.folder / "work")
-        (launch.folder / "logs").mkdir(mode=0o700, exist_ok=True)
-        (launch.folder / "mounts").mkdir(mode=0o700, exist_ok=True)
+        folder = str(launch.folder)
+        for name in ("work", "logs", "mounts"):
+            _make_folder(f"{folder}/{name}")
         self._mount(launch)
         self._share(launch)
-        write_file(launch.folder / "environment", _variables(self._with_ssh(launch)))
+        write_file(f"{folder}/environment", _variables(self._with_ssh(launch)))
         for name, text in launch.scripts.items():
-            write_file(launch.folder / name, text + "\n")
+            write_file(f"{folder}/{name}", text + "\n")
 
     def _with_ssh(self, launch: Launch) -> dict[str, str]:
         """Set up the SSH service to run next to the task; return the task's variables."""
@@ -269,13 +269,37 @@ def _variables(variables: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\0" for name, value in variables.items())
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write atomically, since a runner may read the file while a new server writes it again."""
-    new = path.with_name(f"{path.name}.new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
-    new.replace(path)
+def _make_folder(path: str) -> None:
+    """Create a private folder and its missing parents."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        _make_folder(os.path.dirname(path))
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def write_file(path: str | Path, text: str) -> None:
+    """Write a file that no runner reads before it is complete.
+
+    A runner may read it while a new server writes it again, so an existing file is replaced.
+    """
+    content = text.encode("utf-8", "surrogateescape")
+    try:
+        _write_new(path, content, os.O_EXCL)
+    except FileExistsError:
+        _write_new(f"{path}.new", content, os.O_TRUNC)
+        os.replace(f"{path}.new", path)
+
+
+def _write_new(path: str | Path, content: bytes, flag: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
+    with open(handle, "wb", buffering=0) as file:
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) :]
 
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.states import debug_id, role_key
 from openpai_tasks.server.state.records import Task
-from openpai_tasks.server.variables import for_tasks
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol import JobDocument, TaskRole
@@ -35,9 +34,9 @@ def variables(
 ) -> Variables:
     """Return the variables.
 
-    ``tasks`` are all tasks of the attempt in order, ``inherited`` the server's variables.
+    ``tasks`` are all tasks of the attempt in order, ``inherited`` the server's variables that tasks may see.
     """
-    shared = {"PYTHONUNBUFFERED": "1", **for_tasks(inherited), **_job(user, document)}
+    shared = {"PYTHONUNBUFFERED": "1", **inherited, **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
     for task in tasks:

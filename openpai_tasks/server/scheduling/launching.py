@@ -17,6 +17,7 @@ from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State
+from openpai_tasks.server.variables import for_tasks
 
 log = logging.getLogger(__name__)
 
@@ -35,30 +36,35 @@ class Launcher:
         self._state = state
         self._progress = progress
         self._engine = engine
-        self._inherited = {} if engine.uses_images else inherited  # an image has its own PATH and HOME
+        self._inherited = {} if engine.uses_images else for_tasks(inherited)  # images have their own
         self._logins = logins
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
-    def waiting_tasks(self, key: str) -> list[Task]:
+    def job(self, key: str) -> Job:
+        job = self._state.job(key)
+        if job is None:
+            raise NotFound(f"no job {key}", 404, "NoJobError")
+        return job
+
+    def waiting_tasks(self, job: Job) -> list[Task]:
         """Return the tasks of the job's attempt that have yet to start; the first call creates them."""
-        job = self._job(key)
         tasks = self._progress.waiting_tasks(job)
         if tasks is None:
             if job.tasks > MOST_TASKS:
                 raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
-            tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(key).roles))
-            self._progress.add_tasks(key, tasks)
+            tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(job.key).roles))
+            self._progress.add_tasks(job.key, tasks)
         return tasks
 
     def need(self, task: Task) -> ResourceAmount:
         return task_demand(self._role(task))
 
-    def launch(self, key: str, tasks: Iterable[Task]) -> None:
+    def launch(self, job: Job, tasks: Iterable[Task]) -> None:
         """Record the tasks as running, or as waiting in the engine's queue, then start them."""
-        wanted = list(tasks)
+        wanted, key = list(tasks), job.key
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
-        launches = self._launches(key, ready)
+        launches = self._launches(job, ready, ready if len(ready) == job.tasks else None)
         record = self._progress.queue_in_engine if self._engine.queues else self._progress.begin
         if not record(key, ready):
             return
@@ -66,20 +72,28 @@ class Launcher:
         self._note_infiniband(key)
         self._note_plugins(key)
         self._note_ssh(key, any(launch.ssh for launch in launches))
-        self._engine.start(*launches)
+        self._state.database.when_committed(lambda: self._start(key, launches))
+
+    def _start(self, key: str, launches: Iterable[Launch]) -> None:
+        try:
+            self._engine.start(*launches)
+        except PaiError as err:
+            self._progress.refuse(key, str(err))
 
     def recover(self, alive: Iterable[Task]) -> None:
         """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
         running = sorted((task for task in alive if task.state != states.STOPPING), key=lambda task: task.job)
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
-                self._engine.start(*self._launches(key, list(tasks)))
+                self._engine.start(*self._launches(self.job(key), list(tasks)))
             except PaiError:
                 log.exception("cannot resume job %s", key)
 
-    def _launches(self, key: str, tasks: list[Task]) -> list[Launch]:
-        job, document = self._job(key), self._state.document(key)
-        variables = self._variables(job)
+    def _launches(self, job: Job, tasks: list[Task], peers: list[Task] | None = None) -> list[Launch]:
+        """Return the launches of these tasks; ``peers`` are all tasks of the attempt, if they are known."""
+        key, document = job.key, self._state.document(job.key)
+        variables = self._variables(job, peers)
+        shared = variables.shared if job.tasks > 1 else {}
         plans = {role.name: plugins.plan(document, role.name) for role in document.roles}
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         requests = {name: plan.ssh for name, plan in plans.items()}
@@ -90,8 +104,8 @@ class Launcher:
                 user=job.user,
                 folder=task.folder,
                 scripts=scripts[task.role],
-                environment=variables.own(task),
-                shared=variables.shared,
+                environment={**({} if shared else variables.shared), **variables.own(task)},
+                shared=shared,
                 image=self._role(task).image,
                 storages=document.storages,
                 container=self._container(document, task),
@@ -111,14 +125,14 @@ class Launcher:
             labels={"openpai-tasks.job": task.job, "openpai-tasks.instance": f"{task.role}-{task.index}"},
         )
 
-    def _variables(self, job: Job) -> environment.Variables:
+    def _variables(self, job: Job, peers: list[Task] | None) -> environment.Variables:
         """Return the variables of an attempt.
 
         The last ones are cached, for jobs whose tasks start one by one.
         """
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
-            document, tasks = self._state.document(job.key), self._state.tasks(job.key, job.attempt)
+            document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
             gpus = self._engine.capacity().total.gpu
             found = environment.variables(job.user, document, tasks, self._inherited, gpus)
             self._known = (which, found)
@@ -156,9 +170,3 @@ class Launcher:
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)
-
-    def _job(self, key: str) -> Job:
-        job = self._state.job(key)
-        if job is None:
-            raise NotFound(f"no job {key}", 404, "NoJobError")
-        return job

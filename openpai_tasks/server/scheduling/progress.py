@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from openpai_tasks.protocol import TaskRole, exit_codes, states
 from openpai_tasks.server.engines.base import TaskExit
@@ -125,6 +125,7 @@ class Progress:
             self._state.add_event(key, "Warning", "CannotRun", reason)
             job = self._job(key)
             self._decide(job, AttemptResult(CANNOT_BE_MADE, None, reason))
+            self._mark_ending(job)
             self._end_tasks(job)
             self.settle(key)
 
@@ -142,25 +143,36 @@ class Progress:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
                     return
-            self.settle(job.key)
+            self._settle(job)
 
     def settle(self, key: str) -> None:
         """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
         with self._database.transaction():
-            job = self._job(key)
-            if self._attempt(job).exit_code is None:
-                verdict = self._verdict(job)
-                if verdict is None:
-                    return
-                self._decide(job, verdict)
-                self._end_tasks(job)
-            if not any(state in _ALIVE for _, state in self._counts(job)):
-                self._complete(job, self._attempt(job))
+            self._settle(self._job(key))
 
-    def _verdict(self, job: Job) -> AttemptResult | None:
+    def _settle(self, job: Job) -> None:
+        attempt, counts = self._attempt(job), self._counts(job)
+        has_decided = attempt.exit_code is None
+        if has_decided:
+            verdict = self._verdict(job, counts)
+            if verdict is None:
+                return
+            self._decide(job, verdict)
+            attempt = dataclasses.replace(
+                attempt, exit_code=verdict.exit_code, diagnostics=verdict.diagnostics
+            )
+            if any(state not in states.FINAL for _, state in counts):
+                self._end_tasks(job)
+                counts = self._counts(job)
+        if not any(state in _ALIVE for _, state in counts):
+            self._complete(job, attempt)
+        elif has_decided:
+            self._mark_ending(job)
+
+    def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
         if job.state == states.STOPPING:
             return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
-        counts, roles = self._counts(job), self._state.document(job.key).roles
+        roles = self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
         return judge(roles, self._state.tasks(job.key, job.attempt))
@@ -180,6 +192,9 @@ class Progress:
             " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
             [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
         )
+
+    def _mark_ending(self, job: Job) -> None:
+        """Record that the job only waits for the end of its tasks."""
         values = [states.DELETION_PENDING, job.key]
         self._database.write("UPDATE jobs SET sub_state = ?, pending = 0 WHERE key = ?", values)
 
@@ -199,8 +214,7 @@ class Progress:
 
     def _complete(self, job: Job, attempt: Attempt) -> None:
         code = attempt.exit_code if attempt.exit_code is not None else exit_codes.RUNTIME_FAILURE
-        tries = self._database.rows("SELECT tries FROM jobs WHERE key = ?", [job.key])[0][0]
-        again = job.execution == START and self._may_retry(job, code, tries)
+        again = job.execution == START and self._may_retry(job, code)
         restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
         sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
         self._database.write(
@@ -208,16 +222,20 @@ class Progress:
             [states.final_state(code), sub_state, now(), job.key, job.attempt],
         )
         if again:
-            self._retry_job(job, code, tries, attempt.diagnostics)
+            self._retry_job(job, code, attempt.diagnostics)
         elif restart:
             self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
         else:
             self._close(job, code)
 
-    def _may_retry(self, job: Job, code: int, tries: int) -> bool:
+    def _may_retry(self, job: Job, code: int) -> bool:
         if code == CANNOT_BE_MADE or not may_retry(code, 0, allowed=-1):
             return False
-        return may_retry(code, tries, self._state.document(job.key).retries)
+        return may_retry(code, self._tries(job), self._state.document(job.key).retries)
+
+    def _tries(self, job: Job) -> int:
+        tries: int = self._database.rows("SELECT tries FROM jobs WHERE key = ?", [job.key])[0][0]
+        return tries
 
     def _close(self, job: Job, code: int) -> None:
         self._database.write(
@@ -229,7 +247,8 @@ class Progress:
         self._state.add_event(job.key, "Normal" if code == 0 else "Warning", "Completed", message)
         self._state.forget_document(job.key)
 
-    def _retry_job(self, job: Job, code: int, tries: int, why: str) -> None:
+    def _retry_job(self, job: Job, code: int, why: str) -> None:
+        tries = self._tries(job)
         column = "platform_retries" if blames_platform(code) else "user_retries"
         self._database.write(f"UPDATE jobs SET {column} = {column} + 1 WHERE key = ?", [job.key])
         self._state.queue_attempt(job.key, job.attempt + 1, tries + 1, now() + retry_delay(tries))

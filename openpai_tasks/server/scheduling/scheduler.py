@@ -36,8 +36,13 @@ from openpai_tasks.server.state.state import State, now
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+GATHER = 0.05  # seconds in which new jobs are looked at together while none can start
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
-PAGE = 50  # waiting jobs per query
+MOST_STARTED = 100  # jobs in a turn, which is one transaction
+FIRST_PAGE, PAGE = 4, 50  # waiting jobs per query; often, only the first can start
+
+Polled = tuple[Task, TaskStatus | None, bytes]
+"""A task, the engine's answer about it, and the end of its log if it has failed."""
 
 
 class Scheduler:
@@ -63,6 +68,7 @@ class Scheduler:
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
+        self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -95,39 +101,63 @@ class Scheduler:
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
             ended = self._bell.wait(pause)
+            if not ended and self._is_full and not self._closing:
+                ended = self._bell.wait_for_end(GATHER)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
 
         ``ended`` has the folders of tasks whose runners have signalled their end.
         """
-        self._collect(ended)
-        self._stop()
-        delays = list(self._start_waiting())
+        polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
+        with self._state.database.transaction():
+            self._record_all(polled)
+            self._settle_stopped()
+            ending = self._agenda.ending()
+            delays = [] if ending else list(self._start_waiting())
+        if ending:
+            polled = self._stop(ending)
+            with self._state.database.transaction():
+                self._record_all(polled)
+                delays = list(self._start_waiting())
         if self._agenda.is_any_alive():
             delays.append(LOOK_AFTER)
         return min(delays, default=None)
 
-    def _collect(self, ended: Collection[str]) -> None:
-        """Poll the tasks that have signalled their end, and from time to time all tasks."""
+    def _due(self, ended: Collection[str]) -> list[Task]:
+        """Return the tasks that have signalled their end, and from time to time all tasks."""
         if time.monotonic() < self._next_poll and len(ended) <= MOST_ENDED:
-            if ended:
-                self._poll(self._agenda.alive_in(ended))
-            return
-        began = time.monotonic()
-        self._poll(self._agenda.alive())
-        took = time.monotonic() - began
-        self._next_poll = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
+            return self._agenda.alive_in(ended) if ended else []
+        self._next_poll = 0.0
+        return self._agenda.alive()
 
-    def _poll(self, tasks: Sequence[Task]) -> None:
-        """Ask the engine once about all these tasks, and record its answers."""
-        if not tasks:
-            return
-        statuses = self._engine.poll(tasks)
-        self._mirror_queue([(task, statuses[task.uid]) for task in tasks if task.uid in statuses])
-        for task in tasks:
+    def _poll(self, tasks: Sequence[Task]) -> list[Polled]:
+        """Ask the engine once about all these tasks."""
+        began = time.monotonic()
+        statuses = self._engine.poll(tasks) if tasks else {}
+        found = [
+            (task, statuses.get(task.uid), self._log_end(task, statuses.get(task.uid))) for task in tasks
+        ]
+        if not self._next_poll:
+            took = time.monotonic() - began
+            self._next_poll = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
+        return found
+
+    def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
+        """Return the end of the log of a task that has failed."""
+        try:
+            has_failed = isinstance(status, TaskExit) and status.user_code and not status.stopped
+            return read_log_end(self._engine, task) if has_failed else b""
+        except (OSError, PaiError):
+            log.exception("cannot read the log of task %s-%s of job %s", task.role, task.index, task.job)
+            return b""
+
+    def _record_all(self, polled: Sequence[Polled]) -> None:
+        """Record what the engine has answered."""
+        self._mirror_queue([(task, status) for task, status, _ in polled if status is not None])
+        for task, status, log_end in polled:
             try:
-                self._record(task, statuses.get(task.uid))
+                self._record(task, status, log_end)
             except (OSError, PaiError):  # one task must not stop the others from being recorded
                 log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
 
@@ -147,40 +177,47 @@ class Scheduler:
         for key, why in reasons.items():
             self._report_wait(key, why)
 
-    def _record(self, task: Task, status: TaskStatus | None) -> None:
+    def _record(self, task: Task, status: TaskStatus | None, log_end: bytes) -> None:
         for note in self._engine.notes(task):
             self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
         if isinstance(status, TaskExit):
-            failed = status.user_code and not status.stopped
-            self._progress.finish(task, status, read_log_end(self._engine, task) if failed else b"")
+            self._progress.finish(task, status, log_end)
 
-    def _stop(self) -> None:
-        """Settle the jobs that users stop, and stop the tasks that must end."""
+    def _settle_stopped(self) -> None:
+        """Settle the jobs that users stop."""
         for key in self._agenda.stopping():
             self._wait_reasons.pop(key, None)
             self._progress.settle(key)
-        ending = self._agenda.ending()
+
+    def _stop(self, ending: Sequence[Task]) -> list[Polled]:
+        """Stop the tasks that must end; one that had not begun has already ended."""
         for task in ending:
             self._engine.stop(task)
-        self._poll(ending)  # a task that had not begun has already ended
+        return self._poll(ending)
 
     # Starting
 
     def _start_waiting(self) -> Iterator[float]:
         """Start the jobs that fit; yield the seconds until a delayed retry is due."""
+        self._is_full = False
         lines = self._agenda.lines()
         if not lines:
             return
         self._engine.hold(self._agenda.unfinished())
         free = self._free_resources()
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
+        started = 0
         for job in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda job: job.queued):
             if job.virtual_cluster in blocked:
                 continue
             if job.not_before > now():
                 yield (job.not_before - now()) / 1000
                 continue
+            if started == MOST_STARTED:
+                yield 0.0  # in the next turn, so that others can write in between
+                return
             answer = self._try_start(job, free)
+            started += answer.start
             if answer.look_after is not None:
                 yield answer.look_after
             if not answer.start and not answer.hopeless:
@@ -188,6 +225,7 @@ class Scheduler:
                 blocked.update((name, job.key) for name in stuck if name not in blocked)
         for cluster in lines:
             self._explain(cluster, blocked.get(cluster))
+        self._is_full = len(blocked) == len(self._clusters)
 
     def _free_resources(self) -> FreeResources | NoLimits:
         if self._engine.queues:
@@ -197,13 +235,13 @@ class Scheduler:
 
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
-        place = 0
-        while page := self._agenda.line(name, place, PAGE):
+        place, size = 0, FIRST_PAGE
+        while page := self._agenda.line(name, place, size):
             for job in page:
                 if name in blocked:
                     return
                 yield job
-            place = page[-1].queued
+            place, size = page[-1].queued, PAGE
 
     def _try_start(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
         try:
@@ -222,9 +260,10 @@ class Scheduler:
     def _start_whole(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
         answer = free.judge(job.virtual_cluster, job.need)
         if answer.start:
-            tasks = self._launcher.waiting_tasks(job.key)
+            found = self._launcher.job(job.key)
+            tasks = self._launcher.waiting_tasks(found)
             self._warn(job.key, answer)
-            self._launcher.launch(job.key, tasks)
+            self._launcher.launch(found, tasks)
             free.take(job.virtual_cluster, job.need)
         return answer
 
@@ -232,7 +271,8 @@ class Scheduler:
         """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)
-        for task in self._launcher.waiting_tasks(job.key):
+        found = self._launcher.job(job.key)
+        for task in self._launcher.waiting_tasks(found):
             need = self._launcher.need(task)
             answer = free.judge(job.virtual_cluster, need)
             if not answer.start:
@@ -241,7 +281,7 @@ class Scheduler:
             free.take(job.virtual_cluster, need)
             ready.append(task)
         if ready:
-            self._launcher.launch(job.key, ready)
+            self._launcher.launch(found, ready)
         return answer
 
     # Events that explain

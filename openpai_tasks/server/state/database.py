@@ -1,45 +1,83 @@
-"""The embedded cluster's SQLite file: one connection, one lock, write-ahead log."""
+"""The embedded cluster's SQLite file: a write-ahead log, one connection that writes, and others that read."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.settings import home
 
+_MOST_IDLE = 8  # connections that are kept for the next readers
+_CACHE_KB = 16 * 1024
+_LONGEST_LOG = 4000  # pages of 4 KB; most are written again and again, and merged once
+
 
 class Database:
-    """One connection with atomic transactions; columns are accessed by name."""
+    """Atomic transactions, and reads that wait for nobody; columns are accessed by name."""
 
     def __init__(self, path: Path, schema: str) -> None:
         home.make_private(path.parent)
         path.touch(mode=0o600)
+        self._path = path
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._connection.row_factory = sqlite3.Row
+        self._writer: int | None = None  # the thread with a transaction
+        self._when_committed: list[Callable[[], None]] = []
+        self._readers: list[sqlite3.Connection] = []  # idle
+        self._is_closed = False
+        self._connection = self._connect()
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.executescript(schema)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything inside or, after an error, nothing; may be nested."""
+        """Commit everything inside or, after an error, nothing; a nested one commits with the outer one."""
         with self._lock:
             if self._connection.in_transaction:
-                yield
+                with self._savepoint():
+                    yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
+            self._writer = threading.get_ident()
             try:
                 yield
+                self._connection.execute("COMMIT")
+                done = self._when_committed
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk may have ended it already
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            finally:
+                self._writer, self._when_committed = None, []
+        for callback in done:
+            callback()
+
+    @contextlib.contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        callbacks = len(self._when_committed)
+        self._connection.execute("SAVEPOINT nested")
+        try:
+            yield
+        except BaseException:
+            del self._when_committed[callbacks:]
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO nested")
+                self._connection.execute("RELEASE nested")
+            raise
+        self._connection.execute("RELEASE nested")
+
+    def when_committed(self, callback: Callable[[], None]) -> None:
+        """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
+        if self._writer == threading.get_ident():
+            self._when_committed.append(callback)
+        else:
+            callback()
 
     def write(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> int:
         """Run one statement, and return the number of changed rows."""
@@ -47,14 +85,48 @@ class Database:
             return self._connection.execute(sql, values).rowcount
 
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._connection.execute(sql, values).fetchall()
+        connection = self._borrow()
+        try:
+            return connection.execute(sql, values).fetchall()
+        finally:
+            self._give_back(connection)
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
-        with self._lock:
-            found: sqlite3.Row | None = self._connection.execute(sql, values).fetchone()
-            return found
+        found = self.rows(sql, values)
+        return found[0] if found else None
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
+            self._drop_readers(0)
             self._connection.close()
+
+    def _borrow(self) -> sqlite3.Connection:
+        """Return a connection to read from: in a transaction its own, which sees its changes."""
+        if self._writer == threading.get_ident():
+            return self._connection
+        if self._is_closed:
+            raise sqlite3.ProgrammingError("the database is closed")
+        try:
+            return self._readers.pop()
+        except IndexError:
+            connection = self._connect()
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        if connection is not self._connection:
+            self._readers.append(connection)
+            if self._is_closed or len(self._readers) > _MOST_IDLE:
+                self._drop_readers(0 if self._is_closed else _MOST_IDLE)
+
+    def _drop_readers(self, most: int) -> None:
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while len(self._readers) > most:
+                self._readers.pop().close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+        return connection

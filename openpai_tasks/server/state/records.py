@@ -17,7 +17,7 @@ class Job:
     user: str
     name: str
     virtual_cluster: str
-    config: str  # the submitted YAML, secrets masked
+    config: str  # the submitted YAML, secrets masked; empty in lists
     execution: str  # START or STOP, as last set by the user
     tags: tuple[str, ...]
     priority: str | None

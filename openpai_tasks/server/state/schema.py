@@ -6,13 +6,15 @@ import json
 import sqlite3
 from pathlib import Path
 
+from openpai_tasks.server.state import query
 from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.query import NO_PRIORITY
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
 # jobs.source is the submitted document with its secrets: it is read to run the job, never for answers.
 # jobs.pending: some task of the job has yet to be started; jobs.queued: its position in the queue.
 # jobs.tries: automatic retries since the user last set START.
-SCHEMA = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, virtual_cluster TEXT NOT NULL,
     config TEXT NOT NULL, source TEXT NOT NULL, execution TEXT NOT NULL, priority TEXT,
@@ -29,8 +31,12 @@ CREATE INDEX IF NOT EXISTS jobs_by_place ON jobs (virtual_cluster, queued) WHERE
 CREATE INDEX IF NOT EXISTS jobs_unexplained ON jobs (virtual_cluster, queued)
     WHERE pending = 1 AND explained = 0;
 CREATE INDEX IF NOT EXISTS jobs_by_queued ON jobs (queued);
-CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state);
-CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (submitted);
+DROP INDEX IF EXISTS jobs_by_state;
+DROP INDEX IF EXISTS jobs_by_time;
+CREATE TABLE IF NOT EXISTS job_counts (
+    user TEXT NOT NULL, virtual_cluster TEXT NOT NULL, priority TEXT NOT NULL, state TEXT NOT NULL,
+    jobs INTEGER NOT NULL, PRIMARY KEY (user, virtual_cluster, priority, state)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS attempts (
     job TEXT NOT NULL REFERENCES jobs (key), id INTEGER NOT NULL,
     state TEXT NOT NULL, sub_state TEXT NOT NULL,
@@ -63,21 +69,43 @@ CREATE TABLE IF NOT EXISTS tags (
 );
 """
 
+
+def _counting(row: str, change: str) -> str:
+    """Return a statement that changes the number of jobs like this one."""
+    values = f"{row}.user, {row}.virtual_cluster, coalesce({row}.priority, '{NO_PRIORITY}'), {row}.state"
+    return (
+        f"INSERT INTO job_counts VALUES ({values}, {change})"
+        f" ON CONFLICT (user, virtual_cluster, priority, state) DO UPDATE SET jobs = jobs + {change};"
+    )
+
+
+_TRIGGERS = f"""
+CREATE TRIGGER IF NOT EXISTS job_added AFTER INSERT ON jobs BEGIN {_counting("NEW", "1")} END;
+CREATE TRIGGER IF NOT EXISTS job_removed AFTER DELETE ON jobs BEGIN {_counting("OLD", "-1")} END;
+CREATE TRIGGER IF NOT EXISTS job_changed AFTER UPDATE OF state ON jobs WHEN OLD.state != NEW.state
+BEGIN {_counting("OLD", "-1")} {_counting("NEW", "1")} END;
+"""
+SCHEMA = "\n".join([_TABLES, *query.indexes(), _TRIGGERS])
+
 _ADDED = {"attempts": ("matched", "log_end"), "tasks": ("matched", "log_end")}
 
 
 def complete(database: Database) -> None:
-    """Add columns that tables of an earlier release lack."""
+    """Add what a database of an earlier release lacks: columns, and the number of its jobs."""
     for table, columns in _ADDED.items():
         there = {row["name"] for row in database.rows(f"PRAGMA table_info({table})")}
         for column in columns:
             if column not in there:
                 database.write(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+    if not database.row("SELECT 1 FROM job_counts LIMIT 1"):
+        groups = f"user, virtual_cluster, coalesce(priority, '{NO_PRIORITY}'), state"
+        database.write(f"INSERT INTO job_counts SELECT {groups}, count(*) FROM jobs GROUP BY {groups}")
 
 
 JOB = """key, user, name, virtual_cluster, config, execution, priority, state, sub_state, attempt,
 user_retries, platform_retries, submitted, launched, completed, exit_code, gpus, tasks, roles,
 (SELECT group_concat(tag) FROM tags WHERE tags.job = key) AS tags"""
+LISTED_JOB = JOB.replace("config", "'' AS config")
 
 
 def job(row: sqlite3.Row) -> Job:

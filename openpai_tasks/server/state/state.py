@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.folders import folder_name
-from openpai_tasks.server.state.query import JobQuery
+from openpai_tasks.server.state.query import JobQuery, Statement
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 from openpai_tasks.server.state.schema import SCHEMA
 from openpai_tasks.settings.home import make_private
@@ -35,6 +35,7 @@ __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
 _REMEMBERED = 1000  # number of parsed documents in the cache
+_AT_ONCE = 500  # jobs; some builds of SQLite take 999 values in a statement
 
 
 def now() -> int:
@@ -75,7 +76,7 @@ class State:
             self._insert_job(key, user, document, text)
             self.add_attempt(key, 0)
         self._remember(key, document)
-        self._changed()
+        self.database.when_committed(self._changed)  # a transaction around this one may go on
         return self._existing(key)
 
     def set_execution(self, key: str, value: str) -> None:
@@ -87,7 +88,7 @@ class State:
                 self._begin_stop(job)
             elif value == START and job.state in states.FINAL:
                 self.queue_attempt(key, job.attempt + 1, tries=0)
-        self._changed()
+        self.database.when_committed(self._changed)
 
     def remove(self, key: str) -> bool:
         """Remove a finished job and its files; return False, without a change, if it has not finished."""
@@ -117,15 +118,17 @@ class State:
         row = self.database.row(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])
         return schema.job(row) if row else None
 
-    def jobs(self, query: JobQuery) -> tuple[int, list[Job]]:
-        """Return the number of matching jobs, and the requested page of them."""
-        where, values = query.where()
-        rows = self.database.rows(
-            f"SELECT {schema.JOB} FROM jobs WHERE {where} ORDER BY {query.order_by()} LIMIT ? OFFSET ?",
-            [*values, query.limit, query.offset],
-        )
-        total = self.database.row(f"SELECT count(*) FROM jobs WHERE {where}", values)
-        return total[0] if total else 0, [schema.job(row) for row in rows]
+    def jobs(self, query: JobQuery) -> list[Job]:
+        """Return the requested page of the matching jobs."""
+        starts = query.starts()
+        start = min(starts, key=lambda name: self._number(query.count_start(name)), default="")
+        keys = [row["key"] for row in self.database.rows(*query.page(start))]
+        found = {row["key"]: schema.job(row) for row in self._listed(keys)}
+        return [found[key] for key in keys if key in found]  # one may have been removed meanwhile
+
+    def count(self, query: JobQuery) -> int:
+        """Return the number of matching jobs on all pages."""
+        return self._number(query.count())
 
     def attempts(self, key: str) -> list[Attempt]:
         """Return all attempts, oldest first."""
@@ -181,9 +184,9 @@ class State:
         """Return the number of jobs in each state, in one virtual cluster or in all."""
         where = "? IS NULL OR virtual_cluster = ?"
         rows = self.database.rows(
-            f"SELECT state, count(*) FROM jobs WHERE {where} GROUP BY state", [virtual_cluster] * 2
+            f"SELECT state, sum(jobs) FROM job_counts WHERE {where} GROUP BY state", [virtual_cluster] * 2
         )
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: row[1] for row in rows if row[1]}
 
     def active(self) -> list[str]:
         """Return the keys of all unfinished jobs, in the order of submission."""
@@ -273,6 +276,19 @@ class State:
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = document
         return document
+
+    def _number(self, statement: Statement) -> int:
+        row = self.database.row(*statement)
+        return row[0] if row else 0
+
+    def _listed(self, keys: Sequence[str]) -> Iterator[sqlite3.Row]:
+        """Yield the rows of these jobs, in any order."""
+        for first in range(0, len(keys), _AT_ONCE):
+            some = keys[first : first + _AT_ONCE]
+            holes = ", ".join("?" * len(some))
+            yield from self.database.rows(
+                f"SELECT {schema.LISTED_JOB} FROM jobs WHERE key IN ({holes})", some
+            )
 
     def _select(self, table: str, where: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
         return self.database.rows(f"SELECT * FROM {table} WHERE {where}", values)

@@ -91,6 +91,25 @@ def test_long_job_list_is_fetched_page_by_page(serve):
     assert names(client.jobs(limit=2, offset=10)) == ["job11989", "job11988"]
 
 
+def test_counting_jobs_transfers_one_row_for_each_state(serve):
+    everything = rows(60_000)
+
+    def page(asked):
+        size = int(asked.query["limit"])
+        return {"totalCount": len(everything), "data": everything[:size]}
+
+    server = serve({"GET /v2/jobs": page})
+    assert client_of(server, "1.8").count_jobs("RUNNING", "FAILED") == {"RUNNING": 60_000, "FAILED": 60_000}
+    asked = [(one.query["state"], one.query["limit"]) for one in server.seen]
+    assert asked == [("RUNNING", "1"), ("FAILED", "1")]
+
+
+@pytest.mark.parametrize("generation", ["0.18", "1.8"])
+def test_servers_without_a_total_have_their_jobs_counted_here(serve, generation):
+    server = serve({"GET /v2/jobs": lambda asked: rows(3)})
+    assert client_of(server, generation).count_jobs("RUNNING", "FAILED") == {"RUNNING": 3, "FAILED": 0}
+
+
 def test_pages_may_be_shorter_than_requested(serve):
     everything = rows(250)
 

@@ -39,9 +39,11 @@ def list_jobs(context: Context, request: Request) -> Reply:
     known = {name: values for name, values in request.query.items() if name in profile.filters}
     asked = dataclasses.replace(request, query=known)
     paging.check(known)
-    total, jobs = context.state.jobs(query(asked, profile.page))
-    rows = [views.summary(profile, job) for job in jobs]
-    return 200, {"totalCount": total, "data": rows} if asked.first("withTotalCount") == "true" else rows
+    wanted = query(asked, profile.page)
+    rows = [views.summary(profile, job) for job in context.state.jobs(wanted)]
+    if asked.first("withTotalCount") == "true":
+        return 200, {"totalCount": context.state.count(wanted), "data": rows}
+    return 200, rows
 
 
 def query(request: Request, page: int) -> JobQuery:
