@@ -1,4 +1,4 @@
-"""Jobs of the embedded cluster: many trivial ones beside other queues, and lists of few beside lists of many."""
+"""Jobs of the embedded cluster: many trivial ones beside other queues, and long lists beside short ones."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def running(home: Path) -> Iterator[EmbeddedServer]:
     """Run an embedded server; bytecode is written, as it is for an installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(home)]
-    with subprocess.Popen(argv, env={**environment, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL) as process:
+    environment["PYTHONPATH"] = str(ROOT)
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL) as process:
         try:
             until((home / "server.json").exists, START_SECONDS)
             uri = json.loads((home / "server.json").read_text())["uri"]
@@ -172,7 +173,9 @@ def spool(program: str, folder: Path, jobs: int) -> None:
     environment |= {"TS_MAXFINISHED": str(2 * jobs), "TS_SLOTS": str(os.cpu_count() or 1)}
 
     def call(*arguments: str) -> str:
-        return subprocess.run([program, *arguments], env=environment, check=True, capture_output=True).stdout.decode()
+        return subprocess.run(
+            [program, *arguments], env=environment, check=True, capture_output=True
+        ).stdout.decode()
 
     try:
         for _ in range(jobs):

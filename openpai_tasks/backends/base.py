@@ -41,6 +41,7 @@ Ability = Literal[
     "v1_documents",
     "ownerless_jobs",
     "application_tokens",
+    "job_removal",
     "token_checks",
 ]
 
@@ -61,6 +62,9 @@ class Capabilities:
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
     application_tokens: bool = _ability(
         "issues no application tokens", "sign in with a password, or with a token of its web portal"
+    )
+    job_removal: bool = _ability(
+        "keeps finished jobs as its administrators decide", "only the embedded cluster can be cleaned"
     )
     token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
 
@@ -121,6 +125,15 @@ class ClusterStorage:
     read_only: bool = False
     default: bool | None = None  # None if only the list of default storages shows it
     folder: str = ""  # folder on this machine, as an embedded cluster reports it
+
+
+@dataclass(frozen=True)
+class RemovedJob:
+    """A finished job that was removed from a cluster, or would be; ``ended`` is in ms."""
+
+    name: str
+    ended: int | None
+    size: int
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,9 @@ class Backend(Protocol):
 
     def count_jobs(self, *states: str) -> dict[str, int]:
         """Return the number of jobs in each of these states."""
+
+    def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
+        """Remove the finished jobs beyond the limits, or only list them; needs ``job_removal``."""
 
     def job(self, key: str) -> JobInfo:
         """Return a job by ``user~name``, or by its bare name if it has no owner."""

@@ -25,15 +25,18 @@ from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.retention import Housekeeper
 from openpai_tasks.server.scheduling.scheduler import Scheduler
 from openpai_tasks.server.ssh import services
 from openpai_tasks.server.ssh.keys import listed_keys
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
+from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class ClusterOptions:
     rates: Mapping[str, Rate | None] = field(default_factory=dict)  # those that differ from the profile's
     ssh: str = services.AUTO  # the SSH service of tasks
     body_limit: int = bodies.LIMIT  # bytes in a request
+    keep: str = EVERYTHING  # limits of finished jobs
 
 
 class EmbeddedCluster:
@@ -66,6 +70,8 @@ class EmbeddedCluster:
         served = services.IMAGE if engine.uses_images and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
         self._scheduler = Scheduler(self._state, engine, shares, options.enforce, logins)
+        removal = JobRemoval(self._state)
+        self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
         self.context = Context(
             profile=profile,
             rates=limits.merged(profile.rates, options.rates),
@@ -79,13 +85,16 @@ class EmbeddedCluster:
             originals=Originals(self._database),
             guesses=Guesses(),
             body_limit=options.body_limit,
+            removal=removal,
         )
 
     def start(self) -> None:
         self._scheduler.start()
+        self._housekeeper.start()
 
     def close(self) -> None:
         """Close everything in this process; tasks continue."""
+        self._housekeeper.close()
         self._scheduler.close()
         self._database.close()
 

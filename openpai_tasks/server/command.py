@@ -21,6 +21,7 @@ from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
+from openpai_tasks.settings.keeping import EVERYTHING
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
         options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
-        run(replace(options, body_limit=flags.body_limit * 1024), flags.port)
+        run(replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code
@@ -61,6 +62,7 @@ def run(options: ClusterOptions, port: int) -> None:
             "profile": options.profile,
             "ssh": options.ssh,
             "body_limit": options.body_limit // 1024,
+            "keep": options.keep,
         }
         service.serve(app.build(cluster.context), bound, options.home, facts)
     finally:
@@ -118,6 +120,12 @@ def _parser() -> argparse.ArgumentParser:
         default=bodies.LIMIT // 1024,
         metavar="KB",
         help="the largest size of a request; default: %(default)s, as in OpenPAI",
+    )
+    parser.add_argument(
+        "--keep",
+        default=EVERYTHING,
+        metavar="LIMITS",
+        help="which finished jobs to keep, such as 90d,10000,10GB; default: all",
     )
     parser.add_argument(
         "--rate-limit",

@@ -5,5 +5,16 @@ import lazy_loader
 # Listed here because reading the stub would slow down every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    ["config", "credentials", "home", "key_pairs", "layers", "ownership", "registry", "trust", "value_types"],
+    [
+        "config",
+        "credentials",
+        "home",
+        "keeping",
+        "key_pairs",
+        "layers",
+        "ownership",
+        "registry",
+        "trust",
+        "value_types",
+    ],
 )

@@ -1,6 +1,7 @@
 from . import config as config
 from . import credentials as credentials
 from . import home as home
+from . import keeping as keeping
 from . import key_pairs as key_pairs
 from . import layers as layers
 from . import ownership as ownership

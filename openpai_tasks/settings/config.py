@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,6 +24,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import engines, trust
 from openpai_tasks.settings.home import locked, write_private
+from openpai_tasks.settings.keeping import parse_keep
 from openpai_tasks.settings.layers import (
     Layer,
     defaults_layer,
@@ -42,6 +43,9 @@ FLAG = "flag"
 
 FAR = "far"
 OUTSIDE = "outside"
+TIME, KEEP = "time", "keep"
+FORMS: dict[str, Callable[[str, str], object]] = {TIME: times.parse_seconds, KEEP: parse_keep}
+"""Functions that check the text of a setting; errors name where it was given."""
 
 
 def _setting(
@@ -51,10 +55,10 @@ def _setting(
     least: float | None = None,
     among: str = "",
     reach: str = "",
-    is_time: bool = False,
+    form: str = "",
 ) -> Any:
     details = {"name": name, "about": about, "least": least, "among": tuple(among.split()), "reach": reach}
-    details["is_time"] = is_time
+    details["form"] = form
     return field(default=default, metadata=details)
 
 
@@ -86,10 +90,16 @@ class Settings:
     editor: str = _far("editor", "", "the editor that cluster.edit opens")
     http_timeout: float = _setting("http-timeout", 30.0, "seconds to wait for a cluster's answer", least=0.1)
     watch_patience: str = _setting(
-        "watch-patience", "15m", "how long to wait for a watched cluster that does not answer", is_time=True
+        "watch-patience", "15m", "how long to wait for a watched cluster that does not answer", form=TIME
     )
     local_body_limit: int = _far(
         "local.body-limit", 100, "largest request to the embedded cluster, in KB", least=1
+    )
+    local_keep: str = _far(
+        "local.keep",
+        "90d,10000,10GB",
+        "finished jobs that the embedded cluster keeps: age, number, size; or all",
+        form=KEEP,
     )
     local_enforce: bool = _far(
         "local.enforce", False, "keep jobs that are larger than the machine waiting in the embedded cluster"
@@ -185,7 +195,7 @@ class Variable(NamedTuple):
     least: float | None
     among: tuple[str, ...]
     reach: str = ""
-    is_time: bool = False
+    form: str = ""  # TIME or KEEP
 
     @property
     def kind(self) -> type:
@@ -195,13 +205,13 @@ class Variable(NamedTuple):
         """Convert a value to this setting's type; errors name its origin."""
         if self.among and isinstance(value, float):
             value = str(value)  # YAML reads 0.14 as a number
-        if self.is_time and type(value) is int:
+        if self.form and type(value) is int:
             value = str(value)
         read: Value | None = READERS[self.kind](value)
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
-        if self.is_time:
-            times.parse_seconds(str(read), f"{origin}: {self.name}")
+        if self.form:
+            FORMS[self.form](str(read), f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):

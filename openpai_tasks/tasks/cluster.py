@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 from openpai_tasks import render, sdk
+from openpai_tasks import settings as user_settings
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
-from openpai_tasks.tasks.framework.base import say, settings, settings_for, show
+from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
+from openpai_tasks.tasks.framework.prompts import confirm
+from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
 
 LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
@@ -167,6 +173,38 @@ def stop(c, keep_jobs=False, force=False):
     """Stop the embedded cluster and its jobs."""
     stopped = sdk.clusters.stop_embedded(keep_jobs, say, force, settings(c).http_timeout)
     say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
+
+
+@task(
+    positional=[],
+    help={
+        "keep": "finished jobs to keep: age, number and size, such as 30d,1000,1GB (default: local.keep)",
+        "preview": "only show what would be removed",
+        "yes": "do not ask",
+    },
+)
+def clean(c, keep=None, preview=False, yes=False, cluster_alias=None, output=None):
+    """Remove old finished jobs from the embedded cluster; outputs on its storage stay."""
+    given = settings_for(c, cluster_alias)
+    client = connect(c, cluster_alias)
+    limits = keep or given.local_keep
+    user_settings.keeping.parse_keep(limits, "--keep")
+    found = client.clean_jobs(limits, preview=True)
+    if found and not preview:
+        if not yes:
+            _ask(found)
+        found = client.clean_jobs(limits, preview=False)
+    show(c, found, views.leftovers.removed_jobs, output)
+    total = f"{len(found)} finished jobs, {render.size(sum(job.size for job in found))}"
+    say(f"would remove {total}" if preview else f"removed {total}")
+
+
+def _ask(found):
+    """Show the jobs that would be removed, and ask; raise if there is no terminal to ask on."""
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{len(found)} jobs not removed: add --yes to remove or --preview to list them")
+    say_view(views.leftovers.removed_jobs(found))
+    confirm(f"remove {len(found)} finished jobs ({render.size(sum(job.size for job in found))})?")
 
 
 @task()

@@ -20,6 +20,7 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     'credentials': ('openpai_tasks.tasks.cluster', 'credentials', (), False, 'Print address, user and token, for other clients of the same cluster.'),
     'start': ('openpai_tasks.tasks.cluster', 'start', (), False, 'Start the embedded cluster.'),
     'stop': ('openpai_tasks.tasks.cluster', 'stop', (), False, 'Stop the embedded cluster and its jobs.'),
+    'clean': ('openpai_tasks.tasks.cluster', 'clean', (), False, 'Remove old finished jobs from the embedded cluster; outputs on its storage stay.'),
     'status': ('openpai_tasks.tasks.cluster', 'status', (), False, 'Show the process, port, folder and jobs of the embedded cluster.'),
 }),
 'job': ('Submit, watch and stop jobs.', {

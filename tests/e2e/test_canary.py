@@ -36,6 +36,7 @@ RUNS = {
     "cluster.resources": [""],
     "cluster.select": ["lab"],
     "cluster.start": [""],
+    "cluster.clean": ["--preview"],
     "cluster.status": [""],
     "cluster.stop": [""],
     "cluster.update": ["lab", "lab --user ann --password-file {project}/wrong"],

@@ -41,6 +41,7 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "profile",
         "ssh",
         "body_limit",
+        "keep",
     }
     assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
     assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")

@@ -33,7 +33,8 @@ def test_the_defaults_are_the_documented_ones():
 def test_the_documentation_lists_every_setting():
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
     for name, variable in VARIABLES.items():
-        default = f"`{variable.default}`".lower() if variable.default not in ("", ()) else "none"
+        shown = str(variable.default).lower() if variable.kind is bool else variable.default
+        default = f"`{shown}`" if variable.default not in ("", ()) else "none"
         setting = "INVOKE_OPENPAI_" + name.upper().replace("-", "_").replace(".", "_")
         assert f"| `{name}` | {variable.about} | {default.replace('.0`', '`')} | `{setting}` |" in text, name
 

@@ -28,6 +28,7 @@ FAR = {
     "editor": "/bin/evil",
     "local.enforce": True,
     "local.body-limit": 9999,
+    "local.keep": "1",
     "local.engine": "docker",
     "local.profile": "0.14",
     "local.ssh": "off",

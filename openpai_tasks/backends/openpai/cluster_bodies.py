@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from openpai_tasks.backends.base import Amount, Capacity, ClusterStorage, VirtualCluster
-from openpai_tasks.protocol.fields import mapping, number, text
+from openpai_tasks.backends.base import Amount, Capacity, ClusterStorage, RemovedJob, VirtualCluster
+from openpai_tasks.protocol.fields import mapping, moment, number, text, whole
 from openpai_tasks.protocol.routes import OWN_FIELD
 
 RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
@@ -43,3 +43,9 @@ def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = Tru
 def _amount(side: Any, names: tuple[str, ...]) -> Amount:
     found = (number(mapping(side).get(name)) for name in names)
     return next((amount for amount in found if amount is not None), None)
+
+
+def removed_job_from_body(body: dict[str, Any]) -> RemovedJob:
+    return RemovedJob(
+        text(body.get("name")), moment(body.get("completedTime")), whole(body.get("bytes")) or 0
+    )

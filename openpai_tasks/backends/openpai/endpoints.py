@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urljoin
+from urllib.parse import urlencode
 
 from openpai_tasks.backends.base import (
     Capabilities,
@@ -14,28 +14,28 @@ from openpai_tasks.backends.base import (
     Document,
     ExitMeaning,
     JobFilter,
-    TaskLog,
+    RemovedJob,
     VirtualCluster,
     require,
 )
 from openpai_tasks.backends.openpai import bodies, listing
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
-from openpai_tasks.backends.openpai.retries import NEVER, UNPAUSED, Policies
-from openpai_tasks.backends.openpai.transport import ProbeAnswer, ServerConnection
+from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
+from openpai_tasks.backends.openpai.retries import NEVER
+from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ApiError, NotFound, PaiError
-from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import (
     EventInfo,
     JobInfo,
     SshInfo,
-    TaskInfo,
     event_from_body,
     job_from_detail,
     job_from_summary,
     ssh_from_body,
 )
+from openpai_tasks.settings.registry import LOCAL
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +45,7 @@ PAGE = 5000  # jobs per request; servers return up to 50000
 MOST_PAGES = 200
 
 
-class Client(ServerConnection):
+class Client(LogEndpoints):
     """A connection to an OpenPAI cluster as one user: one method per endpoint, no policy."""
 
     # The cluster
@@ -56,7 +56,7 @@ class Client(ServerConnection):
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.dialect.capabilities
+        return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.alias == LOCAL)
 
     def describe(self) -> ClusterDescription:
         version, launcher, login = (
@@ -156,6 +156,14 @@ class Client(ServerConnection):
                 return {state: total or 0 for state, total in totals.items()}
         found = Counter(job.state for job in self.jobs())
         return {state: found[state] for state in states}
+
+    def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
+        from openpai_tasks.backends.openpai.cluster_bodies import removed_job_from_body
+
+        require(self, "job_removal")
+        body = {"keep": keep, "preview": preview}
+        answer = self._object("POST", routes.CLEAN_JOBS, json=body, limit=bodies.JOB_LIST)
+        return [removed_job_from_body(row) for row in fields.rows(answer.get("jobs"))]
 
     def _total(self, state: str) -> int | None:
         """Return the number of jobs in a state, if the server reports it."""
@@ -285,74 +293,6 @@ class Client(ServerConnection):
         path, known = self._path(self.dialect.ssh, job=key), bool(self._credentials)
         return ssh_from_body(self._object("GET", path, auth=self._guarded or known, limit=bodies.JOB))
 
-    # Logs
-
-    def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
-        from openpai_tasks.backends.openpai.log_reader import LogReader
-
-        return LogReader(self, job, task, stream, None if retries else UNPAUSED)
-
-    def log_locations(
-        self, key: str, attempt: int, role: str, index: int, retry: int, policies: Policies | None = None
-    ) -> dict[str, str]:
-        """Return the addresses of a task's logs by name; the addresses are short-lived."""
-        where: dict[str, str | int] = {"job": key, "attempt": attempt, "role": role, "index": index}
-        if not self.dialect.task_logs:
-            raise NotFound(f"{self._where()} gives no address for the output of {role}-{index}", 404)
-        path = self._path(self.dialect.task_logs, task_attempt=retry, **where)
-        rows = fields.rows(self._object("GET", path, policies=policies).get("locations"))
-        found = {fields.text(log.get("name")): fields.text(log.get("uri")) for log in rows}
-        return {name: uri for name, uri in found.items() if name and uri}
-
-    def read_log(self, uri: str, offset: int = 0, policies: Policies | None = None) -> Iterator[bytes]:
-        """Yield the bytes of a log from ``offset`` on, or nothing if it has not grown; no token is sent."""
-        from openpai_tasks.backends.openpai import log_addresses
-
-        url = self._log_url(uri)
-        if log_addresses.is_page(url):
-            yield from filter(None, [self._log_page(log_addresses.page(url, offset), policies)])
-            return
-        headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"}
-        exchange = self._exchange()
-        sent = self._send("GET", url, policies=policies, headers=headers, stream=exchange, abroad=True)
-        with sent as response:
-            if response.status_code == 416:
-                return
-            self._check(response)
-            skip = 0 if response.status_code == 206 else offset
-            for chunk in self._pieces(response, exchange):
-                yield from filter(None, [chunk[skip:]])
-                skip = max(0, skip - len(chunk))
-
-    def _log_url(self, uri: str) -> str:
-        """Return the URL of a log: behind the reverse proxy, or on its node if there is no proxy."""
-        from openpai_tasks.backends.openpai import log_addresses
-
-        is_plain = self.cluster.uri.startswith("http://")
-        direct = log_addresses.on_node(uri) if is_plain and not self.cluster.prefix else ""
-        return direct or self._absolute(uri)
-
-    def _log_page(self, url: str, policies: Policies | None) -> bytes:
-        from openpai_tasks.backends.openpai import log_addresses
-
-        response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE, policies=policies)
-        self._check(response)
-        return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
-
-    def _absolute(self, address: str) -> str:
-        """Return the full URL of an address in an answer, which may be relative to the server's root."""
-        try:
-            return urljoin(self.cluster.uri + "/", address)
-        except ValueError as err:
-            shown = mask_keys(address)[:80]
-            raise ApiError(f"{self._where()} gives an invalid address: {shown!r}") from err
-
     @property
     def _guarded(self) -> bool:
         return self.dialect.reads_need_token
-
-    def _path(self, path: str, **values: str | int) -> str:
-        """Fill the values into a path of the API."""
-        return path.format(
-            **{name: quote(str(value), safe="~", errors="replace") for name, value in values.items()}
-        )

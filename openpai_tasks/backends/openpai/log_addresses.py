@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr", "all": "user.pai.all"}
@@ -51,4 +50,6 @@ def page(url: str, start: int) -> str:
 def text_of_page(source: str) -> bytes:
     """Return the log in such a page; empty if the page only reports that there is no log."""
     found = _TEXT.search(source)
-    return html.unescape(found[1]).rstrip(_CUT).encode() if found else b""
+    from html import unescape
+
+    return unescape(found[1]).rstrip(_CUT).encode() if found else b""

@@ -25,6 +25,7 @@ from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.settings.home import home, locked, make_private
+from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
 
@@ -63,6 +64,7 @@ class LocalOptions:
     profile: str = UNION
     ssh: str = "auto"
     body_limit: int = 100  # KB
+    keep: str = EVERYTHING  # limits of finished jobs
 
 
 def folder() -> Path:
@@ -89,7 +91,7 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
 def _mention_differences(options: LocalOptions, say: Say) -> None:
     """Report settings that differ from those the server was started with: they apply at the next start."""
     facts = _facts() or {}
-    for name in ("engine", "enforce", "profile", "ssh", "body_limit"):
+    for name in ("engine", "enforce", "profile", "ssh", "body_limit", "keep"):
         wanted = getattr(options, name)
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
@@ -248,7 +250,7 @@ def _start(options: LocalOptions) -> None:
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
     argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
-    argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit)]
+    argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
         process = subprocess.Popen(

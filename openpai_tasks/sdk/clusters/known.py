@@ -116,6 +116,7 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
         profile=settings.local_profile,
         ssh=settings.local_ssh,
         body_limit=settings.local_body_limit,
+        keep=settings.local_keep,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from openpai_tasks.protocol.document.json_schema import DRAFT, Schema, job_schema
-from openpai_tasks.settings import value_types
+from openpai_tasks.settings import config, value_types
 from openpai_tasks.settings.config import VARIABLES, Variable
 from openpai_tasks.settings.layers import SECTION
 
@@ -56,7 +56,9 @@ def _rule(variable: Variable) -> Schema:
 
 
 def _text(variable: Variable) -> Schema:
-    if variable.is_time:
+    if variable.form == config.KEEP:
+        return {"type": ["string", "integer", "null"], "minimum": 0}
+    if variable.form == config.TIME:
         return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
 

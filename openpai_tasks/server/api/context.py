@@ -17,6 +17,7 @@ from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import Profile
 from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
 
 
@@ -43,6 +44,7 @@ class Context:
     storages: dict[str, Storage]
     originals: Originals
     guesses: Guesses
+    removal: JobRemoval
     body_limit: int = bodies.LIMIT
 
     def check_password(self, caller: str, user: str, password: str) -> bool:

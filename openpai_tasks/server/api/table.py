@@ -103,6 +103,7 @@ CLUSTER = [
     Route("DELETE", routes.VIRTUAL_CLUSTER_V1, ADMIN, cluster.change_virtual_cluster, V14),
     Route("GET", routes.VIRTUAL_CLUSTERS_V1, TOKEN, cluster.list_virtual_clusters, ONLY_UNION),
     Route("GET", routes.VIRTUAL_CLUSTER_V1, TOKEN, cluster.get_virtual_cluster, ONLY_UNION),
+    Route("POST", routes.CLEAN_JOBS, ADMIN, cluster.clean_jobs, EVERY),
     Route("GET", routes.SKU_TYPES, TOKEN, cluster.list_sku_types, SINCE_18),
     Route("GET", routes.STORAGES, TOKEN, cluster.list_storages, SINCE_18),
     Route("GET", routes.STORAGE, TOKEN, cluster.get_storage, SINCE_18),

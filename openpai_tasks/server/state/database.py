@@ -95,6 +95,19 @@ class Database:
         found = self.rows(sql, values)
         return found[0] if found else None
 
+    def shrink(self, least: int, share: int) -> bool:
+        """Give free pages back to the file system, if there are many."""
+        with self._lock:
+            free, pages = (
+                self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("freelist_count", "page_count")
+            )
+            if self._connection.in_transaction or free < least or free * share < pages:
+                return False
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return True
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True

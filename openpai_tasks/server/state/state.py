@@ -5,6 +5,7 @@ The changes that the scheduler makes are in scheduling/progress.py.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import shutil
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
+REMOVED = ".removed"  # folder of folders that are being deleted; names of jobs' folders do not begin so
 _REMEMBERED = 1000  # number of parsed documents in the cache
 _AT_ONCE = 500  # jobs; some builds of SQLite take 999 values in a statement
 
@@ -96,13 +98,19 @@ class State:
             job = self.job(key)
             if job is None or job.state not in states.FINAL:
                 return job is None
-            for table in ("tags", "events", "tasks", "attempts"):
+            for table in ("tags", "job_sizes", "events", "tasks", "attempts"):
                 self.database.write(f"DELETE FROM {table} WHERE job = ?", [key])
             self.database.write("DELETE FROM jobs WHERE key = ?", [key])
             self.forget_document(key)
-            # A later job with the same name would use these files as its own.
-            shutil.rmtree(self.folder / folder_name(key), ignore_errors=True)
+            self._set_aside(folder_name(key))
         return True
+
+    def _set_aside(self, name: str) -> None:
+        """Move a folder out of the way of a later job with the same name, and delete it after the commit."""
+        place = make_private(self.folder / REMOVED) / uuid.uuid4().hex
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / name).rename(place)
+            self.database.when_committed(lambda: shutil.rmtree(place, ignore_errors=True))
 
     def add_tag(self, key: str, tag: str) -> bool:
         """Add a tag; return False if the job already has it."""
@@ -229,6 +237,7 @@ class State:
     def queue_attempt(self, key: str, number: int, tries: int, not_before: int = 0) -> None:
         """Add a new attempt of the job to the end of the queue."""
         self.add_attempt(key, number)
+        self.database.write("DELETE FROM job_sizes WHERE job = ?", [key])
         self.database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, attempt = ?, tries = ?, not_before = ?,"
             " completed = NULL, exit_code = NULL, pending = 1, explained = 0,"

@@ -1,4 +1,4 @@
-"""Files that jobs left on a storage, for people to read."""
+"""What jobs left on a storage or in a cluster, for people to read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks import render
 
 if TYPE_CHECKING:
+    from openpai_tasks.backends.base import RemovedJob
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.files.cleaning import Cleaned
     from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
@@ -61,3 +62,11 @@ def cleaned(found: Cleaned) -> str:
     ]
     total = f"{len(found.jobs)} jobs, {len(found.archives)} archives, {render.size(found.size)} {verb}"
     return "\n".join([*lines, total])
+
+
+def removed_jobs(jobs: Sequence[RemovedJob]) -> TextTable:
+    """The finished jobs that a cluster has removed, or would remove."""
+    rows = [
+        {"job": job.name, "ended": render.when(job.ended or 0), "size": render.size(job.size)} for job in jobs
+    ]
+    return render.rows(rows, ("job", "ended", "size"))

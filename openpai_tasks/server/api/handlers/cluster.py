@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import routes
-from openpai_tasks.server import refusals
+from openpai_tasks.server import fields, refusals
 from openpai_tasks.server.api.context import Context, Storage
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.shapes import kubernetes, yarn
 from openpai_tasks.server.engines.base import Node
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.settings.keeping import parse_keep
 
 
 def list_virtual_clusters(context: Context, request: Request) -> Reply:
@@ -33,6 +35,20 @@ def get_virtual_cluster(context: Context, request: Request) -> Reply:
 
 def change_virtual_cluster(context: Context, request: Request) -> Reply:
     raise refusals.not_implemented("Changing virtual clusters")
+
+
+def clean_jobs(context: Context, request: Request) -> Reply:
+    """Remove the finished jobs beyond the limits, or only list them."""
+    body = fields.mapping(request.body, ("keep", "preview"))
+    try:
+        limits = parse_keep(fields.text(body, "keep"), '"keep"')
+    except ConfigError as err:
+        raise refusals.invalid(str(err)) from err
+    found = context.removal.exceeding(limits)
+    if not ("preview" in body and fields.flag(body, "preview")):
+        found = context.removal.remove(found)
+    rows = [{"name": job.key, "completedTime": job.completed, "bytes": job.size} for job in found]
+    return 200, {"jobs": rows}
 
 
 def list_sku_types(context: Context, request: Request) -> Reply:

@@ -10,6 +10,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     OBJECT,
     TEXT,
     WHOLE,
+    BodyShape,
     Operation,
     Operations,
     Schema,
@@ -51,6 +52,7 @@ def operations(profile: Profile) -> Operations:
     refused: dict[int, tuple[str, ...]] = {403: ("ForbiddenUserError",), 404: ("NoStorageError",)}
     missing: dict[int, tuple[str, ...]] = {500: ("UnknownError",)}
     clusters: Schema = {"anyOf": [by_name(ref("VirtualCluster")), by_name(ref("NodeGpus"))]}
+    removed = record({"name": TEXT, "completedTime": WHOLE, "bytes": WHOLE})
     skus = by_name(record({"cpu": WHOLE, "memory": WHOLE, "gpu": WHOLE}))
     return {
         cluster.list_virtual_clusters: Operation(
@@ -58,6 +60,12 @@ def operations(profile: Profile) -> Operations:
         ),
         cluster.get_virtual_cluster: Operation("one virtual cluster", {200: ref("VirtualCluster")}, none),
         cluster.change_virtual_cluster: Operation("always refused", {}, {400: ("NotImplementedError",)}),
+        cluster.clean_jobs: Operation(
+            "remove finished jobs beyond the limits; only in the embedded cluster",
+            {200: record({"jobs": listed(removed)})},
+            {400: ("InvalidParametersError",)},
+            body=BodyShape(record({"keep": TEXT, "preview": FLAG}, optional=("preview",))),
+        ),
         cluster.list_sku_types: Operation("SKU types of HiveD", {200: skus}, none, {"vc": TEXT}),
         cluster.list_storages: Operation(
             "the storages granted to the caller",
