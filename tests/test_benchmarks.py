@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import objects, report, startup
+from benchmarks import logs, objects, report, startup
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -69,3 +69,13 @@ def test_objects_arrive_with_each_contender(tmp_path):
     for comparison in objects.comparisons(tmp_path, files=3, large=1 << 20):
         for turn in comparison.contenders.values():
             assert turn() > 0
+
+
+def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
+    found = logs.comparisons(tmp_path, followed=1, filtered=1)
+    whats = []
+    for comparison in found:
+        whats.append(comparison.what)
+        for turn in comparison.contenders.values():
+            turn()
+    assert whats[0] == "follow a log of 1 MB" and len(whats) == 7

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import requests
 
 PIECE = 1 << 16
+LARGE_PIECE = 1 << 18  # the most that is taken at once of what has arrived
 KB, MB = 1 << 10, 1 << 20
 
 ERROR = 64 * KB
@@ -47,7 +48,10 @@ def as_sent(response: requests.Response) -> Iterator[bytes]:
     """Yield the bytes of a stream, which is requested without compression."""
     if encoding := _encoding(response):
         raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
-    yield from response.raw.stream(PIECE, decode_content=False)
+    if response.raw.chunked:
+        yield from response.raw.stream(PIECE, decode_content=False)
+    else:
+        yield from iter(lambda: response.raw.read1(LARGE_PIECE, decode_content=False), b"")
 
 
 def _size(limit: int) -> str:
