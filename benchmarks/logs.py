@@ -21,6 +21,18 @@ SHAPES = {
     "returns": b" 42%|####      | 420/1000 [00:42<00:58]\r",
 }
 GROWTH = 4
+SOCKET = """
+import os, socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+if not os.fork():
+    server.accept()[0].sendfile(open(sys.argv[1], "rb"))
+    os._exit(0)
+server.close()
+while piece := client.recv(1 << 18):
+    os.write(1, piece)
+"""
+"""What a server and a client on loopback can do at best."""
 
 
 def comparisons(folder: Path, followed: int = 200, filtered: int = 16) -> Iterator[Comparison]:
@@ -53,6 +65,7 @@ def following(folder: Path, size: int) -> Iterator[Comparison]:
         turns: dict[str, Turn] = {
             OURS: receiving([*pai, "job.logs", "big", "--follow"], log, variables),
             "cat | cat": receiving(["sh", "-c", 'cat "$0" | cat', str(log)], log, variables),
+            "bare socket": receiving([sys.executable, "-c", SOCKET, str(log)], log, variables),
         }
         yield Comparison(f"follow a log of {size} MB", turns, {"cat | cat": 1.31}, size, "MB")
     finally:

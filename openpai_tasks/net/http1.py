@@ -46,6 +46,11 @@ class HttpConnection:
     def close(self) -> None:
         self.stream.close()
 
+    def set_timeout(self, seconds: float) -> None:
+        """Limit the next wait; setting the same limit again would cost a system call."""
+        if self.stream.gettimeout() != seconds:
+            self.stream.settimeout(seconds)
+
     def is_stale(self) -> bool:
         """Whether the server has closed the idle connection, or sent unexpected data."""
         poll = select.poll()
@@ -64,7 +69,7 @@ class HttpConnection:
         view, done = memoryview(data), min(size, len(self._ahead))
         view[:done], self._ahead = self._ahead[:done], self._ahead[done:]
         while done < size:
-            self.stream.settimeout(self.exchange.patience())
+            self.set_timeout(self.exchange.patience())
             count = self.stream.recv_into(view[done:])
             if not count:
                 raise CutShort("the connection ended too early")
@@ -74,7 +79,7 @@ class HttpConnection:
 
     def _received(self, limit: int) -> bytes:
         """Receive the next bytes, within the limits of the exchange."""
-        self.stream.settimeout(self.exchange.patience())
+        self.set_timeout(self.exchange.patience())
         piece = self.stream.recv(limit)
         self.exchange.received(len(piece))
         return piece
@@ -125,7 +130,7 @@ class ConnectionPool:
                 return HttpConnection(self._connect(*key), key, self._timeout)
             if not connection.is_stale():
                 # The last answer may have used most of the timeout.
-                connection.stream.settimeout(self._timeout)
+                connection.set_timeout(self._timeout)
                 return connection
             connection.close()
 

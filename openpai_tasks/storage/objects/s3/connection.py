@@ -194,7 +194,7 @@ class S3Wire:
         try:
             limit = errors.LONGEST + max(size, len(body)) / errors.SLOWEST
             connection.exchange = Exchange(SILENCE, limit)
-            connection.stream.settimeout(limit)
+            connection.set_timeout(limit if len(body) > SMALL else min(limit, SILENCE))
             _transmit(connection, route.head(request, lines), body)
             return HttpReply(connection, route.pool.keep, method != "HEAD")
         except BaseException:
