@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.errors import Denied, PathError, Unreachable
+from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.location import open_storage
@@ -98,8 +98,12 @@ def test_each_file_costs_one_request_up_and_one_down(service, here):  # noqa: F8
 def test_connection_is_used_for_many_requests_and_not_shared_with_a_forked_process(server):
     with Relay(f"127.0.0.1:{server.port}") as relay:
         store = opened(f"http://{relay.host}")
+        server.http.RequestHandlerClass.do_HEAD = server.http.RequestHandlerClass.do_GET
+        server.respond = lambda asked: Reply("", 404) if asked.method == "HEAD" else FILE
         for _ in range(5):
             assert content(store) == b"content"
+            with pytest.raises(NotFound):
+                store.digest("/f")
         assert relay.connections == 1
         child = os.fork()
         if not child:

@@ -19,6 +19,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import ConnectionPool, HttpConnection, HttpReply, ServerKey, proxy_login
+from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
 from openpai_tasks.storage.objects.s3 import answers
@@ -79,7 +80,7 @@ class S3Wire:
             reply = self._exchange(route, method, key, query or {}, headers or {}, body, size)
             if reply.status_code < 300:
                 return reply
-            error = answers.error(reply.content if method != "HEAD" else b"")
+            error = answers.error(reply.content)
         region = reply.headers.get("x-amz-bucket-region") or error.get("Region", "")
         if reply.status_code in MISPLACED and region and not route.is_corrected:
             with self._mapping_errors(key):
@@ -140,6 +141,7 @@ class S3Wire:
             return
         with understood(key, self.address):
             version.setdefault("if-match", reply.headers["etag"])
+        with contextlib.suppress(*MALFORMED):  # whoever needs it asks again
             note(answers.thing(key, reply.headers))
         if reply.headers.get("content-range", "").endswith("/0"):
             reply.close()
