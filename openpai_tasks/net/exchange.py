@@ -23,9 +23,9 @@ class Oversized(OSError):
 class Exchange:
     """The limits of one request and its answer, checked at each send and receive."""
 
-    def __init__(self, silence: float) -> None:
+    def __init__(self, silence: float, seconds: float | None = None) -> None:
         self.silence = silence
-        self.seconds = TOTAL * silence
+        self.seconds = TOTAL * silence if seconds is None else seconds
         self.renew()
 
     def renew(self) -> None:

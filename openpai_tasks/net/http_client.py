@@ -62,13 +62,18 @@ class HttpAnswer:
             return self.content.decode("utf-8-sig", "replace")
 
     def stream(self, size: int) -> Iterator[bytes]:
-        """Yield the content as it was sent, without its chunks; raise if it ends early."""
+        """Yield the content as it arrives, at most so much at once; raise if it ends early."""
         response = self._response
-        read = response.read if response.length is not None else response.read1
-        while piece := read(size):
+        if response.length is None:
+            yield from iter(lambda: response.read1(size), b"")
+            return
+        while response.length:  # read1 of Python 3.11 does not count it down
+            piece = response.fp.read1(min(size, response.length))
+            if not piece:
+                raise http.client.IncompleteRead(b"", response.length)
+            response.length -= len(piece)
             yield piece
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
+        response.read(1)  # closes it, so that the connection can be used again
 
     def close(self) -> None:
         """Give the connection back; content that has not been read is given up."""

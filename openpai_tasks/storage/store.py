@@ -129,6 +129,17 @@ class WritesWhole(ABC):
         """
 
 
+class ReadsVersions(ABC):
+    """A store whose answers with a file's bytes also describe the file."""
+
+    @abstractmethod
+    def one_file(self) -> Store:
+        """Return the same store for one file, whose ``stat`` opens it, and ``read`` continues there.
+
+        After a read, ``stat`` describes the version that was read.
+        """
+
+
 class ChecksBytes(ABC):
     """A store that verifies all bytes on arrival with checksums, so that no digest is needed."""
 

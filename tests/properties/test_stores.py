@@ -196,7 +196,7 @@ def container():
 
 @pytest.fixture(scope="module")
 def bucket():
-    pytest.importorskip("s3fs")
+    pytest.importorskip("botocore")
     server = Scripted({})
     keys = {"accessKeyId": "AK", "secretAccessKey": "theirs", "bucket": "data", "endpoint": server.uri}
     yield server, open_storage(StorageSpec("lab", "objects", "s3", keys))

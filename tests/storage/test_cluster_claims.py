@@ -80,7 +80,7 @@ def test_symlink_within_a_mount_is_followed_and_the_mount_may_be_a_symlink(tmp_p
 
 
 def test_users_aws_key_is_never_used_for_a_bucket_that_a_cluster_declares(monkeypatch):
-    pytest.importorskip("s3fs")
+    pytest.importorskip("botocore")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "the-users-own")
     server = Scripted({})

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from openpai_tasks.net.http_client import HttpAnswer
 
 PIECE = 1 << 16
+LARGE_PIECE = 1 << 18  # the most that is taken at once of what has arrived
 KB, MB = 1 << 10, 1 << 20
 
 ERROR = 64 * KB
@@ -47,7 +48,7 @@ def as_sent(response: HttpAnswer) -> Iterator[bytes]:
     """Yield the bytes of a stream, which is requested without compression."""
     if encoding := _encoding(response):
         raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
-    yield from response.stream(PIECE)
+    yield from response.stream(LARGE_PIECE)
 
 
 def _size(limit: int) -> str:

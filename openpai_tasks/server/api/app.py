@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-PIECE = 64 * 1024
+PIECE = 512 * 1024  # of a log; each costs a change of threads
 PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connection is closed
 
 

@@ -19,6 +19,7 @@ from openpai_tasks.storage.store import (
     ChecksBytes,
     Entry,
     KeepsModes,
+    ReadsVersions,
     SetsModes,
     Store,
     WritesWhole,
@@ -43,10 +44,11 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
     known: list[Entry] = [entry]
 
     def once() -> int:
-        now = known.pop() if known and not entry.is_arrival else source.stat(entry.path)
+        opened = source.one_file() if isinstance(source, ReadsVersions) else source
+        now = known.pop() if known and not entry.is_arrival else opened.stat(entry.path)
         if now is None:
             raise NotFound(f"{entry.path}: it disappeared while it was copied", 404)
-        _once(source, now, target, path, watch, failed)
+        _once(opened, now, target, path, watch, failed)
         return now.size
 
     with _failed_parts(target) as failed:

@@ -24,7 +24,7 @@ NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 NOT_IMPLEMENTED = 501
 LONGEST = 120.0  # seconds for one request, however little it transfers
 SLOWEST = 1 << 16  # bytes per second; slower requests are given up
-CHATTY = ("botocore", "aiobotocore", "s3fs", "azure", "adlfs")
+CHATTY = ("botocore", "azure", "adlfs")
 
 
 class PastEnd(PathError):

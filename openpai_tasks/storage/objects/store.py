@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
@@ -22,6 +23,7 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KnowsPlaces,
+    ReadsVersions,
     WritesWhole,
     base,
     check_name,
@@ -54,8 +56,14 @@ class ObjectPage:
     rest: str | None = None
 
 
+Note: TypeAlias = Callable[[ObjectEntry], None]
+"""Gets what an answer says about its object."""
 Keys: TypeAlias = list[str]
 ObjectEntries: TypeAlias = list[ObjectEntry]
+
+
+def ignore(_: ObjectEntry) -> None:
+    """Ignore what an answer says."""
 
 
 class Bucket(UploadTarget, Protocol):
@@ -72,7 +80,8 @@ class Bucket(UploadTarget, Protocol):
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
         """List what begins with the prefix: up to the next slash, or everything if ``flat``."""
 
-    def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]: ...
+    def get(self, key: str, offset: int, length: int | None, note: Note = ...) -> Iterator[bytes]:
+        """Yield the bytes, all of one version; each answer is noted before its first byte."""
 
     def copy(self, source: str, target: str) -> None: ...
 
@@ -81,19 +90,24 @@ class Bucket(UploadTarget, Protocol):
     def close(self) -> None: ...
 
 
-class ObjectStore(KnowsPlaces, WritesWhole):
+class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
     """The files below ``root`` of a bucket; threads share its connections."""
 
     knows_digests = True
 
-    def __init__(self, bucket: Bucket, root: str = "", read_only: bool = False) -> None:
+    def __init__(
+        self, bucket: Bucket, root: str = "", read_only: bool = False, budget: Budget | None = None
+    ) -> None:
         self.kind = bucket.kind
         self._bucket, self._root = bucket, root.strip("/") + "/" if root.strip("/") else ""
         self._read_only = read_only
-        self._budget = Budget()
+        self._budget = budget or Budget()
 
     def close(self) -> None:
         self._bucket.close()
+
+    def one_file(self) -> ObjectStore:
+        return OpenedObject(self._bucket, self._root, self._read_only, self._budget)
 
     def address(self, path: str) -> str:
         return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
@@ -260,6 +274,41 @@ class ObjectStore(KnowsPlaces, WritesWhole):
     def _delete(self, keys: Keys) -> None:
         if keys:
             retrying(lambda: self._bucket.delete(keys))
+
+
+class OpenedObject(ObjectStore):
+    """The store for a single file, which one request both describes and reads."""
+
+    def __init__(self, bucket: Bucket, root: str, read_only: bool, budget: Budget) -> None:
+        super().__init__(bucket, root, read_only, budget)
+        self._thing: ObjectEntry | None = None
+        self._pieces: Iterator[bytes] | None = None  # of the whole file, not read yet
+
+    def stat(self, path: str) -> Entry | None:
+        if self._thing is None:
+            try:
+                self._open(path)
+            except NotFound:
+                return None
+        return _entry(self._thing, base(path), path) if self._thing else super().stat(path)
+
+    def digest(self, path: str) -> Digest | None:
+        return self._thing.digest if self._thing else super().digest(path)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        pieces, self._pieces = self._pieces, None
+        if pieces is not None and self._thing and not offset and length in (None, self._thing.size):
+            return pieces
+        return self._bucket.get(self._key(path), offset, length, self._note) if length != 0 else iter(())
+
+    def _open(self, path: str) -> None:
+        """Begin to read, which describes the file."""
+        pieces = self._bucket.get(self._key(path), 0, None, self._note)
+        first = next(pieces, b"")
+        self._pieces = itertools.chain([first] if first else [], pieces)
+
+    def _note(self, thing: ObjectEntry) -> None:
+        self._thing = thing
 
 
 def resumed(

@@ -230,6 +230,30 @@ def test_slow_reader_of_a_log_is_not_cut_off(monkeypatch):
     assert got == 40 * len(part)
 
 
+def test_beginning_of_a_log_is_yielded_before_the_rest_arrives():
+    shown = threading.Event()
+
+    def answer(request):
+        yield OK + b"Content-Length: 10\r\n\r\nfirst"
+        assert shown.wait(LONG)
+        yield b"-last"
+
+    with Hostile(answer) as server:
+        pieces = log_of(server, timeout=LONG)
+        assert next(pieces) == b"first"
+        shown.set()
+        assert b"".join(pieces) == b"-last"
+
+
+def test_log_that_ends_early_raises_unreachable():
+    def answer(request):
+        yield OK + b"Content-Length: 10\r\n\r\nfirst"
+        raise OSError  # hangs up
+
+    with Hostile(answer) as server, pytest.raises(Unreachable):
+        list(log_of(server, timeout=LONG))
+
+
 def test_broken_chunk_in_a_log_raises_unreachable():
     with (
         Hostile(lambda request: [CHUNKED + b"5\r\nhello\r\n", b"oops\r\n"]) as server,

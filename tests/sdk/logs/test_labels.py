@@ -1,9 +1,7 @@
 """The output of several tasks in one stream."""
 
-import importlib.util
 import re
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies
@@ -158,12 +156,3 @@ def plain_lines(pieces):
 @pytest.mark.parametrize("act", [labelled_lines, plain_lines, whole_lines])
 def test_time_grows_about_linearly_with_the_line_length(act):
     assert seconds(8, act) < 32 * seconds(1, act)  # a quadratic algorithm would take 64 times as long
-
-
-def test_benchmark_measures_every_shape_in_every_way():
-    file = Path(__file__).parents[3] / "benchmarks" / "logs.py"
-    spec = importlib.util.spec_from_file_location("logs_benchmark", file)
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    for shape in benchmark.SHAPES.values():
-        assert all(benchmark.measure(shape, 1 << 17, 1).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,6 +10,8 @@ import jwt
 import pytest
 
 from openpai_tasks.server.accounts import tokens
+from openpai_tasks.server.api import app
+from openpai_tasks.server.api.request import LogSlice
 from openpai_tasks.server.state.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 
@@ -124,3 +127,9 @@ def test_log_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, s
     assert 0 < claims["exp"] - time.time() <= tokens.LOG_LIFETIME
     stale = jwt.encode({**claims, "exp": int(time.time()) - 1}, key, algorithm="HS256")
     assert code(guest.get(logs["stdout"].replace(query["token"][0], stale))) == (401, "UnauthorizedUserError")
+
+
+def test_log_is_sent_in_few_large_pieces() -> None:
+    slice_of = LogSlice(lambda: io.BytesIO(bytes(10 * app.PIECE)), 5, 3 * app.PIECE, {})
+    assert [len(piece) for piece in app._pieces(slice_of)] == [app.PIECE] * 3
+    assert app.PIECE >= 1 << 19

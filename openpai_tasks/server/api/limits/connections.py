@@ -10,6 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0  # for the head of a request
 MOST = 400
+WRITTEN_AHEAD = 1 << 19  # bytes of an answer that wait for the client while more is read
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -39,6 +40,7 @@ class LimitedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITTEN_AHEAD)
         self._began = self.loop.time()
         self._set_deadline()
         if len(self.connections) > most():

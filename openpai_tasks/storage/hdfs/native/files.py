@@ -15,12 +15,12 @@ import pyhdfs
 
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.http1 import why
 from openpai_tasks.storage.hdfs.digest import Shape
 from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
 from openpai_tasks.storage.hdfs.native.protobuf import Garbled
 from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.ranges import ahead
-from openpai_tasks.storage.hdfs.web.http import why
 from openpai_tasks.storage.hdfs.web.name_nodes import make_error
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay

@@ -18,11 +18,11 @@ from requests.exceptions import ConnectionError as Broken
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.http1 import HEAD_LIMIT, ConnectionPool, HttpConnection, ServerKey, why
 from openpai_tasks.storage.hdfs.web.answers import is_address
-from openpai_tasks.storage.hdfs.web.http import HEAD_LIMIT, HttpConnection, NoJson, Reply, explains, why
+from openpai_tasks.storage.hdfs.web.http import NoJson, Reply, explains
 from openpai_tasks.storage.retry import Damaged
 
-IDLE = 16  # connections kept for each server
 V1 = "/webhdfs/v1"
 REDIRECT = 307
 DONE = {"GET": 200, "POST": 200, "PUT": 201}
@@ -53,10 +53,7 @@ class Wire:
     """The connections of one store, shared by its threads."""
 
     def __init__(self, prefix: str = V1, timeout: float = 60, verify: bool | str = True) -> None:
-        self._prefix, self._timeout, self._verify = prefix, timeout, verify
-        self._idle: dict[tuple[str, str, int], list[HttpConnection]] = {}
-        self._lock = threading.Lock()
-        self._tls: ssl.SSLContext | None = None
+        self._prefix, self._pool = prefix, ConnectionPool(timeout, verify)
         self._trouble = threading.local()
         self._sender = threading.local()  # the name node that may redirect this thread
         self.has_answered = False  # whether any name node has answered
@@ -106,20 +103,8 @@ class Wire:
     def post(self, url: str, data: RequestBody, **_: Any) -> Reply:
         return self._follow("POST", url, data)
 
-    def keep(self, connection: HttpConnection) -> None:
-        with self._lock:
-            idle = self._idle.setdefault(connection.key, [])
-            if len(idle) < IDLE:
-                connection.used = True
-                idle.append(connection)
-                return
-        connection.close()
-
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, {}
-        for connection in [one for some in idle.values() for one in some]:
-            connection.close()
+        self._pool.close()
 
     def _follow(self, method: str, url: str, body: RequestBody | None) -> Reply:
         parts = urlsplit(self._kept_secret(url))
@@ -185,53 +170,25 @@ class Wire:
                 raise
             except OSError as err:
                 return self._early(connection, err)
-        return Reply(connection, self.keep)
+        return Reply(connection, self._pool.keep)
 
     def _early(self, connection: HttpConnection, err: OSError) -> Reply:
         """Read the answer of a server that refuses a body: it hangs up before it has read all of it."""
         if isinstance(err, TimeoutError):
             raise err
         try:
-            reply = Reply(connection, self.keep)
+            reply = Reply(connection, self._pool.keep)
         except (OSError, ssl.SSLError):
             raise err from None
         if reply.status_code < 400:
             raise err
         return reply
 
-    def _acquire(self, key: tuple[str, str, int]) -> HttpConnection:
-        while True:
-            with self._lock:
-                idle = self._idle.get(key)
-                connection = idle.pop() if idle else None
-            if connection is None:
-                return self._connect(key)
-            if not connection.is_stale():
-                # The last answer may have used most of the timeout.
-                connection.stream.settimeout(self._timeout)
-                return connection
-            connection.close()
-
-    def _connect(self, key: tuple[str, str, int]) -> HttpConnection:
-        scheme, host, port = key
+    def _acquire(self, key: ServerKey) -> HttpConnection:
         try:
-            stream = socket.create_connection((host, port), timeout=min(self._timeout, 10))
-            stream.settimeout(self._timeout)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if scheme == "https":
-                stream = self._secure().wrap_socket(stream, server_hostname=host)
+            return self._pool.acquire(key)
         except (OSError, ssl.SSLError) as err:
-            raise Broken(f"{host}:{port}: {why(err)}") from err
-        return HttpConnection(stream, key, self._timeout)
-
-    def _secure(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context(
-                cafile=self._verify if isinstance(self._verify, str) else None
-            )
-            if self._verify is False:
-                self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
-        return self._tls
+            raise Broken(f"{key[1]}:{key[2]}: {why(err)}") from err
 
 
 def _send(stream: socket.socket, head: bytes, body: RequestBody) -> None:
@@ -262,6 +219,6 @@ def _send(stream: socket.socket, head: bytes, body: RequestBody) -> None:
     stream.sendall(waiting)
 
 
-def _key(scheme: str, host: str) -> tuple[str, str, int]:
+def _key(scheme: str, host: str) -> ServerKey:
     parts = urlsplit(f"{scheme}://{host}")
     return scheme, parts.hostname or "", parts.port or (443 if scheme == "https" else 80)

@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,7 +36,7 @@ from openpai_tasks.storage.objects.errors import (
     understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
-from openpai_tasks.storage.objects.store import ObjectEntry, ObjectPage, resumed
+from openpai_tasks.storage.objects.store import Note, ObjectEntry, ObjectPage, ignore, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import Digest
@@ -92,9 +93,9 @@ class BlobContainer:
         page: ObjectPage = self.run("", first)
         return page
 
-    def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:
+    def get(self, key: str, offset: int, length: int | None, note: Note = ignore) -> Iterator[bytes]:
         version: dict[str, Any] = {}
-        return resumed(lambda at, left: self._get(key, at, left, version), offset, length)
+        return resumed(lambda at, left: self._get(key, at, left, version, note), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         """Send the bytes with their MD5, by which the server refuses damaged ones."""
@@ -156,7 +157,7 @@ class BlobContainer:
         await asyncio.gather(*map(one, keys))
 
     def _get(
-        self, key: str, offset: int, length: int | None, version: dict[str, Any]
+        self, key: str, offset: int, length: int | None, version: dict[str, Any], note: Note
     ) -> Generator[bytes, None, None]:
         """Yield the bytes, one request after another, all from the same version of the file."""
         blob = self._container.get_blob_client(key)
@@ -175,6 +176,7 @@ class BlobContainer:
             version.update(etag=facts.etag, match_condition=MatchConditions.IfNotModified)
             offset += len(piece)
             size = int((facts.content_range or f"/{offset}").rpartition("/")[2])
+            note(replace(_thing(facts), size=size))
             end = size if end is None else min(end, size)
             if not piece:
                 return

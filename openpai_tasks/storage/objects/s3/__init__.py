@@ -1,1 +1,1 @@
-"""S3 buckets, with s3fs."""
+"""S3 buckets."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from urllib.parse import unquote_plus
+from xml.sax import saxutils
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
 from openpai_tasks.storage.objects.s3.upload_session import S3Session, abort_stale
-from openpai_tasks.storage.objects.store import ObjectEntry, ObjectPage, resumed
+from openpai_tasks.storage.objects.store import Note, ObjectEntry, ObjectPage, ignore, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
 from openpai_tasks.storage.retry import Damaged
 
@@ -32,27 +34,31 @@ class S3Bucket:
         self.keeps_folders, self._is_probed = True, False  # until the first folder was created
 
     def close(self) -> None:
-        """Close the connections when the object is no longer used."""
+        self.wire.close()
 
     def head(self, key: str) -> ObjectEntry | None:
         return self.wire.head(key)
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
-        more: dict[str, Any] = {} if rest is None else {"ContinuationToken": rest}
-        cut: dict[str, Any] = {} if flat else {"Delimiter": "/"}
-        found = self.wire.call("list_objects_v2", "", Prefix=prefix, MaxKeys=limit, **more, **cut)
+        query = {"list-type": "2", "prefix": prefix, "max-keys": str(limit), "encoding-type": "url"}
+        query |= {} if rest is None else {"continuation-token": rest}
+        query |= {} if flat else {"delimiter": "/"}
+        found = self.wire.document("GET", "", query)
         with understood(prefix, self.wire.address):
-            things = [ObjectEntry(one["Prefix"], True) for one in found.get("CommonPrefixes", ())]
-            things += [answers.listed(one) for one in found.get("Contents", ())]
-        return ObjectPage(things, found.get("NextContinuationToken") if found.get("IsTruncated") else None)
+            facts = answers.fields(found)
+            decode = unquote_plus if facts.get("EncodingType") == "url" else str
+            folders = answers.children(found, "CommonPrefixes")
+            things = [ObjectEntry(decode(one["Prefix"]), True) for one in folders]
+            things += [answers.listed(one, decode) for one in answers.children(found, "Contents")]
+        is_cut = facts.get("IsTruncated") == "true"
+        return ObjectPage(things, facts.get("NextContinuationToken") if is_cut else None)
 
-    def get(self, key: str, offset: int, length: int | None) -> Iterator[bytes]:
-        version: dict[str, Any] = {}
-        return resumed(lambda at, left: self.wire.pieces(key, at, left, version), offset, length)
+    def get(self, key: str, offset: int, length: int | None, note: Note = ignore) -> Iterator[bytes]:
+        version: dict[str, str] = {}
+        return resumed(lambda at, left: self.wire.pieces(key, at, left, version, note), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
-        metadata, content = answers.dated(mtime_ms), answers.content(body)
-        answer = self.wire.call("put_object", key, Metadata=metadata, **content)
+        answer = self.wire.put(key, body.data, {**answers.dated(mtime_ms), **answers.checked(body)})
         try:
             self.wire.compare(answer, body.md5.hex(), key)
         except Damaged:
@@ -67,10 +73,10 @@ class S3Bucket:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
-            self.wire.call("put_object", key, Body=b"")
+            self.wire.put(key, b"", {})
 
     def _put_first_folder(self, key: str) -> None:
-        self.wire.call("put_object", key, Body=b"")
+        self.wire.put(key, b"", {})
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])
@@ -79,35 +85,45 @@ class S3Bucket:
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> S3Session:
         with contextlib.suppress(PaiError):
             abort_stale(self.wire, key)
-        metadata = {answers.PART_SIZE: str(part_size), **answers.dated(mtime_ms)}
-        return S3Session(self.wire, key, metadata)
+        size = {f"{answers.METADATA}{answers.PART_SIZE}": str(part_size)}
+        return S3Session(self.wire, key, {**size, **answers.dated(mtime_ms)})
 
     def delete(self, keys: list[str]) -> None:
         plain = [key for key in keys if key.isprintable()]  # other keys may not survive a list in XML
         if len(plain) > 1:
-            self.wire.delete_at_once(plain)
+            self._delete_at_once(plain)
         for key in keys if len(plain) <= 1 else [key for key in keys if not key.isprintable()]:
-            self.wire.call("delete_object", key)
+            self.wire.discard("DELETE", key)
+
+    def _delete_at_once(self, keys: list[str]) -> None:
+        named = "".join(f"<Object><Key>{saxutils.escape(key)}</Key></Object>" for key in keys)
+        body = f'<Delete xmlns="{answers.SPACE}">{named}<Quiet>true</Quiet></Delete>'.encode()
+        md5 = answers.checked(ObjectBody(body, hashlib.md5(body, usedforsecurity=False).digest()))
+        for error in answers.children(self.wire.document("POST", "", {"delete": ""}, md5, body), "Error"):
+            self.wire.refuse(error)
 
     def copy(self, source: str, target: str) -> None:
-        head = self.wire.call("head_object", source)
-        size = head["ContentLength"]
+        head = self.wire.headers(source)
+        with understood(source, self.address):
+            size = answers.thing(source, head).size
         if size <= COPIED_AT_ONCE:
-            self.wire.call("copy_object", target, size, CopySource=self.wire.parameters(source))
+            self.wire.document("PUT", target, headers=self.wire.source(source), size=size)
             return
-        kept = {name: value for name, value in head["Metadata"].items() if name != answers.PART_SIZE}
+        of_parts = f"{answers.METADATA}{answers.PART_SIZE}"
+        kept = {name: value for name, value in answers.metadata(head).items() if name != of_parts}
         S3Session(self.wire, target, kept).copy(source, size)
 
     def set_mtime(self, key: str, mtime_ms: int) -> None:
         """Copy the object onto itself with new metadata; a very large one stays unchanged."""
-        head = self.wire.call("head_object", key)
-        if head["ContentLength"] <= COPIED_AT_ONCE:
-            self.wire.call(
-                "copy_object",
-                key,
-                head["ContentLength"],
-                CopySource=self.wire.parameters(key),
-                Metadata={**head["Metadata"], **answers.dated(mtime_ms)},
-                MetadataDirective="REPLACE",
-                ContentType=head.get("ContentType", "binary/octet-stream"),
-            )
+        head = self.wire.headers(key)
+        with understood(key, self.address):
+            size = answers.thing(key, head).size
+        if size <= COPIED_AT_ONCE:
+            headers = {
+                **self.wire.source(key),
+                **answers.metadata(head),
+                **answers.dated(mtime_ms),
+                "x-amz-metadata-directive": "REPLACE",
+                "content-type": head.get("content-type", "binary/octet-stream"),
+            }
+            self.wire.document("PUT", key, headers=headers, size=size)

@@ -1,46 +1,45 @@
-"""Requests to a bucket with the credentials and the event loop of s3fs, shared by all threads."""
+"""Requests to a bucket, over connections that all threads share."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
+import http.client
 import os
-from collections.abc import Generator, Iterator
-from typing import Any
+import ssl
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import SplitResult
+from xml.etree.ElementTree import Element
 
-import aiohttp
-import s3fs  # type: ignore[import-untyped]
-from aiobotocore.session import AioSession  # type: ignore[import-untyped]
-from botocore.exceptions import (  # type: ignore[import-untyped]
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
-from fsspec.asyn import sync  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.objects.errors import (
-    PastEnd,
-    hush,
-    limited,
-    make_error,
-    release,
-    silent,
-    understood,
-)
+from openpai_tasks.net.exchange import Exchange
+from openpai_tasks.net.http1 import ConnectionPool, HttpConnection, HttpReply, ServerKey, proxy_login
+from openpai_tasks.protocol.fields import MALFORMED
+from openpai_tasks.storage.objects import errors
+from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.store import ObjectEntry
+from openpai_tasks.storage.objects.s3.account import S3Account, S3Endpoint
+from openpai_tasks.storage.objects.s3.signing import S3Request, escape, signed
+from openpai_tasks.storage.objects.store import Note, ObjectEntry
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
-FOREIGN = (ClientError, BotoCoreError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
-TIMEOUT = {"connect_timeout": 10, "read_timeout": 60}
-CHECKSUMS = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
-CALM = {"max_pool_connections": 32, "retries": {"max_attempts": 0}}  # we retry by ourselves
+SILENCE = 60.0  # seconds
 EXPRESS = "--x-s3"  # suffix of buckets whose ETags are not MD5s
+AGENT = "openpai-tasks"
+MISPLACED = (301, 307, 400)
+"""Statuses of an answer that names the bucket's region, if that is another one."""
+STATUSES = {"AccessDenied": 403, "InternalError": 500}
+"""Of errors inside a successful answer."""
+
+SMALL = 1 << 16  # bytes of a body that is sent with its head
+
+Words = Mapping[str, str]
 
 
 class S3Wire:
@@ -54,82 +53,161 @@ class S3Wire:
         self._name = name
         self.address = f"s3://{name}"
         self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
-        try:
-            self._fs = s3fs.S3FileSystem(
-                key=key or None,
-                secret=secret or None,
-                token=token or None,
-                endpoint_url=endpoint or None,
-                config_kwargs={**TIMEOUT, **CHECKSUMS, **CALM},
-                session=_session(),
-                skip_instance_cache=True,
-                use_listings_cache=False,
-            )
-            self._fs.retries = 1  # of s3fs, too: our own code knows when a retry helps
-            self._fs.connect()
-        except (BotoCoreError, ValueError) as err:  # such as a missing profile
-            raise ConfigError(f"{self.address}: invalid AWS settings: {err}") from err
+        self._account = S3Account(name, endpoint, key, secret, token)
+        self._lock = threading.Lock()
+        self._route: _Route | None = None
 
-    def parameters(self, key: str) -> dict[str, str]:
-        return {"Bucket": self._name, "Key": key}
+    def close(self) -> None:
+        if self._route:
+            self._route.pool.close()
 
-    def call(self, method: str, key: str, size: int = 0, **values: Any) -> Any:
-        """Send a request and return its answer; ``size`` is the number of bytes that it transfers."""
-        named = self.parameters(key) if key else {"Bucket": self._name}
-        size = size or len(values.get("Body", b""))
+    def source(self, key: str) -> dict[str, str]:
+        """Return the header that names the object to copy."""
+        return {"x-amz-copy-source": escape(f"{self._name}/{key}", safe="/")}
+
+    def send(
+        self,
+        method: str,
+        key: str,
+        query: Words | None = None,
+        headers: Words | None = None,
+        body: bytes = b"",
+        size: int = 0,
+    ) -> HttpReply:
+        """Send a request and return its successful answer; ``size`` is the number of bytes it transfers."""
+        with self._mapping_errors(key):
+            route = self._route or self._find(None, None)
+            reply = self._exchange(route, method, key, query or {}, headers or {}, body, size)
+            if reply.status_code < 300:
+                return reply
+            error = answers.error(reply.content)
+        region = reply.headers.get("x-amz-bucket-region") or error.get("Region", "")
+        if reply.status_code in MISPLACED and region and not route.is_corrected:
+            with self._mapping_errors(key):
+                self._find(route, region)
+            return self.send(method, key, query, headers, body, size)
+        self._raise(error, reply.status_code, key)
+
+    def discard(self, method: str, key: str, query: Words | None = None) -> None:
+        """Send a request whose answer has no content."""
+        with self._mapping_errors(key):
+            self.send(method, key, query).discard()
+
+    def document(
+        self,
+        method: str,
+        key: str,
+        query: Words | None = None,
+        headers: Words | None = None,
+        body: bytes = b"",
+        size: int = 0,
+    ) -> Element:
+        """Send a request and return the XML of its answer, which may be an error in spite of its status."""
         with self._mapping_errors(key), understood(key, self.address):
-            return sync(self._fs.loop, limited, size, self._fs._call_s3, method, **named, **values)
+            root = answers.parse(self.send(method, key, query, headers, body, size).content)
+            if answers.local_name(root) == "Error":
+                self.refuse({"Key": key, **answers.fields(root)})
+        return root
+
+    def put(self, key: str, body: bytes, headers: Words, query: Words | None = None) -> Words:
+        """Upload an object or a part; return the headers of the answer."""
+        with self._mapping_errors(key):
+            reply = self.send("PUT", key, query, headers, body)
+            reply.discard()
+        return reply.headers
+
+    def headers(self, key: str) -> Words:
+        """Return the headers of the answer about an object."""
+        reply = self.send("HEAD", key)
+        reply.discard()
+        return reply.headers
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
             with understood(key, self.address):
-                return answers.thing(key, self.call("head_object", key))
+                return answers.thing(key, self.headers(key))
         except NotFound:
             return None
 
     def pieces(
-        self, key: str, offset: int, length: int | None, version: dict[str, Any]
+        self, key: str, offset: int, length: int | None, version: dict[str, str], note: Note
     ) -> Generator[bytes, None, None]:
         """Yield the bytes of one answer; all requests read the same version of the file."""
         last = "" if length is None else str(offset + length - 1)
-        part: dict[str, Any] = {"Range": f"bytes={offset}-{last}"} if offset or last else {}
+        part = {"range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
-            answer = self.call("get_object", key, **part, **version)
+            reply = self.send("GET", key, headers={**part, **version})
         except PastEnd:
             return
-        version.setdefault("IfMatch", answer["ETag"])
-        body = answer["Body"]
-        try:
-            if answer.get("ContentRange", "").endswith("/0"):
-                return  # s3rver announces bytes of an empty file but never sends them
+        with understood(key, self.address):
+            version.setdefault("if-match", reply.headers["etag"])
+        with contextlib.suppress(*MALFORMED):  # whoever needs it asks again
+            note(answers.thing(key, reply.headers))
+        if reply.headers.get("content-range", "").endswith("/0"):
+            reply.close()
+            return  # s3rver announces bytes of an empty file but never sends them
+        with contextlib.closing(reply.large_pieces(PIECE, errors.LONGEST + PIECE / errors.SLOWEST)) as pieces:
             while True:
                 with self._mapping_errors(key):
-                    piece = sync(self._fs.loop, limited, PIECE, _filled, body)
+                    piece = next(pieces, b"")
                 if not piece:
                     return
                 yield piece
-        finally:
-            body.close()
 
-    def compare(self, answer: dict[str, Any], md5: str, key: str) -> None:
+    def compare(self, answer: Words, md5: str, key: str) -> None:
         """Compare the MD5, as some servers do not check it."""
         found = answers.md5_of(answer)
         if found and found != md5 and not self._name.endswith(EXPRESS):
             raise Damaged(f"{self.address}/{key}: damaged in transit (MD5 {found} instead of {md5})")
 
-    def delete_at_once(self, keys: list[str]) -> None:
-        named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        for error in self.call("delete_objects", "", Delete=named).get("Errors", ()):
-            refusal = ClientError({"Error": error, "ResponseMetadata": {}}, "")
-            raise self._make_error(refusal, error.get("Key", ""))
+    def refuse(self, error: Words) -> NoReturn:
+        """Raise the error of one key in an answer about several."""
+        self._raise(error, STATUSES.get(error.get("Code", ""), 400), error.get("Key", ""))
 
     def delete_version(self, key: str, version: str) -> bool:
         """Delete the object if it still has this version; return False if it has another one."""
         there = self.head(key)
         if there is not None and there.version != version:
             return False
-        self.call("delete_object", key)
+        self.discard("DELETE", key)
         return True
+
+    def _find(self, old: _Route | None, region: str | None) -> _Route:
+        """Find the way to the bucket, or to the region where the server says it is."""
+        with self._lock:
+            if self._route is None or self._route is old:
+                place = self._account.locate(region)
+                proxy = self._account.proxy(place.url)
+                pool = old.pool if old else ConnectionPool(SILENCE, self._account.certificates, proxy)
+                self._route = _Route(place, pool, proxy, is_corrected=old is not None)
+            return self._route
+
+    def _exchange(
+        self, route: _Route, method: str, key: str, query: Words, headers: Words, body: bytes, size: int
+    ) -> HttpReply:
+        """Send one request and receive the head of its answer."""
+        place, login = route.place, self._account.login()
+        path = f"{place.url.path}/{escape(key, safe='/')}" if key else place.url.path or "/"
+        token = {place.token_header: login.token} if login.token else {}
+        request = S3Request(method, path, query, {"host": place.url.netloc, **headers, **token}, body)
+        signs_body = place.signs_payload or "content-md5" not in headers
+        lines = signed(request, login.access_key, login.secret_key, place.scope, signs_body)
+        connection = route.pool.acquire(route.server)
+        try:
+            limit = errors.LONGEST + max(size, len(body)) / errors.SLOWEST
+            connection.exchange = Exchange(SILENCE, limit)
+            connection.set_timeout(limit if len(body) > SMALL else min(limit, SILENCE))
+            _transmit(connection, route.head(request, lines), body)
+            return HttpReply(connection, route.pool.keep, method != "HEAD")
+        except BaseException:
+            connection.close()
+            raise
+
+    def _raise(self, error: Words, status: int, key: str) -> NoReturn:
+        code, text = error.get("Code", ""), error.get("Message", "") or http.client.responses.get(status, "")
+        if status == 416 or code == "InvalidRange":
+            raise PastEnd(f"{self.address}/{key}: ends before that")
+        raise make_error(status, code, text, error.get("Key", key), self.address)
 
     @contextlib.contextmanager
     def _mapping_errors(self, key: str) -> Iterator[None]:
@@ -137,25 +215,52 @@ class S3Wire:
             yield
         except PaiError:
             raise
-        except FOREIGN as err:
+        except ClientError as err:  # of botocore's own requests
+            self._raise(err.response["Error"], err.response["ResponseMetadata"]["HTTPStatusCode"], key)
+        except (OSError, ssl.SSLError, http.client.HTTPException, BotoCoreError) as err:
             release(err)
-            raise self._make_error(err, key) from err
+            raise silent(err, key, self.address) from err
 
-    def _make_error(self, err: BaseException, key: str) -> PaiError:
-        cause = err.__cause__ or err
-        if isinstance(cause, (NoCredentialsError, PartialCredentialsError)):
-            return ConfigError(
-                f"{self.address}: no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                "or a profile with AWS_PROFILE"
-            )
-        if not isinstance(cause, ClientError):
-            return silent(cause, key, self.address)
-        error = cause.response.get("Error", {})
-        code, status = str(error.get("Code", "")), cause.response["ResponseMetadata"].get("HTTPStatusCode", 0)
-        if status == 416 or code == "InvalidRange":
-            return PastEnd(f"{self.address}/{key}: ends before that")
-        status = status or {"AccessDenied": 403, "InternalError": 500}.get(code, 400)
-        return make_error(status, code, str(error.get("Message", "")), key, self.address)
+
+@dataclass(frozen=True)
+class _Route:
+    """The way to the bucket's server."""
+
+    place: S3Endpoint
+    pool: ConnectionPool
+    proxy: SplitResult | None
+    is_corrected: bool  # the server has named the region
+    server: ServerKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        url = self.place.url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        object.__setattr__(self, "server", (url.scheme, url.hostname or "", port))
+
+    def head(self, request: S3Request, headers: Words) -> bytes:
+        """Return the first line of the request, and its headers."""
+        target, more = request.target, {"user-agent": AGENT, "accept-encoding": "identity"}
+        if self.proxy and self.place.url.scheme == "http":
+            target, more = f"http://{self.place.url.netloc}{target}", {**more, **proxy_login(self.proxy)}
+        if request.body or request.method in ("PUT", "POST"):
+            more["content-length"] = str(len(request.body))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (*headers.items(), *more.items()))
+        return f"{request.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+
+
+def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
+    """Send a request; a server that refuses it may hang up before it has read all of it, and answer."""
+    try:
+        if len(body) <= SMALL:
+            connection.stream.sendall(head + body)
+        else:
+            connection.stream.sendall(head)
+            connection.stream.sendall(body)
+    except TimeoutError:
+        raise
+    except OSError:
+        if not connection.is_stale():
+            raise
 
 
 def _usual_endpoint() -> str:
@@ -173,26 +278,3 @@ def checked_endpoint(url: str, where: str) -> str:
         form = "http://HOST:PORT or https://HOST:PORT"
         raise ConfigError(f"{where}: invalid url of an S3 server {url!r}: expected {form}") from err
     return url
-
-
-def _session() -> AioSession:
-    """Return a session with the user's current settings; the description of S3 is loaded only once."""
-    session = AioSession()
-    session.register_component("data_loader", _loader())
-    return session
-
-
-@functools.cache
-def _loader() -> Any:
-    return AioSession().get_component("data_loader")
-
-
-async def _filled(body: Any) -> bytes:
-    """Collect the small pieces that arrive into one of the usual size."""
-    found = bytearray()
-    while len(found) < PIECE:
-        piece = await body.read(PIECE - len(found))
-        if not piece:
-            break
-        found += piece
-    return bytes(found)

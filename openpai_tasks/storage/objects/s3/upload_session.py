@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from typing import Any
+from xml.sax import saxutils
 
 from openpai_tasks.errors import NotFound, PaiError
+from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.connection import S3Wire
 from openpai_tasks.storage.objects.upload import ObjectBody
@@ -21,23 +22,28 @@ class S3Session:
 
     def __init__(self, wire: S3Wire, key: str, metadata: dict[str, str]) -> None:
         self._wire, self._key = wire, key
-        self._upload = wire.call("create_multipart_upload", key, Metadata=metadata)["UploadId"]
+        with understood(key, wire.address):
+            self._upload = answers.fields(wire.document("POST", key, {"uploads": ""}, metadata))["UploadId"]
         self._etags: dict[int, str] = {}
         self._md5s: dict[int, bytes] = {}
         self._was_asked = False
         self._version = ""  # of the whole object, from the server's answer
 
     def part(self, number: int, body: ObjectBody) -> None:
-        answer = self._call("upload_part", PartNumber=number, **answers.content(body))
+        answer = self._wire.put(self._key, body.data, answers.checked(body), self._part(number))
         self._wire.compare(answer, body.md5.hex(), self._key)
-        self._etags[number], self._md5s[number] = answer["ETag"], body.md5
+        self._etags[number], self._md5s[number] = answer.get("etag", ""), body.md5
 
     def complete(self, md5: bytes = b"") -> None:
         """Combine the parts; if they are gone at a retry, the earlier answer was lost."""
-        parts = [{"PartNumber": number, "ETag": etag} for number, etag in sorted(self._etags.items())]
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{saxutils.escape(etag)}</ETag></Part>"
+            for number, etag in sorted(self._etags.items())
+        )
+        body = f'<CompleteMultipartUpload xmlns="{answers.SPACE}">{parts}</CompleteMultipartUpload>'.encode()
         try:
-            answer = self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
-            self._version = answers.version(answer)
+            answer = self._wire.document("POST", self._key, {"uploadId": self._upload}, body=body)
+            self._version = answers.fields(answer).get("ETag", "").strip('"')
         except NotFound:
             if not self._was_asked:
                 raise
@@ -48,7 +54,7 @@ class S3Session:
         return self._wire.delete_version(self._key, self._version)
 
     def abort(self) -> None:
-        self._call("abort_multipart_upload")
+        self._wire.discard("DELETE", self._key, {"uploadId": self._upload})
 
     def is_right(self, size: int, md5: bytes) -> bool:
         there = self._wire.head(self._key)
@@ -70,17 +76,18 @@ class S3Session:
             raise
 
     def _copy_part(self, number: int, source: str, start: int, end: int) -> None:
-        which = {"CopySource": self._wire.parameters(source), "CopySourceRange": f"bytes={start}-{end}"}
-        answer = self._call("upload_part_copy", size=end - start, PartNumber=number, **which)
-        self._etags[number] = answer["CopyPartResult"]["ETag"]
+        which = {**self._wire.source(source), "x-amz-copy-source-range": f"bytes={start}-{end}"}
+        answer = self._wire.document("PUT", self._key, self._part(number), which, size=end - start)
+        with understood(self._key, self._wire.address):
+            self._etags[number] = answers.fields(answer)["ETag"]
 
-    def _call(self, method: str, **values: Any) -> Any:
-        return self._wire.call(method, self._key, UploadId=self._upload, **values)
+    def _part(self, number: int) -> dict[str, str]:
+        return {"partNumber": str(number), "uploadId": self._upload}
 
 
 def abort_stale(wire: S3Wire, key: str) -> None:
     """Abort day-old uploads of this object by killed copies: they are invisible and cost money."""
-    found = wire.call("list_multipart_uploads", "", Prefix=key)
-    for upload in found.get("Uploads", ()):
-        if upload["Key"] == key and time.time() - upload["Initiated"].timestamp() > STALE:
-            wire.call("abort_multipart_upload", key, UploadId=upload["UploadId"])
+    with understood(key, wire.address):
+        for upload in answers.children(wire.document("GET", "", {"uploads": "", "prefix": key}), "Upload"):
+            if upload["Key"] == key and time.time() - answers.moment(upload["Initiated"]) > STALE:
+                wire.discard("DELETE", key, {"uploadId": upload["UploadId"]})

@@ -1,0 +1,235 @@
+"""How requests to S3 are signed, where they go, and how many there are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import socketserver
+import threading
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
+from openpai_tasks.storage.copying.copy import copy
+from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.objects.s3.signing import S3Request, SigningScope, signed
+from openpai_tasks.storage.store import StorageSpec
+from tests.certificates import make_certificate
+from tests.properties.mutations import steady
+from tests.scripted import Reply, Scripted
+from tests.storage.objects.test_objects import over, service  # noqa: F401 -- a fixture
+from tests.storage.relay import Relay, received
+from tests.storage.trees import at, plant, seen
+
+pytest.importorskip("botocore")
+
+FILE = Reply(b"content", headers=(("ETag", '"x"'), ("Last-Modified", "Mon, 12 Oct 2009 17:50:30 GMT")))
+NOW = 1_700_000_000
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+QUERIES = st.dictionaries(TEXT.filter(bool), TEXT, max_size=3)
+
+
+@pytest.fixture(autouse=True)
+def plain_settings(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def server():
+    server = Scripted({})
+    server.respond = lambda asked: FILE
+    yield server
+    server.close()
+
+
+def opened(endpoint, bucket="data", **more):
+    keys = {"accessKeyId": "AK", "secretAccessKey": "theirs", "bucket": bucket, "endpoint": endpoint}
+    return open_storage(StorageSpec("lab", "objects", "s3", keys | more))
+
+
+def content(store):
+    return b"".join(store.read("/f"))
+
+
+def scope(asked):
+    return asked.headers["authorization"].partition("Credential=")[2].split(",")[0].split("/")[2:4]
+
+
+@steady(200)
+@given(st.sampled_from(["GET", "PUT"]), TEXT, QUERIES, st.binary())
+def test_signature_is_the_one_that_botocore_makes(method, key, query, body):
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    path = "/data/" + quote(key, safe="/")
+    request = S3Request(method, path, query, {"host": "127.0.0.1", "x-amz-meta-mtime": "1.5"}, body)
+    ours = signed(request, "AK", "secret", SigningScope("eu-west-1", "s3"), now=NOW)
+    theirs = AWSRequest(method, f"http://127.0.0.1{request.target}", {"x-amz-meta-mtime": "1.5"}, body)
+    theirs.context["timestamp"] = theirs.headers["X-Amz-Date"] = ours["x-amz-date"]
+    theirs.headers["X-Amz-Content-SHA256"] = ours["x-amz-content-sha256"]
+    auth = S3SigV4Auth(Credentials("AK", "secret"), "s3", "eu-west-1")
+    text = auth.string_to_sign(theirs, auth.canonical_request(theirs))
+    assert ours["authorization"].endswith(f"Signature={auth.signature(text, theirs)}")
+
+
+@over("s3rver", "rclone", "azurite")
+def test_each_file_costs_one_request_up_and_one_down(service, here):  # noqa: F811
+    plant(here, {f"tree/{number}": b"x" * number for number in range(20)})
+    with Relay(service.server.host) as relay:
+        place = service.open(relay.host)
+        assert copy(copies([at(here, "tree")], at(place, "tree"))).files == 20
+        assert [asked.split()[0] for asked in relay.asked if "/tree/1" in asked].count("PUT") == 11
+        relay.asked.clear()
+        assert copy(copies([at(place, "tree")], at(here, "back"))).files == 20
+        of_files = [asked.split()[0] for asked in relay.asked if "/tree/1" in asked]
+        assert of_files == ["GET"] * 11, relay.asked
+    assert seen(at(here, "back")) == seen(at(here, "tree"))
+
+
+def test_connection_is_used_for_many_requests_and_not_shared_with_a_forked_process(server):
+    with Relay(f"127.0.0.1:{server.port}") as relay:
+        store = opened(f"http://{relay.host}")
+        server.http.RequestHandlerClass.do_HEAD = server.http.RequestHandlerClass.do_GET
+        server.respond = lambda asked: Reply("", 404) if asked.method == "HEAD" else FILE
+        for _ in range(5):
+            assert content(store) == b"content"
+            with pytest.raises(NotFound):
+                store.digest("/f")
+        assert relay.connections == 1
+        child = os.fork()
+        if not child:
+            os._exit(0 if content(store) == b"content" else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert content(store) == b"content" and relay.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply("", 301, (("x-amz-bucket-region", "eu-west-1"),)),
+        Reply("<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>", 400),
+    ],
+    ids=["redirect", "malformed"],
+)
+def test_bucket_in_another_region_is_found_once(server, answer):
+    server.respond = lambda asked: FILE if scope(asked) == ["eu-west-1", "s3"] else answer
+    store = opened(server.uri)
+    assert content(store) == b"content" and content(store) == b"content"
+    assert [scope(asked)[0] for asked in server.seen] == ["us-east-1", "eu-west-1", "eu-west-1"]
+
+
+def test_server_that_always_names_another_region_is_not_asked_forever(server):
+    regions = iter(f"region-{number}" for number in range(99))
+    server.respond = lambda asked: Reply("", 301, (("x-amz-bucket-region", next(regions)),))
+    with pytest.raises(PathError, match="the server answered: Moved Permanently"):
+        content(opened(server.uri))
+    assert len(server.seen) == 2
+
+
+def test_session_token_is_sent_and_signed(server):
+    assert content(opened(server.uri, sessionToken="of the session")) == b"content"
+    headers = server.seen[0].headers
+    assert headers["x-amz-security-token"] == "of the session"
+    assert "x-amz-security-token" in headers["authorization"]
+
+
+def test_directory_bucket_is_asked_with_the_credentials_of_a_session(server):
+    login = "<AccessKeyId>SESSION</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+    login += "<SessionToken>t</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
+    session = Reply(f"<CreateSessionResult><Credentials>{login}</Credentials></CreateSessionResult>")
+    server.respond = lambda asked: FILE if asked.path.endswith("/f") else session
+    assert content(opened(server.uri, "data--use1-az4--x-s3")) == b"content"
+    headers = server.seen[-1].headers
+    assert headers["x-amz-s3session-token"] == "t" and "Credential=SESSION/" in headers["authorization"]
+    assert scope(server.seen[-1])[1] == "s3express"
+
+
+def test_error_in_an_answer_with_a_status_of_success_is_an_error(server):
+    answers = {"HEAD": FILE, "PUT": Reply("<Error><Code>AccessDenied</Code><Message>no</Message></Error>")}
+    server.http.RequestHandlerClass.do_HEAD = server.http.RequestHandlerClass.do_GET
+    server.respond = lambda asked: answers[asked.method]
+    with pytest.raises(Denied, match="refused: no"):
+        opened(server.uri).rename("/a", "/b")
+
+
+def test_answer_with_a_document_type_is_refused(server):
+    server.respond = lambda asked: Reply('<!DOCTYPE x [<!ENTITY a "aaaa">]><x>&a;</x>')
+    with pytest.raises(PathError, match="cannot understand"):
+        list(opened(server.uri).list("/"))
+
+
+def test_certificate_is_verified_with_the_bundle_of_the_settings(tmp_path, monkeypatch):
+    certificate = str(make_certificate(tmp_path / "ca.pem"))
+    server = Scripted({}, certificate)
+    server.respond = lambda asked: FILE
+    try:
+        monkeypatch.setattr("openpai_tasks.storage.retry.FIRST_PAUSE", 0.001)
+        with pytest.raises(Unreachable, match=r"no answer: .*certificate"):
+            content(opened(server.uri))
+        monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
+        assert content(opened(server.uri)) == b"content"
+    finally:
+        server.close()
+
+
+class Proxy(socketserver.BaseRequestHandler):
+    """Opens a tunnel to any server; the server has the request's head in ``heads``."""
+
+    def handle(self):
+        head = self.request.recv(1 << 16)
+        self.server.heads.append(head.decode().splitlines())
+        host, port = head.split()[1].decode().rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as there:
+            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=self.pump, args=(there, self.request))
+            back.start()
+            self.pump(self.request, there)
+            back.join()
+
+    def pump(self, source, target):
+        with contextlib.suppress(OSError):
+            for piece in received(source):
+                target.sendall(piece)
+            target.shutdown(socket.SHUT_RDWR)
+
+
+def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path, monkeypatch):
+    certificate = str(make_certificate(tmp_path / "ca.pem"))
+    server = Scripted({}, certificate)
+    server.respond = lambda asked: FILE
+    proxy = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy)
+    proxy.daemon_threads, proxy.heads = True, []
+    threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
+        monkeypatch.setenv("HTTPS_PROXY", f"http://ann:p%40ss@127.0.0.1:{proxy.server_address[1]}")
+        store = opened(server.uri)
+        assert content(store) == b"content"
+        store.close()
+        assert proxy.heads[0][0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
+        assert "Proxy-Authorization: Basic YW5uOnBAc3M=" in proxy.heads[0]
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        server.close()
+
+
+def test_plain_requests_name_their_server_to_the_proxy(server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", server.uri)
+    monkeypatch.setenv("http_proxy", server.uri)
+    asked = []
+    with Relay(f"127.0.0.1:{server.port}", asked=asked) as relay:
+        monkeypatch.setenv("http_proxy", f"http://{relay.host}")
+        assert content(opened("http://s3.example:9000")) == b"content"
+        assert asked == ["GET http://s3.example:9000/data/f"]
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert content(opened(server.uri)) == b"content" and len(asked) == 1
