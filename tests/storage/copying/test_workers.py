@@ -67,6 +67,14 @@ def test_a_large_file_gets_a_worker_up_to_the_limit(hiring):
     assert pool.hired == MOST
 
 
+def test_small_files_do_not_wait_for_a_large_one(hiring):
+    pool, crew = hiring
+    crew.add(item("small"))
+    crew.add(item("large", 1 << 30))
+    assert pool.hired == 2
+    assert [[one.entry.name for one in crew._line.get()] for _ in range(2)] == [["small"], ["large"]]
+
+
 @pytest.mark.parametrize(
     ("seconds", "share", "hired"),
     [(1, 0.9, 1), (1, 0.1, MOST), (0.001, 0.1, 1)],
