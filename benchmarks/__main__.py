@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.side_by_side import Outcome, run
 
-TOPICS = ("startup", "objects", "logs")
+TOPICS = ("startup", "objects", "logs", "copying", "hdfs")
 """Modules with a function ``comparisons``."""
 
 

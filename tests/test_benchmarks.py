@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import logs, objects, report, startup
+from benchmarks import copying, logs, objects, report, startup
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -79,3 +79,22 @@ def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
         for turn in comparison.contenders.values():
             turn()
     assert whats[0] == "follow a log of 1 MB" and len(whats) == 7
+
+
+def test_copies_are_compared_and_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(copying, "PEERS", {"cp": copying.PEERS["cp"]})
+    tiny = copying.Sizes(small=3, unchanged=3, large=1 << 10)
+    outcomes = [run(comparison, rounds=1) for comparison in copying.comparisons(tmp_path, tiny)]
+    assert [set(outcome.seconds) for outcome in outcomes] == [{"ours", "cp"}, {"ours", "cp"}, {"ours"}]
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_copy_that_differs_ends_the_benchmark(tmp_path, damage):
+    source, target = (copying.make_tree(tmp_path / name, 2, 10) for name in ("source", "target"))
+    for file in source.rglob("*.bin"):
+        (target / file.relative_to(source)).write_bytes(file.read_bytes())
+    copying.check_same(source, target)
+    victim = next(target.rglob("*.bin"))
+    victim.unlink() if damage == "missing" else victim.write_bytes(b"other byte")
+    with pytest.raises(RuntimeError):
+        copying.check_same(source, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ PIECE = 1 << 20
 SHA256 = "sha256"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
 class Entry:
     """One name in a folder; a symlink has the values of its target (size 0 if that is missing)."""
 
@@ -162,6 +162,38 @@ class Appends(ABC):
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
         """Append the bytes; after an error, those that arrived stay."""
+
+
+class FolderCopy(Protocol):
+    """A folder of a source and one of a target, both open, between which files are copied."""
+
+    def copy(self, entry: Entry, name: str, part: str) -> bool:
+        """Copy a small file, verified and complete or not at all; ``part`` is its name until then.
+
+        Return False, and leave nothing, if it is not a regular file, changes, or fails: the caller copies it
+        by the store's other methods, which report errors.
+        """
+
+    def close(self) -> None: ...
+
+
+class CopiesFolders(ABC):
+    """A store that itself compares and copies the files of a folder, if it knows the source's store."""
+
+    @abstractmethod
+    def can_copy_from(self, source: Store) -> bool: ...
+
+    @abstractmethod
+    def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
+        """Yield the names and sizes of the files that have the same size and time in both folders."""
+
+    @abstractmethod
+    def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
+        """Like ``list``, without these names, which cost next to nothing."""
+
+    @abstractmethod
+    def folder_copy(self, source: Store, folder: str, target: str) -> FolderCopy:
+        """Open a folder of such a source and a target folder of this store."""
 
 
 class KeepsModes(ABC):

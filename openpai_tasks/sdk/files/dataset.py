@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from openpai_tasks.errors import PathError
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.location import Location, locate
-from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.members import split
 from openpai_tasks.storage.packing.opened import open_set, places

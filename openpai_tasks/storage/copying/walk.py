@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
-from openpai_tasks.storage.copying.transfer import is_part, remove_stale
+from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import (
+    CopiesFolders,
     Entry,
     KeepsModes,
     KnowsPlaces,
@@ -141,14 +142,25 @@ class Steps:
     """The steps of one errand in order; creates the folders."""
 
     def __init__(
-        self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
+        self,
+        errand: Errand,
+        make_folder: Callable[[Store, str], None],
+        preview: bool,
+        taken: set[str] | None,
+        skip: Callable[[str, int], None] | None,
     ) -> None:
-        """``taken`` contains the target files of the copy so far, if errands may write the same path."""
+        """``taken`` contains the target files of the copy so far, if errands may write the same path.
+
+        ``skip`` is called with the path and size of files that the target has already, by size and time, as
+        far as the store can tell for a whole folder; None if size and time do not suffice.
+        """
         self._source, self._target = errand.source.store, errand.target.store
         self._errand = errand
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
+        can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
+        self._skip = skip if can_compare and taken is None else None
         self._root = self._target.address(errand.target.path)
         self._origin = errand.target.origin
         self._made = Made(self._source, self._target)
@@ -182,8 +194,11 @@ class Steps:
     def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
         if folder.is_new and not self._preview:
             self._make_new(folder)
-        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target))
-        for entry in self._source.list(folder.source):
+        same: set[str] = set()
+        if self._skip and not folder.is_new:
+            self._skip_same(self._skip, folder, same)
+        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target, same))
+        for entry in _listed(self._source, folder.source, same):
             if is_part(entry):
                 continue
             old, path = there.pop(entry.name), join(folder.target, entry.name)
@@ -195,6 +210,15 @@ class Steps:
         there.drop_popped()
         if there:
             yield Surplus(self._target, there)
+
+    def _skip_same(self, skip: Callable[[str, int], None], folder: _CopiedFolder, same: set[str]) -> None:
+        """Skip the files that are the same, and add their names to ``same``."""
+        assert isinstance(self._target, CopiesFolders)
+        inside = join(folder.source, "")
+        for name, size in self._target.same_files(self._source, folder.source, folder.target):
+            if not name.startswith(PART):
+                same.add(name)
+                skip(inside + name, size)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
         """Give the folder the mode of the source's, but keep it accessible to the user."""
@@ -210,9 +234,9 @@ class Steps:
         leads = self._source.address(link.path)
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
-    def _existing(self, path: str) -> Iterator[Entry]:
-        """Yield the entries of the target folder; remove old parts of killed copies."""
-        for entry in self._target.list(path):
+    def _existing(self, path: str, same: set[str]) -> Iterator[Entry]:
+        """Yield the other entries of the target folder; remove old parts of killed copies."""
+        for entry in _listed(self._target, path, same):
             if not is_part(entry):
                 yield entry
             elif not self._preview:
@@ -257,6 +281,11 @@ class Steps:
         if there is not None and there.is_link:
             return f"{self._origin}{path} is a link to a folder, which is not entered; remove it first"
         return ""
+
+
+def _listed(store: Store, path: str, same: set[str]) -> Iterator[Entry]:
+    """Yield the entries of the folder that are not known to be the same."""
+    return store.list_except(path, same) if same and isinstance(store, CopiesFolders) else store.list(path)
 
 
 def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:

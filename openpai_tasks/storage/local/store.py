@@ -7,10 +7,10 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.local.clearing import open_folder
+from openpai_tasks.storage.local.clearing import SEARCH, open_folder
 from openpai_tasks.storage.local.files import (
     make_folders,
     mapping_errors,
@@ -19,17 +19,20 @@ from openpai_tasks.storage.local.files import (
     umask,
     write_all,
 )
+from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.identity import number_of, numbers, real_path
 from openpai_tasks.storage.store import (
     PIECE,
     SHA256,
     Appends,
+    CopiesFolders,
     Digest,
     Entry,
     Hasher,
     KnowsPlaces,
     SetsModes,
     Sha256,
+    Store,
     base,
     check_name,
     is_below,
@@ -37,7 +40,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-class LocalStore(Appends, KnowsPlaces, SetsModes):
+class LocalStore(Appends, CopiesFolders, KnowsPlaces, SetsModes):
     """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
@@ -64,14 +67,19 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
-        place = self._inside(path)
+        return self.list_except(path, ())
+
+    def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
+        place, inside = self._inside(path), join(path, "")
         with mapping_errors(path), os.scandir(place) as entries:
             for found in entries:
-                inner = join(path, check_name(found.name, path))
-                if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
-                    yield _link_entry(join(place, found.name), found.name, inner)
+                if found.name in names:
+                    continue
+                name = check_name(found.name, path)
+                if self._confined and found.is_symlink() and self._leads_out(join(place, name)):
+                    yield _link_entry(join(place, name), name, inside + name)
                 else:
-                    yield _listed_entry(found, found.name, inner)
+                    yield _listed_entry(found, name, inside + name)
 
     def make_folder(self, path: str) -> None:
         """Create by path: a symlink that appears meanwhile can at most lead to an empty folder elsewhere."""
@@ -155,6 +163,31 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def allowed(self, mode: int) -> int:
         return mode & ~umask(int(time.monotonic()))
 
+    def can_copy_from(self, source: Store) -> bool:
+        """Whether both are plain local stores: subclasses may read and write in other ways."""
+        return type(self) is LocalStore and type(source) is LocalStore and not self._read_only
+
+    def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
+        assert isinstance(source, LocalStore)
+        with mapping_errors(target):  # strings, as there may be a million: they take half as much as tuples
+            there = {
+                f"{size} {mtime_ms} {name}" for name, size, mtime_ms in _file_facts(self._inside(target))
+            }
+        with mapping_errors(folder):
+            for name, size, mtime_ms in _file_facts(source._inside(folder)):
+                if (row := f"{size} {mtime_ms} {name}") in there:
+                    there.remove(row)
+                    yield name, size
+
+    def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
+        assert isinstance(source, LocalStore)
+        here = source._open_folder(folder)
+        try:
+            return LocalFolderCopy(here, self._open_folder(target), self.allowed)
+        except BaseException:
+            os.close(here)
+            raise
+
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
 
@@ -207,14 +240,23 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
         """Open the parent folder of the name, so that it cannot be replaced by a symlink any more."""
-        folder = real_path(os.path.dirname(place) or "/")
-        if not is_below(folder, self.root):
-            raise PathError(f"{place} leads out of the storage, by a link or by '..'")
-        handle = open_folder(folder, self.root)
+        handle = self._open_inside(os.path.dirname(place) or "/")
         try:
             yield handle
         finally:
             os.close(handle)
+
+    def _open_folder(self, path: str) -> int:
+        place = self._plain(path)
+        with mapping_errors(path):
+            return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
+
+    def _open_inside(self, folder: str) -> int:
+        """Open the folder where the path leads to, which must be below the root."""
+        real = real_path(folder)
+        if not is_below(real, self.root):
+            raise PathError(f"{folder} leads out of the storage, by a link or by '..'")
+        return open_folder(real, self.root)
 
     def _refuse_change(self, path: str) -> None:
         if self._read_only:
@@ -225,6 +267,18 @@ def _entry(place: str, name: str, path: str) -> Entry:
     facts = os.lstat(place)
     is_link = stat.S_ISLNK(facts.st_mode)
     return _make_entry(name, path, os.stat(place) if is_link else facts, is_link)
+
+
+def _file_facts(place: str) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and time of the regular files, with one system call for each."""
+    with os.scandir(place) as entries:
+        for found in entries:
+            try:
+                facts = found.stat(follow_symlinks=False)
+            except OSError:  # it was just removed, or the listing will report it
+                continue
+            if stat.S_ISREG(facts.st_mode):
+                yield found.name, facts.st_size, facts.st_mtime_ns // 1_000_000
 
 
 def _link_entry(place: str, name: str, path: str) -> Entry:
@@ -242,10 +296,12 @@ def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
 
 
 def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
-    is_folder = stat.S_ISDIR(facts.st_mode)
-    can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
-    size = 0 if is_folder else facts.st_size
-    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
-    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
-    number = number_of(facts) if is_folder else ""
-    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)
+    mode, mtime_ms = facts.st_mode, facts.st_mtime_ns // 1_000_000
+    if stat.S_ISREG(mode):  # by far the most
+        return Entry(
+            name, path, False, facts.st_size, mtime_ms, is_link, mode & stat.S_IXUSR > 0, False, mode & 0o777
+        )
+    if stat.S_ISDIR(mode):
+        return Entry(name, path, True, 0, mtime_ms, is_link, mode=mode & 0o777, id=number_of(facts))
+    can_run = mode & stat.S_IXUSR > 0
+    return Entry(name, path, False, facts.st_size, mtime_ms, is_link, can_run, True, mode & 0o777)

@@ -13,9 +13,9 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
-from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.formats import Format, find_format
 from openpai_tasks.storage.packing.index import Index, Row, Shard
 from openpai_tasks.storage.packing.members import PackMember, PackTree, members
