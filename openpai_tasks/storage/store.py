@@ -166,6 +166,14 @@ class KeepsModes(ABC):
         """The same store, where new files and folders are private from the beginning."""
 
 
+class OpensFiles(ABC):
+    """A store whose files this machine can open itself."""
+
+    @abstractmethod
+    def open_file(self, path: str) -> int:
+        """Open a file for reading, by the rules of ``read``; return its descriptor."""
+
+
 class SetsModes(ABC):
     """A store whose entries have modes that can be set."""
 

@@ -28,6 +28,7 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KnowsPlaces,
+    OpensFiles,
     SetsModes,
     Sha256,
     base,
@@ -37,7 +38,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-class LocalStore(Appends, KnowsPlaces, SetsModes):
+class LocalStore(Appends, KnowsPlaces, OpensFiles, SetsModes):
     """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
@@ -109,6 +110,10 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
                     return
                 left = None if left is None else left - len(piece)
                 yield piece
+
+    def open_file(self, path: str) -> int:
+        with mapping_errors(path), regular(self._opened(path), path) as file:
+            return os.dup(file.fileno())
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
         self._stream(path, pieces, os.O_CREAT | os.O_TRUNC)

@@ -59,9 +59,9 @@ class Names(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
+        if number < 0:
             raise IndexError(number)
-        return self.raw(number).decode("utf-8", "surrogateescape")
+        return self._text[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
