@@ -20,7 +20,7 @@ PIECE = 1 << 20
 SHA256 = "sha256"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
 class Entry:
     """One name in a folder; a symlink has the values of its target (size 0 if that is missing)."""
 
@@ -151,6 +151,30 @@ class Appends(ABC):
     @abstractmethod
     def append(self, path: str, pieces: Iterable[bytes], size: int) -> None:
         """Append the bytes; after an error, those that arrived stay."""
+
+
+class FolderCopy(Protocol):
+    """A folder of a source and one of a target, both open, between which files are copied."""
+
+    def copy(self, entry: Entry, name: str, part: str) -> bool:
+        """Copy a small file, verified and complete or not at all; ``part`` is its name until then.
+
+        Return False, and leave nothing, if it is not a regular file, changes, or fails: the caller copies it
+        by the store's other methods, which report errors.
+        """
+
+    def close(self) -> None: ...
+
+
+class CopiesFolders(ABC):
+    """A store that itself copies small files from some other stores, with the folders held open."""
+
+    @abstractmethod
+    def can_copy_from(self, source: Store) -> bool: ...
+
+    @abstractmethod
+    def folder_copy(self, source: Store, folder: str, target: str) -> FolderCopy:
+        """Open a folder of such a source and a target folder of this store."""
 
 
 class KeepsModes(ABC):

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, looks_same
+from openpai_tasks.storage.copying.direct import DirectCopies
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import clear_stale, transfer
 from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
+from openpai_tasks.storage.copying.workers import Crew, ItemQueue
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Store, parent
 
 WORKERS = 8
-AHEAD = 20_000
-"""Number of files that are looked up before they are copied: enough to show a total, in limited memory."""
-LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
 
 
 @dataclass(frozen=True)
@@ -73,30 +72,6 @@ class _Tally:
         return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
 
 
-class _ItemQueue:
-    """The queue of files to copy; ``put`` and ``get`` raise Interrupted when the copy is interrupted."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._queue: queue.Queue[Item | None] = queue.Queue(AHEAD)
-        self._watch = watch
-
-    def put(self, item: Item | None) -> None:
-        while True:
-            self._watch.check()
-            try:
-                return self._queue.put(item, timeout=LOOK_UP)
-            except queue.Full:
-                continue
-
-    def get(self) -> Item | None:
-        while True:
-            self._watch.check()
-            try:
-                return self._queue.get(timeout=LOOK_UP)
-            except queue.Empty:
-                continue
-
-
 def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
     """Copy everything; one file that fails does not stop the others."""
     rules, watch = rules or Rules(), watch or Watch()
@@ -115,33 +90,20 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
 
 def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
     """Copy all files; return the entries that only the target has."""
-    watch, line = tally.watch, _ItemQueue(tally.watch)
-    workers: list[Future[None]] = []
-    with ThreadPoolExecutor(max(1, rules.workers)) as pool:
-
-        def add_item(item: Item) -> None:
-            if len(workers) < max(1, rules.workers):  # no more of them than files
-                workers.append(pool.submit(_work, line, tally, rules))
-            line.put(item)
-
+    watch, line, most = tally.watch, ItemQueue(tally.watch), max(1, rules.workers)
+    with ThreadPoolExecutor(most) as pool:
+        crew = Crew(pool, functools.partial(_work, line, tally, rules), most, line)
         try:
-            surplus = _queue_items(errands, add_item, tally, rules)
-            for _ in workers:
-                line.put(None)
-            _results(workers)
+            surplus = _queue_items(errands, crew.add, tally, rules)
+            crew.finish()
             watch.check()  # interrupted workers leave files uncopied
         except Interrupted:
-            _results(workers)  # a bug in a worker may be the cause
+            crew.wait()  # a bug in a worker may be the cause
             raise
         except BaseException:  # above all Ctrl-C: leaving the pool waits for the workers
             watch.stop()
             raise
     return surplus
-
-
-def _results(workers: Iterable[Future[None]]) -> None:
-    for worker in workers:
-        worker.result()
 
 
 def _queue_items(
@@ -184,32 +146,39 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: _ItemQueue, tally: _Tally, rules: Rules) -> None:
+def _work(line: ItemQueue, tally: _Tally, rules: Rules, crew: Crew) -> None:
     """Copy queued files until the queue ends; count every file in the tally."""
+    with contextlib.closing(DirectCopies()) as direct:
+        try:
+            while (chunk := line.get()) is not None:
+                for item in chunk:
+                    _settle(item, tally, rules, direct)
+                crew.hire_if_idle()
+        except Interrupted:
+            return
+        except BaseException:  # a bug of ours: others must not wait for this worker
+            tally.watch.stop()
+            raise
+
+
+def _settle(item: Item, tally: _Tally, rules: Rules, direct: DirectCopies) -> None:
     try:
-        while (item := line.get()) is not None:
-            try:
-                outcome, size = _handle(item, tally.watch, rules)
-            except Interrupted:
-                return
-            except PaiError as err:
-                tally.fail(item.entry.path, item.describe_error(err))
-            else:
-                tally.add(item.entry.path, outcome, size)
+        outcome, size = _handle(item, tally.watch, rules, direct)
     except Interrupted:
-        return
-    except BaseException:  # a bug of ours: others must not wait for this worker
-        tally.watch.stop()
         raise
+    except PaiError as err:
+        tally.fail(item.entry.path, item.describe_error(err))
+    else:
+        tally.add(item.entry.path, outcome, size)
 
 
-def _handle(item: Item, watch: Watch, rules: Rules) -> tuple[str, int]:
+def _handle(item: Item, watch: Watch, rules: Rules, direct: DirectCopies) -> tuple[str, int]:
     """Copy or skip the file; return the outcome and its size."""
     watch.check()
     checked_link(item.entry, item.source)
     if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):
         return "skipped", item.entry.size
-    if rules.preview:
+    if rules.preview or direct.copy(item, watch):
         return "copied", item.entry.size
     return "copied", transfer(item.source, item.entry, item.target, item.path, watch)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.local.clearing import open_folder
+from openpai_tasks.storage.local.clearing import SEARCH, open_folder
 from openpai_tasks.storage.local.files import (
     make_folders,
     mapping_errors,
@@ -19,11 +19,13 @@ from openpai_tasks.storage.local.files import (
     umask,
     write_all,
 )
+from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.identity import number_of, numbers, real_path
 from openpai_tasks.storage.store import (
     PIECE,
     SHA256,
     Appends,
+    CopiesFolders,
     Digest,
     Entry,
     Hasher,
@@ -31,6 +33,7 @@ from openpai_tasks.storage.store import (
     OpensFiles,
     SetsModes,
     Sha256,
+    Store,
     base,
     check_name,
     is_below,
@@ -38,7 +41,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-class LocalStore(Appends, KnowsPlaces, OpensFiles, SetsModes):
+class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
@@ -160,6 +163,19 @@ class LocalStore(Appends, KnowsPlaces, OpensFiles, SetsModes):
     def allowed(self, mode: int) -> int:
         return mode & ~umask(int(time.monotonic()))
 
+    def can_copy_from(self, source: Store) -> bool:
+        """Whether both are plain local stores: subclasses may read and write in other ways."""
+        return type(self) is LocalStore and type(source) is LocalStore and not self._read_only
+
+    def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
+        assert isinstance(source, LocalStore)
+        here = source._open_folder(folder)
+        try:
+            return LocalFolderCopy(here, self._open_folder(target), self.allowed)
+        except BaseException:
+            os.close(here)
+            raise
+
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
 
@@ -212,14 +228,23 @@ class LocalStore(Appends, KnowsPlaces, OpensFiles, SetsModes):
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
         """Open the parent folder of the name, so that it cannot be replaced by a symlink any more."""
-        folder = real_path(os.path.dirname(place) or "/")
-        if not is_below(folder, self.root):
-            raise PathError(f"{place} leads out of the storage, by a link or by '..'")
-        handle = open_folder(folder, self.root)
+        handle = self._open_inside(os.path.dirname(place) or "/")
         try:
             yield handle
         finally:
             os.close(handle)
+
+    def _open_folder(self, path: str) -> int:
+        place = self._plain(path)
+        with mapping_errors(path):
+            return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
+
+    def _open_inside(self, folder: str) -> int:
+        """Open the folder where the path leads to, which must be below the root."""
+        real = real_path(folder)
+        if not is_below(real, self.root):
+            raise PathError(f"{folder} leads out of the storage, by a link or by '..'")
+        return open_folder(real, self.root)
 
     def _refuse_change(self, path: str) -> None:
         if self._read_only:

@@ -1,0 +1,140 @@
+"""The threads that copy files, and the queue between them and the walk."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from openpai_tasks.storage.copying.direct import is_direct
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.walk import Item
+
+AHEAD = 20_000
+"""Number of files that are looked up before they are copied: enough to show a total, in limited memory."""
+CHUNK = 32
+"""Small files that a worker takes at once: taking one costs as much as copying it."""
+LOOK_UP = 0.2  # seconds between two looks whether the copy is to end
+WINDOW = 0.05  # seconds over which the load of the process is measured
+BUSY = 0.5
+"""Share of a processor from which another thread would rather disturb the others than help them."""
+
+
+class _Chunks(queue.Queue[list[Item] | None]):
+    """A queue whose size is that of its chunks together; None is its end."""
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self._items = 0
+
+    def _qsize(self) -> int:
+        return self._items
+
+    def _put(self, item: list[Item] | None) -> None:
+        super()._put(item)
+        self._items += len(item) if item else 1
+
+    def _get(self) -> list[Item] | None:
+        item = super()._get()
+        self._items -= len(item) if item else 1
+        return item
+
+
+class ItemQueue:
+    """The queue of files to copy; its methods raise Interrupted when the copy is interrupted."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._queue = _Chunks(AHEAD)
+        self._watch = watch
+
+    def put(self, chunk: list[Item] | None) -> None:
+        while True:
+            self._watch.check()
+            try:
+                return self._queue.put(chunk, timeout=LOOK_UP)
+            except queue.Full:
+                continue
+
+    def get(self) -> list[Item] | None:
+        """Return the next files; None at the end, for every worker."""
+        while True:
+            self._watch.check()
+            try:
+                chunk = self._queue.get(timeout=LOOK_UP)
+            except queue.Empty:
+                continue
+            if chunk is None:
+                self._queue.put(None)
+            return chunk
+
+    def has_more(self) -> bool:
+        """Whether it holds files besides its end."""
+        return self._queue.qsize() > 1
+
+
+class Crew:
+    """The workers of a copy: one for each file up to a limit, but no more than help where files are small.
+
+    Small files on this machine keep a processor busy; further threads would only wait for the interpreter.
+    They help as soon as the files are on a disk or a mounted share that lets a thread wait.
+    """
+
+    def __init__(
+        self, pool: ThreadPoolExecutor, work: Callable[[Crew], None], most: int, line: ItemQueue
+    ) -> None:
+        self._pool, self._work, self._most, self._line = pool, work, most, line
+        self._workers: list[Future[None]] = []
+        self._small: list[Item] = []
+        self._lock = threading.Lock()
+        self._wall, self._processor = time.monotonic(), time.process_time()
+
+    def add(self, item: Item) -> None:
+        """Queue a file; small ones wait for others, up to ``finish``."""
+        if not is_direct(item):
+            self._hire()
+            self._line.put([item])
+            return
+        self._small.append(item)
+        if len(self._small) == CHUNK:
+            self._add_small()
+
+    def finish(self) -> None:
+        """Queue the end, and wait for the workers."""
+        if self._small:
+            self._add_small()
+        if self._workers:
+            self._line.put(None)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the workers; raise what ended one of them."""
+        for worker in self._workers:  # more may be added meanwhile
+            worker.result()
+
+    def hire_if_idle(self) -> None:
+        """Add a worker if there is more to do, and this process has mostly waited lately."""
+        if self._line.has_more() and self._has_waited():
+            with contextlib.suppress(RuntimeError):  # the pool is closing: the copy is interrupted
+                self._hire()
+
+    def _add_small(self) -> None:
+        if not self._workers:
+            self._hire()
+        self._line.put(self._small)
+        self._small = []
+
+    def _hire(self) -> None:
+        with self._lock:
+            if len(self._workers) < self._most:
+                self._workers.append(self._pool.submit(self._work, self))
+
+    def _has_waited(self) -> bool:
+        with self._lock:
+            wall, processor = time.monotonic() - self._wall, time.process_time() - self._processor
+            if wall < WINDOW:
+                return False
+            self._wall, self._processor = self._wall + wall, self._processor + processor
+            return processor < BUSY * wall
