@@ -13,7 +13,7 @@ BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_tex
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
-COPYING = STORE | {"storage.location", "storage.patterns", "storage.local.store"}
+COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "backends.openpai": VALUES | {"backends.base"},
     "storage": BASE,
     "storage.store": {"errors"},
+    "storage.crc": {"storage.store"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "storage.store"},
     "storage.local": STORE | {"settings.home"},

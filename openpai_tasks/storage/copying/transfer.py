@@ -13,7 +13,7 @@ from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_claimed, note_of
-from openpai_tasks.storage.copying.sending import Passing, Sending, verify
+from openpai_tasks.storage.copying.sending import Passing, Sending, proof, verify
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -102,7 +102,7 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
     passing = Passing(pieces, Watch())
     with _part(store, path, failed) as (part, _):
         if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
-            hasher = store.hasher()
+            hasher = proof(store)
             passing.hashers = (hasher,) if hasher else ()
             store.write(part, passing, size)
             verify(store, part, passing.size, hasher)

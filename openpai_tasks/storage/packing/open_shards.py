@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Index
 from openpai_tasks.storage.packing.ranges import fetch
 from openpai_tasks.storage.store import OpensFiles

@@ -7,26 +7,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.packing.crc import crc32c
+from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Names, Row
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
 from openpai_tasks.storage.store import Digest, Entry, Hasher, base, join
-
-CRC32C = "crc32c"
-
-
-class Crc32c:
-    """The digest of packed files, which the index has."""
-
-    def __init__(self) -> None:
-        self._crc = 0
-
-    def update(self, piece: bytes, /) -> None:
-        self._crc = crc32c(piece, self._crc)
-
-    def digest(self) -> Digest:
-        return Digest(CRC32C, f"{self._crc:08x}")
 
 
 class PackedStore:

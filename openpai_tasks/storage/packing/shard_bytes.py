@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.packing.crc import crc32c
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.sources import batches, streamed

@@ -9,8 +9,8 @@ import struct
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing import example
-from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.index import Index, Row, checked
 from openpai_tasks.storage.packing.members import PackMember
 

@@ -17,8 +17,8 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing import example, sequencefile, tfrecord
-from openpai_tasks.storage.packing.crc import crc32c
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.tar import TarEncoder

@@ -1,0 +1,27 @@
+"""CRC32C; the only module that imports ``google_crc32c``."""
+
+from __future__ import annotations
+
+import google_crc32c
+
+from openpai_tasks.storage.store import Digest
+
+CRC32C = "crc32c"
+
+
+def crc32c(piece: bytes, crc: int = 0) -> int:
+    """Return the CRC of the bytes; ``crc`` is the CRC of the bytes before them."""
+    return int(google_crc32c.extend(crc, piece))
+
+
+class Crc32c:
+    """The hasher of packed files, and of local files that are read back after writing."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, piece: bytes, /) -> None:
+        self._crc = crc32c(piece, self._crc)
+
+    def digest(self) -> Digest:
+        return Digest(CRC32C, f"{self._crc:08x}")
