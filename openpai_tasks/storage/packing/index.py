@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -48,6 +49,10 @@ class Names(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        text = self._text
+        return (text[start:end].decode("utf-8", "surrogateescape") for start, end in pairwise(self._ends))
 
     @overload
     def __getitem__(self, number: int) -> str: ...
@@ -158,17 +163,16 @@ def written(index: Index) -> Iterator[bytes]:
         numbers = range(start, min(start + LINES, len(index.folders)))
         yield b"".join(_line([index.folders[each] + "/", index.folder_modes[each]]) for each in numbers)
     for start in range(0, len(index), LINES):
-        part = slice(start, start + LINES)
-        facts = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
-        rows = zip(index.names[part], *(column[part] for column in facts), strict=True)
-        yield "".join(map(_row_line, rows)).encode()
+        yield "".join(_row_lines(index, slice(start, start + LINES))).encode()
 
 
-def _row_line(row: tuple[str, int, int, int, int, int, int]) -> str:
-    """Return the line of a file, five times as fast as by encoding a list."""
-    name, *facts, crc = row
-    last = "null" if crc == UNKNOWN else crc
-    return f"[{encode_basestring_ascii(name)},{','.join(map(str, facts))},{last}]\n"
+def _row_lines(index: Index, part: slice) -> Iterator[str]:
+    """Yield the lines of some files, five times as fast as by encoding lists."""
+    facts = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
+    rows = zip(index.names[part], *(column[part] for column in facts), strict=True)
+    for name, shard, offset, size, mode, mtime, crc in rows:
+        last = "null" if crc == UNKNOWN else crc
+        yield f"[{encode_basestring_ascii(name)},{shard},{offset},{size},{mode},{mtime},{last}]\n"
 
 
 def _line(value: Any) -> bytes:

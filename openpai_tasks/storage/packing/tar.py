@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import zlib
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
@@ -13,9 +14,10 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
 """Limits of a member with a single header: characters, bytes, milliseconds."""
-NOBODY = b"%07o\0" % 0
+NOBODY = 2 * b"0000000\0"
+"""The numbers of user and group, or of a device."""
 LAST = {
-    kind: kind + bytes(100) + tarfile.POSIX_MAGIC + bytes(64) + 2 * NOBODY + bytes(155 + 12)
+    kind: kind + bytes(100) + tarfile.POSIX_MAGIC + bytes(64) + NOBODY + bytes(155 + 12)
     for kind in (tarfile.REGTYPE, tarfile.DIRTYPE)
 }
 """The end of a header, after the checksum: the type, and fields that are not used."""
@@ -51,14 +53,10 @@ class TarEncoder:
 
 def _usual(name: str, member: PackMember) -> bytes:
     kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
-    raw, facts = name.encode(), (member.mode, NOBODY, NOBODY, member.size, member.mtime_ms // 1000)
-    fields = b"%07o\0%b%b%011o\0%011o\0" % facts
-    return b"%b%b%06o\0 %b" % (
-        raw.ljust(NAME, b"\0"),
-        fields,
-        sum(raw) + sum(fields) + SUMS[kind],
-        LAST[kind],
-    )
+    facts = name.encode().ljust(NAME, b"\0"), member.mode, NOBODY, member.size, member.mtime_ms // 1000
+    first = b"%b%07o\0%b%011o\0%011o\0" % facts
+    total = (zlib.adler32(first) & 0xFFFF) - 1  # the sum of its bytes, as they are few
+    return b"".join((first, b"%06o\0 " % (total + SUMS[kind]), LAST[kind]))
 
 
 class Tar:
