@@ -23,7 +23,7 @@ from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Troub
 from openpai_tasks.storage.copying.workers import Crew, ItemQueue
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import Store, parent
+from openpai_tasks.storage.store import Entry, Store, parent
 
 WORKERS = 8
 
@@ -60,6 +60,12 @@ class _Tally:
             else:
                 self.removed += 1
         self.watch.ended(path, outcome, size)
+
+    def skip(self, entry: Entry) -> None:
+        """Count a file that the walk finds unchanged."""
+        self.watch.check()
+        self.watch.found(entry.size)
+        self.add(entry.path, "skipped", entry.size)
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
@@ -112,12 +118,13 @@ def _queue_items(
     """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
-        if isinstance(step, Item):
-            tally.watch.found(step.entry.size)
+        if isinstance(step, Entry):
+            tally.skip(step)
+        elif isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
-                tally.watch.check()
-                tally.add(step.entry.path, "skipped", step.entry.size)
+                tally.skip(step.entry)
             else:
+                tally.watch.found(step.entry.size)
                 add_item(step)
         elif isinstance(step, Trouble):
             tally.fail(step.path, step.reason)
@@ -138,7 +145,7 @@ def _steps(errands: Sequence[Errand], watch: Watch, rules: Rules) -> Iterator[St
             if not (rules.preview or errand.entry.is_folder or (id(store), folder) in looked_at):
                 looked_at.add((id(store), folder))
                 clear_stale(store, folder)
-            yield from Steps(errand, make_folder, rules.preview, taken)
+            yield from Steps(errand, make_folder, rules.preview, rules.checksum, taken)
 
 
 def _make_folder(watch: Watch, store: Store, path: str) -> None:

@@ -113,7 +113,9 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
 
 def is_part(entry: Entry) -> bool:
     """Whether it is an unfinished file of a running or killed copy."""
-    return not (entry.is_folder or entry.is_link) and PART_NAME.fullmatch(entry.name) is not None
+    if not entry.name.startswith(PART) or entry.is_folder or entry.is_link:
+        return False
+    return PART_NAME.fullmatch(entry.name) is not None
 
 
 def is_stale(part: Entry) -> bool:

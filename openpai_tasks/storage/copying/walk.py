@@ -95,7 +95,8 @@ class Trouble:
     reason: str
 
 
-Step = Item | Surplus | Trouble
+Step = Item | Surplus | Trouble | Entry
+"""An entry is that of a file that the target already has, by size and time."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,12 @@ class Steps:
     """The steps of one errand in order; creates the folders."""
 
     def __init__(
-        self, errand: Errand, make_folder: Callable[[Store, str], None], preview: bool, taken: set[str] | None
+        self,
+        errand: Errand,
+        make_folder: Callable[[Store, str], None],
+        preview: bool,
+        checksum: bool,
+        taken: set[str] | None,
     ) -> None:
         """``taken`` contains the target files of the copy so far, if errands may write the same path."""
         self._source, self._target = errand.source.store, errand.target.store
@@ -149,6 +155,7 @@ class Steps:
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
+        self._can_skip = not checksum and taken is None
         self._root = self._target.address(errand.target.path)
         self._origin = errand.target.origin
         self._made = Made(self._source, self._target)
@@ -183,7 +190,11 @@ class Steps:
         if folder.is_new and not self._preview:
             self._make_new(folder)
         there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target))
+        can_skip = self._can_skip and len(there) > 0
         for entry in self._source.list(folder.source):
+            if can_skip and there.pop_same(entry):
+                yield entry
+                continue
             if is_part(entry):
                 continue
             old, path = there.pop(entry.name), join(folder.target, entry.name)

@@ -68,14 +68,14 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
-        place = self._inside(path)
+        place, inside = self._inside(path), join(path, "")
         with mapping_errors(path), os.scandir(place) as entries:
             for found in entries:
-                inner = join(path, check_name(found.name, path))
-                if self._confined and found.is_symlink() and self._leads_out(join(place, found.name)):
-                    yield _link_entry(join(place, found.name), found.name, inner)
+                name = check_name(found.name, path)
+                if self._confined and found.is_symlink() and self._leads_out(join(place, name)):
+                    yield _link_entry(join(place, name), name, inside + name)
                 else:
-                    yield _listed_entry(found, found.name, inner)
+                    yield _listed_entry(found, name, inside + name)
 
     def make_folder(self, path: str) -> None:
         """Create by path: a symlink that appears meanwhile can at most lead to an empty folder elsewhere."""
@@ -272,10 +272,12 @@ def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
 
 
 def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:
-    is_folder = stat.S_ISDIR(facts.st_mode)
-    can_run = bool(facts.st_mode & stat.S_IXUSR) and not is_folder
-    size = 0 if is_folder else facts.st_size
-    is_special = not is_folder and not stat.S_ISREG(facts.st_mode)
-    mtime_ms, mode = facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
-    number = number_of(facts) if is_folder else ""
-    return Entry(name, path, is_folder, size, mtime_ms, is_link, can_run, is_special, mode, id=number)
+    mode, mtime_ms = facts.st_mode, facts.st_mtime_ns // 1_000_000
+    if stat.S_ISREG(mode):  # by far the most
+        return Entry(
+            name, path, False, facts.st_size, mtime_ms, is_link, mode & stat.S_IXUSR > 0, False, mode & 0o777
+        )
+    if stat.S_ISDIR(mode):
+        return Entry(name, path, True, 0, mtime_ms, is_link, mode=mode & 0o777, id=number_of(facts))
+    can_run = mode & stat.S_IXUSR > 0
+    return Entry(name, path, False, facts.st_size, mtime_ms, is_link, can_run, True, mode & 0o777)
