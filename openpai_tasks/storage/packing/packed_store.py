@@ -5,16 +5,24 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
-from openpai_tasks.storage.packing.index import UNKNOWN, Names, Row
+from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, ReadsWhole, base, join
 
 
-class PackedStore:
+@dataclass(slots=True)
+class PackedEntry(Entry):
+    """The entry of a packed file, with its row in the index."""
+
+    number: int = -1
+
+
+class PackedStore(ReadsWhole):
     """The files of a set as a tree."""
 
     kind = "packed"
@@ -25,6 +33,7 @@ class PackedStore:
         self._order = by_name(self._index.names)
         self._folders = _Folders(self._index.names, self._index.folders)
         self._blocks = Blocks(packed.contents.read, [shard.size for shard in self._index.shards])
+        self._is_near = all(isinstance(place.store, OpensFiles) for place in packed.shards)
         self._modes = dict(zip(self._index.folders, self._index.folder_modes, strict=True))
         self._refuse_clashes()
 
@@ -36,14 +45,16 @@ class PackedStore:
         if name in self._folders:
             return self._folder(name, path)
         number = self.number(name)
-        return None if number is None else self._file(number, path)
+        return None if number is None else self._file(number, base(path), path)
 
     def list(self, path: str) -> Iterator[Entry]:
         name = path.strip("/")
         if name not in self._folders:
             raise NotFound(f"{path}: no such folder among the packed files", 404)
+        inside, cut = join(path, ""), len(name) + 1 if name else 0
         for number in self._folders.files(name):
-            yield self._file(number, join(path, base(self._index.names[number])))
+            own = self._index.names[number][cut:]
+            yield self._file(number, own, inside + own)
         for inner in self._folders.folders(name):
             yield self._folder(inner, join(path, base(inner)))
 
@@ -59,17 +70,24 @@ class PackedStore:
             place = self._set.shards[row.shard]
             yield from place.store.read(place.path, at, left)
         elif left == row.size:
-            yield from [self._whole(number, row)] if left else []
+            yield from [self._whole(number)] if left else []
         elif left:
             yield self._blocks.read(row.shard, at, left)
 
-    def _whole(self, number: int, row: Row) -> bytes:
+    def read_whole(self, entry: Entry) -> bytes:
+        if isinstance(entry, PackedEntry):
+            return self._whole(entry.number)
+        return b"".join(self.read(entry.path))
+
+    def _whole(self, number: int) -> bytes:
         """A small file, compared with its CRC; the block it was in may have been damaged in transit."""
-        data = self._blocks.read(row.shard, row.offset, row.size)
-        if row.crc not in (UNKNOWN, crc32c(data)):
+        if not self._is_near:
+            row = self._index[number]
+            data = self._blocks.read(row.shard, row.offset, row.size)
+            if row.crc in (UNKNOWN, crc32c(data)):
+                return data
             self._blocks.forget()
-            return self._set.contents.file(number)
-        return data
+        return self._set.contents.file(number)
 
     def digest(self, path: str) -> Digest | None:
         number = self.number(path.strip("/"))
@@ -101,11 +119,12 @@ class PackedStore:
         """Return the row of the file with this name."""
         return find(self._index.names, self._order, name)
 
-    def _file(self, number: int, path: str) -> Entry:
+    def _file(self, number: int, name: str, path: str) -> Entry:
         index = self._index
-        mode = index.mode[number]
-        facts = index.size[number], index.mtime[number]
-        return Entry(base(path), path, False, *facts, is_executable=bool(mode & 0o100), mode=mode)
+        mode, size, mtime = index.mode[number], index.size[number], index.mtime[number]
+        return PackedEntry(
+            name, path, False, size, mtime, is_executable=mode & 0o100 > 0, mode=mode, number=number
+        )
 
     def _folder(self, name: str, path: str) -> Entry:
         return Entry(base(path), path, True, mode=self._modes.get(name))
