@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -27,6 +27,7 @@ MARK = "openpai-tasks packed files"
 UNKNOWN = -1
 """The CRC32C of a file whose CRC has not been computed."""
 LONGEST = 64 << 20  # bytes of the first line; a file with a longer one is not an index
+LARGEST = 1 << 63
 LINES = 1000  # lines that are written at once
 ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -42,6 +43,12 @@ class Names(Sequence[str]):
     def append(self, name: str) -> None:
         self._text += name.encode("utf-8", "surrogateescape")
         self._ends.append(len(self._text))
+
+    def extend(self, raw: Iterable[bytes]) -> None:
+        """Add names by their bytes."""
+        sizes = accumulate(map(len, raw := list(raw)), initial=len(self._text))
+        self._ends.extend(islice(sizes, 1, None))
+        self._text += b"".join(raw)
 
     def raw(self, number: int) -> bytes:
         """Return the bytes of a name, which sort like the name."""
@@ -187,9 +194,9 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
     number = 1
     for lines in [rest], batches:
         for batch in lines:
-            for values in _parsed(batch, number, url):
-                number += 1
-                _add_rows(index, values, number, url)
+            values = _parsed(batch, number, url)
+            _add_lines(index, values, number, url)
+            number += len(values)
     if (len(index), len(index.folders)) != (files, folders):
         raise PathError(f"{url}: {len(index)} files are listed of {files}; the index is not complete")
     return index
@@ -252,7 +259,45 @@ def _head(line: bytes, url: str) -> tuple[Index, int, int]:
         raise _bad(url, 1) from err
 
 
-def _add_rows(index: Index, values: Any, number: int, url: str) -> None:
+def _add_lines(index: Index, values: list[Any], before: int, url: str) -> None:
+    """Add the lines that follow this number of lines; raise if one is invalid."""
+    files = next((at for at, row in enumerate(values) if type(row) is list and len(row) > 2), 0)
+    has_all = _add_files(index, values[files:])
+    for number, row in enumerate(values[:files] if has_all else values, before + 1):
+        _add_line(index, row, number, url)
+
+
+def _add_files(index: Index, rows: list[Any]) -> bool:
+    """Add many files at once; return False, with nothing added, unless all are plainly valid."""
+    try:
+        names, *columns = zip(*rows, strict=True)
+        shards, offsets, sizes, modes, mtimes, crcs = columns
+        text, raw = (
+            "/" + "/\0/".join(names) + "/",
+            [name.encode("utf-8", "surrogateescape") for name in names],
+        )
+        ends = [shard.size for shard in index.shards]
+        is_valid = (
+            all({*map(type, column)} == {int} for column in columns)
+            and not any(part in text for part in ("//", "/./", "/../"))
+            and text.count("\0") == len(names) - 1
+            and min(map(min, (shards, offsets, sizes, modes, crcs))) >= 0
+            and max(map(max, (offsets, sizes, mtimes, crcs))) < LARGEST
+            and min(mtimes) > -LARGEST
+            and max(modes) <= 0o777
+            and all(at + size <= ends[shard] for shard, at, size in zip(shards, offsets, sizes, strict=True))
+        )
+    except (IndexError, TypeError, ValueError):
+        return False
+    if is_valid:
+        index.names.extend(raw)
+        own = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
+        for column, more in zip(own, columns, strict=True):
+            column.extend(more)
+    return is_valid
+
+
+def _add_line(index: Index, values: Any, number: int, url: str) -> None:
     """Add one line to the index; raise if it is invalid."""
     try:
         if len(values) == 2:
