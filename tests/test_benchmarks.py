@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import report, startup
+from benchmarks import copying, report, startup
 from benchmarks.side_by_side import Comparison, run
 
 
@@ -60,3 +60,22 @@ def test_startup_compares_projects_with_and_without_our_tasks(shell, tmp_path):
     }
     assert "job.sub" not in listed["bare"] and "job.sub" in listed["ours"]
     assert listed["ours and 70 more"].count("many.task-") == 70
+
+
+def test_copies_are_compared_and_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(copying, "PEERS", {"cp": copying.PEERS["cp"]})
+    tiny = copying.Sizes(small=3, unchanged=3, large=1 << 10)
+    outcomes = [run(comparison, rounds=1) for comparison in copying.comparisons(tmp_path, tiny)]
+    assert [set(outcome.seconds) for outcome in outcomes] == [{"ours", "cp"}, {"ours", "cp"}, {"ours"}]
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_copy_that_differs_ends_the_benchmark(tmp_path, damage):
+    source, target = (copying.make_tree(tmp_path / name, 2, 10) for name in ("source", "target"))
+    for file in source.rglob("*.bin"):
+        (target / file.relative_to(source)).write_bytes(file.read_bytes())
+    copying.check_same(source, target)
+    victim = next(target.rglob("*.bin"))
+    victim.unlink() if damage == "missing" else victim.write_bytes(b"other byte")
+    with pytest.raises(RuntimeError):
+        copying.check_same(source, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -167,10 +167,18 @@ class FolderCopy(Protocol):
 
 
 class CopiesFolders(ABC):
-    """A store that itself copies small files from some other stores, with the folders held open."""
+    """A store that itself compares and copies the files of a folder, if it knows the source's store."""
 
     @abstractmethod
     def can_copy_from(self, source: Store) -> bool: ...
+
+    @abstractmethod
+    def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
+        """Yield the names and sizes of the files that have the same size and time in both folders."""
+
+    @abstractmethod
+    def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
+        """Like ``list``, without these names, which cost next to nothing."""
 
     @abstractmethod
     def folder_copy(self, source: Store, folder: str, target: str) -> FolderCopy:

@@ -37,17 +37,6 @@ class CompactListing:
             at += 1
         return found
 
-    def pop_same(self, entry: Entry) -> bool:
-        """Pop the entry if it is the only one of its name, a file, and has the same size and time."""
-        key = entry.name.encode(*TEXT) + END
-        at, rows = bisect_left(self._rows, key), self._rows
-        if at == len(rows) or _flags(entry) or not rows[at].startswith(key + _facts(entry)):
-            return False
-        if at + 1 < len(rows) and rows[at + 1].startswith(key):
-            return False
-        self._is_taken[at] = 1
-        return True
-
     def drop_popped(self) -> None:
         """Keep only the entries that were not popped."""
         self._rows = [row for row, is_taken in zip(self._rows, self._is_taken, strict=True) if not is_taken]
@@ -72,17 +61,10 @@ class CompactListing:
 
 
 def _row(entry: Entry) -> bytes:
-    digest = f"{entry.digest.kind} {entry.digest.value}".encode() if entry.digest else b""
-    return entry.name.encode(*TEXT) + END + _facts(entry) + digest
-
-
-def _facts(entry: Entry) -> bytes:
-    return FACTS.pack(entry.size, entry.mtime_ms, _flags(entry))
-
-
-def _flags(entry: Entry) -> int:
     flags = FOLDER * entry.is_folder | LINK * entry.is_link | SPECIAL * entry.is_special
-    return flags | ARRIVAL * entry.is_arrival | WHOLE_SECOND * entry.is_whole_second
+    flags |= ARRIVAL * entry.is_arrival | WHOLE_SECOND * entry.is_whole_second
+    digest = f"{entry.digest.kind} {entry.digest.value}".encode() if entry.digest else b""
+    return entry.name.encode(*TEXT) + END + FACTS.pack(entry.size, entry.mtime_ms, flags) + digest
 
 
 def _digest(facts: bytes) -> Digest:

@@ -19,11 +19,11 @@ from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import clear_stale, transfer
-from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
+from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, Unchanged, checked_link
 from openpai_tasks.storage.copying.workers import Crew, ItemQueue
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import Entry, Store, parent
+from openpai_tasks.storage.store import Store, parent
 
 WORKERS = 8
 
@@ -61,11 +61,11 @@ class _Tally:
                 self.removed += 1
         self.watch.ended(path, outcome, size)
 
-    def skip(self, entry: Entry) -> None:
+    def skip(self, path: str, size: int) -> None:
         """Count a file that the walk finds unchanged."""
         self.watch.check()
-        self.watch.found(entry.size)
-        self.add(entry.path, "skipped", entry.size)
+        self.watch.found(size)
+        self.add(path, "skipped", size)
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
@@ -118,11 +118,11 @@ def _queue_items(
     """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
     for step in _steps(errands, tally.watch, rules):
-        if isinstance(step, Entry):
-            tally.skip(step)
+        if isinstance(step, Unchanged):
+            tally.skip(step.path, step.size)
         elif isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
-                tally.skip(step.entry)
+                tally.skip(step.entry.path, step.entry.size)
             else:
                 tally.watch.found(step.entry.size)
                 add_item(step)

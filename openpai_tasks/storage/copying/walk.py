@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
-from openpai_tasks.storage.copying.transfer import is_part, remove_stale
+from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import (
+    CopiesFolders,
     Entry,
     KeepsModes,
     KnowsPlaces,
@@ -95,8 +97,14 @@ class Trouble:
     reason: str
 
 
-Step = Item | Surplus | Trouble | Entry
-"""An entry is that of a file that the target already has, by size and time."""
+class Unchanged(NamedTuple):
+    """A file that the target has already, by size and time."""
+
+    path: str
+    size: int
+
+
+Step = Item | Surplus | Trouble | Unchanged
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,8 @@ class Steps:
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
-        self._can_skip = not checksum and taken is None
+        can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
+        self._can_compare = can_compare and not checksum and taken is None
         self._root = self._target.address(errand.target.path)
         self._origin = errand.target.origin
         self._made = Made(self._source, self._target)
@@ -189,12 +198,11 @@ class Steps:
     def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
         if folder.is_new and not self._preview:
             self._make_new(folder)
-        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target))
-        can_skip = self._can_skip and len(there) > 0
-        for entry in self._source.list(folder.source):
-            if can_skip and there.pop_same(entry):
-                yield entry
-                continue
+        same: set[str] = set()
+        if self._can_compare and not folder.is_new:
+            yield from self._unchanged(folder, same)
+        there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target, same))
+        for entry in _listed(self._source, folder.source, same):
             if is_part(entry):
                 continue
             old, path = there.pop(entry.name), join(folder.target, entry.name)
@@ -206,6 +214,15 @@ class Steps:
         there.drop_popped()
         if there:
             yield Surplus(self._target, there)
+
+    def _unchanged(self, folder: _CopiedFolder, same: set[str]) -> Iterator[Unchanged]:
+        """Yield the files that need not be copied, and add their names to ``same``."""
+        assert isinstance(self._target, CopiesFolders)
+        inside = join(folder.source, "")
+        for name, size in self._target.same_files(self._source, folder.source, folder.target):
+            if not name.startswith(PART):
+                same.add(name)
+                yield Unchanged(inside + name, size)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
         """Give the folder the mode of the source's, but keep it accessible to the user."""
@@ -221,9 +238,9 @@ class Steps:
         leads = self._source.address(link.path)
         return is_below(leads, self._root) or (link.is_folder and is_below(self._root, leads))
 
-    def _existing(self, path: str) -> Iterator[Entry]:
-        """Yield the entries of the target folder; remove old parts of killed copies."""
-        for entry in self._target.list(path):
+    def _existing(self, path: str, same: set[str]) -> Iterator[Entry]:
+        """Yield the other entries of the target folder; remove old parts of killed copies."""
+        for entry in _listed(self._target, path, same):
             if not is_part(entry):
                 yield entry
             elif not self._preview:
@@ -268,6 +285,11 @@ class Steps:
         if there is not None and there.is_link:
             return f"{self._origin}{path} is a link to a folder, which is not entered; remove it first"
         return ""
+
+
+def _listed(store: Store, path: str, same: set[str]) -> Iterator[Entry]:
+    """Yield the entries of the folder that are not known to be the same."""
+    return store.list_except(path, same) if same and isinstance(store, CopiesFolders) else store.list(path)
 
 
 def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:

@@ -88,23 +88,24 @@ class Crew:
         self._pool, self._work, self._most, self._line = pool, work, most, line
         self._workers: list[Future[None]] = []
         self._small: list[Item] = []
+        self._has_small = False
         self._lock = threading.Lock()
         self._wall, self._processor = time.monotonic(), time.process_time()
 
     def add(self, item: Item) -> None:
-        """Queue a file; small ones wait for others, up to ``finish``."""
-        if not is_direct(item):
-            self._hire()
-            self._line.put([item])
+        """Queue a file; small ones wait until there are enough of them, or a large one comes."""
+        if is_direct(item):
+            self._small.append(item)
+            if len(self._small) == CHUNK:
+                self._add_small()
             return
-        self._small.append(item)
-        if len(self._small) == CHUNK:
-            self._add_small()
+        self._add_small()
+        self._hire()
+        self._line.put([item])
 
     def finish(self) -> None:
         """Queue the end, and wait for the workers."""
-        if self._small:
-            self._add_small()
+        self._add_small()
         if self._workers:
             self._line.put(None)
         self.wait()
@@ -121,7 +122,10 @@ class Crew:
                 self._hire()
 
     def _add_small(self) -> None:
-        if not self._workers:
+        if not self._small:
+            return
+        if not self._has_small:  # one worker for them, besides those of large files
+            self._has_small = True
             self._hire()
         self._line.put(self._small)
         self._small = []

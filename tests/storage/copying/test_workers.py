@@ -1,0 +1,107 @@
+"""The number of threads that copy: small files on this machine get more only while these wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from openpai_tasks.storage.copying import workers
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.walk import Item
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.store import Entry
+
+MOST = 3
+
+
+class Clock:
+    """The clocks of the wall and of the processor."""
+
+    wall = processor = 0.0
+
+    def monotonic(self) -> float:
+        return self.wall
+
+    def process_time(self) -> float:
+        return self.processor
+
+    def pass_by(self, seconds: float, share: float) -> None:
+        self.wall += seconds
+        self.processor += seconds * share
+
+
+class Pool:
+    """Counts the workers instead of starting them."""
+
+    hired = 0
+
+    def submit(self, work, crew):
+        self.hired += 1
+        return Future()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(workers, "time", found)
+    return found
+
+
+@pytest.fixture
+def hiring(clock):
+    """A pool and its crew."""
+    pool = Pool()
+    return pool, workers.Crew(pool, lambda crew: None, MOST, workers.ItemQueue(Watch()))
+
+
+def item(number, size=1):
+    entry = Entry(str(number), f"/s/{number}", False, size)
+    return Item(LocalStore(), entry, LocalStore(), f"/t/{number}", None)
+
+
+def test_a_large_file_gets_a_worker_up_to_the_limit(hiring):
+    pool, crew = hiring
+    for number in range(9):
+        crew.add(item(number, 1 << 30))
+    assert pool.hired == MOST
+
+
+def test_small_files_do_not_wait_for_a_large_one(hiring):
+    pool, crew = hiring
+    crew.add(item("small"))
+    crew.add(item("large", 1 << 30))
+    assert pool.hired == 2
+    assert [[one.entry.name for one in crew._line.get()] for _ in range(2)] == [["small"], ["large"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "hired"),
+    [(1, 0.9, 1), (1, 0.1, MOST), (0.001, 0.1, 1)],
+    ids=["busy", "waiting", "too early"],
+)
+def test_small_files_get_more_workers_only_while_these_wait(hiring, clock, seconds, share, hired):
+    pool, crew = hiring
+    for number in range(10 * workers.CHUNK):
+        crew.add(item(number))
+    assert pool.hired == 1
+    for _ in range(9):
+        clock.pass_by(seconds, share)
+        crew.hire_if_idle()
+    assert pool.hired == hired
+
+
+def test_nobody_is_hired_when_nothing_is_left(hiring, clock):
+    pool, crew = hiring
+    clock.pass_by(1, 0.1)
+    crew.hire_if_idle()
+    assert pool.hired == 0
+
+
+def test_the_queue_is_bounded_by_files_not_by_chunks():
+    chunks = workers._Chunks(workers.AHEAD)
+    while not chunks.full():
+        chunks.put([item(number) for number in range(workers.CHUNK)])
+    assert workers.AHEAD <= chunks.qsize() < workers.AHEAD + workers.CHUNK
+    chunks.get()
+    assert not chunks.full()
