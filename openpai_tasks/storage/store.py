@@ -210,14 +210,6 @@ class OpensFiles(ABC):
         """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
 
 
-class ReadsWhole(ABC):
-    """A store that returns a small file at once."""
-
-    @abstractmethod
-    def read_whole(self, entry: Entry) -> bytes:
-        """Return the content of a listed file, verified as far as the store has its digest."""
-
-
 class SetsModes(ABC):
     """A store whose entries have modes that can be set."""
 

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from openpai_tasks.storage.store import Entry, ReadsWhole
+from openpai_tasks.storage.store import Entry
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -71,20 +71,6 @@ class LocalFolderCopy:
         if not stat.S_ISLNK(there):
             return there & 0o777
         return self._allowed(0o666 if entry.mode is None else entry.mode)
-
-
-class LocalFolderFill(LocalFolderCopy):
-    """Copies files from another kind of store to an open folder."""
-
-    def __init__(self, source: ReadsWhole, target: int, allowed: Callable[[int], int]) -> None:
-        super().__init__(-1, target, allowed)
-        self._store = source
-
-    def close(self) -> None:
-        os.close(self._target)
-
-    def _read(self, entry: Entry) -> bytes:
-        return self._store.read_whole(entry)
 
 
 def _write(handle: int, content: bytes) -> None:

@@ -19,7 +19,7 @@ from openpai_tasks.storage.local.files import (
     umask,
     write_all,
 )
-from openpai_tasks.storage.local.folder_copy import LocalFolderCopy, LocalFolderFill
+from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.identity import number_of, numbers, real_path
 from openpai_tasks.storage.store import (
     PIECE,
@@ -31,7 +31,6 @@ from openpai_tasks.storage.store import (
     Hasher,
     KnowsPlaces,
     OpensFiles,
-    ReadsWhole,
     SetsModes,
     Sha256,
     Store,
@@ -175,9 +174,8 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return mode & ~umask(int(time.monotonic()))
 
     def can_copy_from(self, source: Store) -> bool:
-        """Whether this and a local source are plain: subclasses may read and write in other ways."""
-        is_readable = type(source) is LocalStore or isinstance(source, ReadsWhole)
-        return type(self) is LocalStore and is_readable and not self._read_only
+        """Whether both are plain local stores: subclasses may read and write in other ways."""
+        return type(self) is LocalStore and type(source) is LocalStore and not self._read_only
 
     def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
         assert isinstance(source, LocalStore)
@@ -192,8 +190,6 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                     yield name, size
 
     def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
-        if isinstance(source, ReadsWhole):
-            return LocalFolderFill(source, self.open_folder(target), self.allowed)
         assert isinstance(source, LocalStore)
         here = source.open_folder(folder)
         try:

@@ -5,24 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
-from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, ReadsWhole, base, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, base, join
 
 
-@dataclass(slots=True)
-class PackedEntry(Entry):
-    """The entry of a packed file, with its row in the index."""
-
-    number: int = -1
-
-
-class PackedStore(ReadsWhole):
+class PackedStore:
     """The files of a set as a tree."""
 
     kind = "packed"
@@ -63,7 +55,7 @@ class PackedStore(ReadsWhole):
         """Return the rows of the files in the folder of this name."""
         return self._folders.files(folder)
 
-    def entry(self, number: int) -> PackedEntry:
+    def entry(self, number: int) -> Entry:
         name = self.index.names[number]
         return self._file(number, base(name), f"/{name}")
 
@@ -86,11 +78,6 @@ class PackedStore(ReadsWhole):
             yield from [self.content(number)] if left else []
         elif left:
             yield self._blocks.read(row.shard, at, left)
-
-    def read_whole(self, entry: Entry) -> bytes:
-        if isinstance(entry, PackedEntry):
-            return self.content(entry.number)
-        return b"".join(self.read(entry.path))
 
     def content(self, number: int) -> bytes:
         """Return a small file, compared with its CRC; its block may have been damaged in transit."""
@@ -132,12 +119,10 @@ class PackedStore(ReadsWhole):
         """Return the row of the file with this name."""
         return find(self.index.names, self._order, name)
 
-    def _file(self, number: int, name: str, path: str) -> PackedEntry:
+    def _file(self, number: int, name: str, path: str) -> Entry:
         index = self.index
         mode, size, mtime = index.mode[number], index.size[number], index.mtime[number]
-        return PackedEntry(
-            name, path, False, size, mtime, is_executable=mode & 0o100 > 0, mode=mode, number=number
-        )
+        return Entry(name, path, False, size, mtime, is_executable=mode & 0o100 > 0, mode=mode)
 
     def _folder(self, name: str, path: str) -> Entry:
         return Entry(base(path), path, True, mode=self.mode(name))

@@ -29,14 +29,15 @@ def batches(store: Store, members: Iterable[PackMember], workers: int, watch: Wa
     first = next(groups, None)
     if first is None:
         return
-    began = time.perf_counter()
-    found = _fetched(store, first, watch)
-    is_quick = found[1] is not None and time.perf_counter() - began < QUICK * len(first)
-    yield found
-    if is_quick or workers < 2:  # then threads would only slow each other down
-        yield from (_fetched(store, group, watch) for group in groups)
-    else:
-        yield from _in_parallel(store, groups, workers, watch)
+    with FolderReader(store) as reader:
+        began = time.perf_counter()
+        found = _fetched(store, first, watch, reader)
+        is_quick = found[1] is not None and time.perf_counter() - began < QUICK * len(first)
+        yield found
+        if is_quick or workers < 2:  # then threads would only slow each other down
+            yield from (_fetched(store, group, watch, reader) for group in groups)
+            return
+    yield from _in_parallel(store, groups, workers, watch)
 
 
 def _in_parallel(
@@ -47,7 +48,7 @@ def _in_parallel(
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
             for group in groups:
-                ahead.append(pool.submit(_fetched, store, group, watch))
+                ahead.append(pool.submit(_fetched_apart, store, group, watch))
                 if len(ahead) > 2 * workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -70,12 +71,16 @@ def _groups(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
         yield batch
 
 
-def _fetched(store: Store, group: list[PackMember], watch: Watch) -> Batch:
+def _fetched_apart(store: Store, group: list[PackMember], watch: Watch) -> Batch:
+    with FolderReader(store) as reader:
+        return _fetched(store, group, watch, reader)
+
+
+def _fetched(store: Store, group: list[PackMember], watch: Watch, reader: FolderReader) -> Batch:
     watch.check()
     if group[0].size > PIECE:
         return group, None
-    with FolderReader(store) as reader:
-        return group, [_read(store, member, reader, watch) for member in group]
+    return group, [_read(store, member, reader, watch) for member in group]
 
 
 def _read(store: Store, member: PackMember, reader: FolderReader, watch: Watch) -> bytes:

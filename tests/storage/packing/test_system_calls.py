@@ -62,3 +62,22 @@ def test_a_random_read_is_one_system_call(tree):
     found = calls(tree, "for number in range(len(found)): found[number * 7 % len(found)]", before)
     assert found["pread64"] == FILES
     assert found.total() < FILES + 20
+
+
+@pytest.mark.parametrize("is_confined", [False, True])
+def test_packing_a_file_takes_five_system_calls(tree, is_confined):
+    """One for its listing; then it is opened, read, looked at again and closed."""
+    root, below = (str(tree), "") if is_confined else ("/", str(tree))
+    found = calls(tree, f"pack({below + '/tree'!r}, {below + '/set'!r})", root=root)
+    assert found["openat"] < FILES + 200
+    assert found.total() < 5 * FILES + 900
+
+
+@pytest.mark.parametrize("is_confined", [False, True])
+def test_unpacking_a_file_takes_six_system_calls(tree, is_confined):
+    """It is read from its shard, created, written, given its time, closed and renamed."""
+    root, below = (str(tree), "") if is_confined else ("/", str(tree))
+    before = f"pack({below + '/tree'!r}, {below + '/set'!r})"
+    found = calls(tree, f"unpack({below + '/set'!r}, {below + '/back'!r})", before, root)
+    assert found["renameat"] + found["renameat2"] == FILES
+    assert found.total() < 6 * FILES + 500
