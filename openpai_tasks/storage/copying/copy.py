@@ -19,7 +19,7 @@ from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import clear_stale, transfer
-from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, Unchanged, checked_link
+from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
 from openpai_tasks.storage.copying.workers import Crew, ItemQueue
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
@@ -117,10 +117,8 @@ def _queue_items(
 ) -> list[Surplus]:
     """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
-    for step in _steps(errands, tally.watch, rules):
-        if isinstance(step, Unchanged):
-            tally.skip(step.path, step.size)
-        elif isinstance(step, Item):
+    for step in _steps(errands, tally, rules):
+        if isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
                 tally.skip(step.entry.path, step.entry.size)
             else:
@@ -133,9 +131,10 @@ def _queue_items(
     return surplus
 
 
-def _steps(errands: Sequence[Errand], watch: Watch, rules: Rules) -> Iterator[Step]:
+def _steps(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> Iterator[Step]:
     taken: set[str] | None = set() if can_meet(errands) else None
-    make_folder = functools.partial(_make_folder, watch)
+    make_folder = functools.partial(_make_folder, tally.watch)
+    skip = None if rules.checksum else tally.skip
     looked_at: set[tuple[int, str]] = set()
     for errand in errands:
         store, folder = errand.target.store, parent(errand.target.path)
@@ -145,7 +144,7 @@ def _steps(errands: Sequence[Errand], watch: Watch, rules: Rules) -> Iterator[St
             if not (rules.preview or errand.entry.is_folder or (id(store), folder) in looked_at):
                 looked_at.add((id(store), folder))
                 clear_stale(store, folder)
-            yield from Steps(errand, make_folder, rules.preview, rules.checksum, taken)
+            yield from Steps(errand, make_folder, rules.preview, taken, skip)
 
 
 def _make_folder(watch: Watch, store: Store, path: str) -> None:

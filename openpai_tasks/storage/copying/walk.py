@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.compact_listing import CompactListing
@@ -97,14 +96,7 @@ class Trouble:
     reason: str
 
 
-class Unchanged(NamedTuple):
-    """A file that the target has already, by size and time."""
-
-    path: str
-    size: int
-
-
-Step = Item | Surplus | Trouble | Unchanged
+Step = Item | Surplus | Trouble
 
 
 @dataclass(frozen=True)
@@ -154,17 +146,21 @@ class Steps:
         errand: Errand,
         make_folder: Callable[[Store, str], None],
         preview: bool,
-        checksum: bool,
         taken: set[str] | None,
+        skip: Callable[[str, int], None] | None,
     ) -> None:
-        """``taken`` contains the target files of the copy so far, if errands may write the same path."""
+        """``taken`` contains the target files of the copy so far, if errands may write the same path.
+
+        ``skip`` is called with the path and size of files that the target has already, by size and time, as
+        far as the store can tell for a whole folder; None if size and time do not suffice.
+        """
         self._source, self._target = errand.source.store, errand.target.store
         self._errand = errand
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
         can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
-        self._can_compare = can_compare and not checksum and taken is None
+        self._skip = skip if can_compare and taken is None else None
         self._root = self._target.address(errand.target.path)
         self._origin = errand.target.origin
         self._made = Made(self._source, self._target)
@@ -199,8 +195,8 @@ class Steps:
         if folder.is_new and not self._preview:
             self._make_new(folder)
         same: set[str] = set()
-        if self._can_compare and not folder.is_new:
-            yield from self._unchanged(folder, same)
+        if self._skip and not folder.is_new:
+            self._skip_same(self._skip, folder, same)
         there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target, same))
         for entry in _listed(self._source, folder.source, same):
             if is_part(entry):
@@ -215,14 +211,14 @@ class Steps:
         if there:
             yield Surplus(self._target, there)
 
-    def _unchanged(self, folder: _CopiedFolder, same: set[str]) -> Iterator[Unchanged]:
-        """Yield the files that need not be copied, and add their names to ``same``."""
+    def _skip_same(self, skip: Callable[[str, int], None], folder: _CopiedFolder, same: set[str]) -> None:
+        """Skip the files that are the same, and add their names to ``same``."""
         assert isinstance(self._target, CopiesFolders)
         inside = join(folder.source, "")
         for name, size in self._target.same_files(self._source, folder.source, folder.target):
             if not name.startswith(PART):
                 same.add(name)
-                yield Unchanged(inside + name, size)
+                skip(inside + name, size)
 
     def _make_new(self, folder: _CopiedFolder) -> None:
         """Give the folder the mode of the source's, but keep it accessible to the user."""

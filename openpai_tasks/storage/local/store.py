@@ -74,9 +74,9 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         place, inside = self._inside(path), join(path, "")
         with mapping_errors(path), os.scandir(place) as entries:
             for found in entries:
-                name = check_name(found.name, path)
-                if name in names:
+                if found.name in names:
                     continue
+                name = check_name(found.name, path)
                 if self._confined and found.is_symlink() and self._leads_out(join(place, name)):
                     yield _link_entry(join(place, name), name, inside + name)
                 else:
