@@ -1,256 +1,241 @@
-"""Packing many small files and reading them back, beside other packers: python benchmarks/packing.py
+"""Packing small files, unpacking them and reading single ones, beside tar, other packers and plain files.
 
-Every packer and every reader is a process of its own, timed with its start; they take turns, so that a busy
-machine disturbs all alike, and every byte that a reader found is checked. ``ours`` is the whole of
-``storage.pack``: shards with an index, each verified, renamed into place together; ``PackedDataset`` compares
-every file with its CRC32C. ``files`` reads what was not packed at all. The files are the same in every run.
+Our turns and those of Python packages run in this process, as start-up has its own topic. ``ours`` is all of
+``storage.pack`` and ``storage.unpack``: shards are verified, files are compared with their CRC32C, and each
+appears complete or not at all.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import os
 import random
-import resource
 import shutil
-import statistics
 import subprocess
-import sys
 import tarfile
-import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks.copying import check_same, make_tree
+from benchmarks.side_by_side import OURS, Comparison, Turn
 
-SMALL = 4096
-IN_FOLDER = 1000
-SHARD = 32 << 20
-FORMATS = ("tar", "tfrecord", "sequencefile")
-TAR = "tar cf"
-BASES = {"pack": TAR, "read all": "tarfile", "read at random": "tarfile"}  # whom all are compared with
+FILES, SIZE = 20_000, 4096
+SHARD = "32M"
 
-
-def packed_by_us(format: str) -> Callable[[str, str], None]:
-    def pack(source: str, target: str) -> None:
-        from openpai_tasks.sdk.files import packing
-        from openpai_tasks.storage.copying.progress import Watch
-        from openpai_tasks.storage.local.store import LocalStore
-        from openpai_tasks.storage.location import Location
-
-        tree, place = (Location(LocalStore(), path, path) for path in (source, target))
-        packing.pack(tree, place, packing.packing_rules(tree, format, str(SHARD)), Watch())
-
-    return pack
+Work = Callable[[Path, Path], None]
+"""Packs or unpacks the first path into the second one, a new folder."""
+Reader = Callable[[Path, Path], Callable[[list[str]], Iterable[bytes]]]
+"""Opens the plain files or a packed set; returns what reads the files with these names."""
 
 
-def pack_by_tarfile(source: str, target: str) -> None:
-    with tarfile.open(f"{target}/all.tar", "w") as file:
-        for name in _names(source):
-            file.add(f"{source}/{name}", name)
+def comparisons(folder: Path, files: int = FILES) -> Iterator[Comparison]:
+    tree = make_tree(folder / "tree", files, SIZE)
+    amount, of_files = float(files), f"{files:,} files of {SIZE >> 10} KiB"
+    turns = {name: _packing(name, work, tree) for name, work in _installed(PACKERS).items()}
+    yield Comparison(f"pack {of_files}", turns, {"tar": 3.0}, amount, "files")
+    turns = {name: _unpacking(name, work, tree) for name, work in _installed(UNPACKERS).items()}
+    yield Comparison(f"unpack {of_files}", turns, {"tar": 1.5}, amount, "files")
+    turns = {name: _reading(name, read, tree, True) for name, read in RANDOM_READERS.items()}
+    yield Comparison(f"read {of_files} at random", turns, {"plain files": 1.9}, amount, "files")
+    turns = {name: _reading(name, read, tree, False) for name, read in _installed(READERS).items()}
+    yield Comparison(f"read {of_files} in order", turns, {}, amount, "files")
 
 
-def pack_by_tfrecord(source: str, target: str) -> None:
+def pack_ours(tree: Path, target: Path) -> None:
+    from openpai_tasks.sdk.files import packing
+    from openpai_tasks.storage.copying.progress import Watch
+    from openpai_tasks.storage.location import locate
+
+    source = locate(str(tree), None)
+    packing.pack(source, locate(str(target), None), packing.packing_rules(source, "tar", SHARD), Watch())
+
+
+def unpack_ours(packed: Path, target: Path) -> None:
+    from openpai_tasks.sdk.files import packing
+    from openpai_tasks.storage.copying.copy import Rules
+    from openpai_tasks.storage.copying.progress import Watch
+    from openpai_tasks.storage.location import locate
+
+    packing.unpack(locate(str(packed), None), locate(str(target), None), Rules(), Watch())
+
+
+def pack_by_tar(tree: Path, target: Path) -> None:
+    subprocess.run(["tar", "-C", tree, "-cf", target / "all.tar", "."], check=True)
+
+
+def unpack_by_tar(packed: Path, target: Path) -> None:
+    subprocess.run(["tar", "-C", target, "-xf", packed / "all.tar"], check=True)
+
+
+def pack_by_tarfile(tree: Path, target: Path) -> None:
+    with tarfile.open(target / "all.tar", "w") as file:
+        file.add(tree, ".")
+
+
+def unpack_by_tarfile(packed: Path, target: Path) -> None:
+    with tarfile.open(packed / "all.tar") as file:
+        file.extractall(target, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+
+def pack_by_tfrecord(tree: Path, target: Path) -> None:
     from tfrecord.writer import TFRecordWriter
 
-    writer = TFRecordWriter(f"{target}/all.tfrecord")
-    for name in _names(source):
-        content = Path(source, name).read_bytes()
-        writer.write({"name": (name.encode(), "byte"), "content": (content, "byte")})
+    writer = TFRecordWriter(str(target / "all.tfrecord"))
+    for name in names_in(tree):
+        writer.write({"name": (name.encode(), "byte"), "content": ((tree / name).read_bytes(), "byte")})
     writer.close()
 
 
-def pack_by_webdataset(source: str, target: str) -> None:
+def pack_by_webdataset(tree: Path, target: Path) -> None:
     import webdataset
 
-    with webdataset.ShardWriter(f"{target}/%06d.tar", maxsize=SHARD, verbose=0) as writer:
-        for name in _names(source):
-            writer.write({"__key__": name.removesuffix(".bin"), "bin": Path(source, name).read_bytes()})
+    with webdataset.ShardWriter(f"{target}/%06d.tar", maxsize=32 << 20, verbose=0) as writer:
+        for name in names_in(tree):
+            writer.write({"__key__": name.removesuffix(".bin"), "bin": (tree / name).read_bytes()})
 
 
-PACKERS: dict[str, Callable[[str, str], None]] = {
-    **{f"ours, {format}": packed_by_us(format) for format in FORMATS},
+PACKERS: Mapping[str, Work] = {
+    OURS: pack_ours,
+    "tar": pack_by_tar,
     "tarfile": pack_by_tarfile,
     "tfrecord": pack_by_tfrecord,
     "webdataset": pack_by_webdataset,
 }
+UNPACKERS: Mapping[str, Work] = {OURS: unpack_ours, "tar": unpack_by_tar, "tarfile": unpack_by_tarfile}
 
 
-def read_ours(target: str, is_random: bool) -> Iterable[bytes]:
+def read_ours(tree: Path, packed: Path) -> Callable[[list[str]], Iterable[bytes]]:
     from openpai_tasks.sdk.files.dataset import PackedDataset
 
-    dataset = PackedDataset(target)
-    if is_random:
-        return (dataset[number].data for number in _shuffled(range(len(dataset))))
-    return (sample.data for sample in dataset)
+    dataset = PackedDataset(packed)
+    numbers = {name: number for number, name in enumerate(dataset.names)}
+
+    def read(names: list[str]) -> Iterable[bytes]:
+        rows = [numbers[name] for name in names]
+        is_in_order = rows == sorted(rows)
+        return (sample.data for sample in dataset) if is_in_order else (dataset[row].data for row in rows)
+
+    return read
 
 
-def read_by_tarfile(target: str, is_random: bool) -> Iterator[bytes]:
-    with tarfile.open(f"{target}/all.tar") as file:
-        members = _shuffled(file.getmembers()) if is_random else file
-        for member in members:
-            if member.isfile():
-                yield file.extractfile(member).read()
+def read_plain_files(tree: Path, packed: Path) -> Callable[[list[str]], Iterable[bytes]]:
+    def read(names: list[str]) -> Iterator[bytes]:
+        for path in [f"{tree}/{name}" for name in names]:
+            with open(path, "rb") as file:
+                yield file.read()
+
+    return read
 
 
-def read_by_tfrecord(target: str, is_random: bool) -> Iterator[bytes]:
+def read_by_tarfile(tree: Path, packed: Path) -> Callable[[list[str]], Iterable[bytes]]:
+    with tarfile.open(packed / "all.tar") as file:
+        members = {member.name.removeprefix("./"): member for member in file.getmembers()}
+
+    def read(names: list[str]) -> Iterator[bytes]:
+        with tarfile.open(packed / "all.tar") as file:
+            for name in names:
+                yield file.extractfile(members[name]).read()
+
+    return read
+
+
+def read_by_tfrecord(tree: Path, packed: Path) -> Callable[[list[str]], Iterable[bytes]]:
     from tfrecord.reader import tfrecord_loader
 
-    for row in tfrecord_loader(f"{target}/all.tfrecord", None, {"content": "byte"}):
-        yield bytes(row["content"])
+    rows = tfrecord_loader(str(packed / "all.tfrecord"), None, {"content": "byte"})
+    return lambda names: (bytes(row["content"]) for row in rows)
 
 
-def read_by_webdataset(target: str, is_random: bool) -> Iterator[bytes]:
+def read_by_webdataset(tree: Path, packed: Path) -> Callable[[list[str]], Iterable[bytes]]:
     import webdataset
 
-    for sample in webdataset.WebDataset(sorted(map(str, Path(target).glob("*.tar"))), shardshuffle=False):
-        yield sample["bin"]
+    rows = webdataset.WebDataset(sorted(map(str, packed.glob("*.tar"))), shardshuffle=False)
+    return lambda names: (row["bin"] for row in rows)
 
 
-def read_files(source: str, is_random: bool) -> Iterator[bytes]:
-    for name in _shuffled(_names(source)) if is_random else _names(source):
-        yield Path(source, name).read_bytes()
-
-
-READERS: dict[str, Callable[[str, bool], Iterable[bytes]]] = {
-    **{f"ours, {format}": read_ours for format in FORMATS},
+RANDOM_READERS: Mapping[str, Reader] = {
+    OURS: read_ours,
+    "plain files": read_plain_files,
     "tarfile": read_by_tarfile,
+}
+READERS: Mapping[str, Reader] = {
+    **RANDOM_READERS,
     "tfrecord": read_by_tfrecord,
     "webdataset": read_by_webdataset,
-    "files": read_files,
 }
-IN_ORDER_ONLY = ("tfrecord", "webdataset")
-PACKAGES = ("tfrecord", "webdataset")
 
 
-class Bench:
-    """The files, the sets of every packer, and the seconds of every turn so far."""
-
-    def __init__(self, folder: Path, files: int, without: list[str]) -> None:
-        self._folder, self._source = folder, folder / "source"
-        self._total = _plant(self._source, files)
-        missing = [name for name in PACKAGES if not importlib.util.find_spec(name)]
-        self._left_out = {*without, *missing}
-        self.seconds: dict[tuple[str, str], list[tuple[float, float]]] = {}
-
-    def round(self, keep: bool) -> None:
-        """Everybody packs once and reads once, in order and at random."""
-        for name in self._taking_part([*PACKERS, TAR]):
-            target = self._set_of(name)
-            shutil.rmtree(target, ignore_errors=True)
-            target.mkdir()
-            self._turn("pack", name, keep, self._source, target)
-        for what in ("read all", "read at random"):
-            for name in self._taking_part(READERS):
-                if what == "read all" or name not in IN_ORDER_ONLY:
-                    place = self._source if name == "files" else self._set_of(name)
-                    found = self._turn(what, name, keep, place)
-                    if found != self._total:
-                        sys.exit(f"{what}, {name}: other bytes than were packed ({found})")
-
-    def report(self) -> None:
-        """The medians of both times, and how many times those of whom all are compared with."""
-        print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} processors")
-        medians = {
-            key: tuple(map(statistics.median, zip(*row, strict=True))) for key, row in self.seconds.items()
-        }
-        for (what, name), (median, busy) in medians.items():
-            base, base_busy = medians[what, BASES[what]]
-            print(
-                f"{what:15} {name:19} {median:7.2f} s {median / base:6.2f} x {BASES[what]:8}"
-                f" {busy:7.2f} s of a processor {busy / base_busy:6.2f} x"
-            )
-
-    def _taking_part(self, all_of_them: Iterable[str]) -> list[str]:
-        return [name for name in all_of_them if name not in self._left_out]
-
-    def _set_of(self, name: str) -> Path:
-        return self._folder / name.replace(" ", "-")
-
-    def _turn(self, what: str, name: str, keep: bool, *paths: Path) -> str:
-        start, busy = time.perf_counter(), _busy()
-        said = subprocess.run(
-            command(what, name, *map(str, paths)), check=True, stdout=subprocess.PIPE, text=True
-        ).stdout
-        if keep:
-            row = time.perf_counter() - start, _busy() - busy
-            self.seconds.setdefault((what, name), []).append(row)
-        return said.strip()
+def _installed(contenders: Mapping[str, Callable]) -> dict[str, Callable]:
+    """Return those whose program or package is installed."""
+    missing = {name for name in ("tfrecord", "webdataset") if importlib.util.find_spec(name) is None}
+    missing |= {name for name in ("tar",) if shutil.which(name) is None}
+    return {name: contender for name, contender in contenders.items() if name not in missing}
 
 
-def command(what: str, name: str, *paths: str) -> list[str]:
-    """The command line of one turn."""
-    if name == TAR:
-        source, target = paths
-        return ["tar", "-C", source, "-cf", f"{target}/all.tar", "."]
-    return [sys.executable, __file__, "--turn", what, name, *paths]
+def _packing(name: str, pack: Work, tree: Path) -> Turn:
+    def turn() -> float:
+        target = _new_folder(tree.parent / "packed" / name)
+        seconds = _timed(pack, tree, target)
+        if name in UNPACKERS:
+            back = _new_folder(tree.parent / "checked")
+            UNPACKERS[name](target, back)
+            check_same(tree, back)
+        return seconds
+
+    return turn
 
 
-def turn(what: str, name: str, *paths: str) -> None:
-    """What the process of one packer or reader does; a reader says what it has found."""
-    if what == "pack":
-        PACKERS[name](*paths)
-    else:
-        print(_summed(READERS[name](*paths, what == "read at random")))
+def _unpacking(name: str, unpack: Work, tree: Path) -> Turn:
+    packed = _packed(name, tree)
+
+    def turn() -> float:
+        target = _new_folder(tree.parent / "unpacked" / name)
+        seconds = _timed(unpack, packed, target)
+        check_same(tree, target)
+        shutil.rmtree(target)
+        return seconds
+
+    return turn
 
 
-def _busy() -> float:
-    """Seconds of a processor that the processes that have ended took: other people's do not count."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _reading(name: str, reader: Reader, tree: Path, is_random: bool) -> Turn:
+    packed = tree if name == "plain files" else _packed(name, tree)
+    names = names_in(tree)
+    if is_random:
+        random.Random(len(names)).shuffle(names)
+    contents = [(tree / each).read_bytes() for each in names]
+
+    def turn() -> float:
+        read = reader(tree, packed)
+        start = time.perf_counter()
+        found = list(read(names))
+        seconds = time.perf_counter() - start
+        if found != contents:
+            raise RuntimeError(f"{name} read other bytes than were packed")
+        return seconds
+
+    return turn
 
 
-def _summed(contents: Iterable[bytes]) -> str:
-    """How many there are and what is in them, in whatever order they come."""
-    count = total = 0
-    for content in contents:
-        count, total = count + 1, total ^ zlib.crc32(content)
-    return f"{count} {total:08x}"
+def names_in(tree: Path) -> list[str]:
+    return sorted(str(path.relative_to(tree)) for path in tree.glob("*/*"))
 
 
-def _plant(folder: Path, files: int) -> str:
-    """Files of the same bytes in the same folders, each run; what a reader has to find in them."""
-    dice = random.Random(files)
-    for number in range(files):
-        path = folder / f"{number // IN_FOLDER:03}" / f"{number:06}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(dice.randbytes(SMALL))
-    return _summed(read_files(str(folder), False))
+def _packed(name: str, tree: Path) -> Path:
+    """Return the set of this contender, made when it is first needed."""
+    target = tree.parent / "packed" / name
+    if not target.exists():
+        PACKERS[name](tree, _new_folder(target))
+    return target
 
 
-def _names(folder: str) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in Path(folder).glob("*/*"))
+def _new_folder(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
 
 
-def _shuffled(items: Iterable) -> list:
-    found = list(items)
-    random.Random(len(found)).shuffle(found)
-    return found
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=20_000, help=f"how many, of {SMALL} bytes")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--without", action="append", default=[], help="who is left out; repeat for more")
-    parser.add_argument("--turn", nargs="+", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.turn:
-        turn(*args.turn)
-        return 0
-    if {*BASES.values()} & {*args.without} or not shutil.which("tar"):
-        sys.exit("tar and tarfile take part: all are compared with them")
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), args.files, args.without)
-        for number in range(args.rounds + 1):  # the first only warms up
-            bench.round(keep=number > 0)
-    bench.report()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _timed(work: Work, source: Path, target: Path) -> float:
+    start = time.perf_counter()
+    work(source, target)
+    return time.perf_counter() - start

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import copying, logs, objects, report, startup
+from benchmarks import copying, logs, objects, packing, report, startup
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -98,3 +98,10 @@ def test_a_copy_that_differs_ends_the_benchmark(tmp_path, damage):
     victim.unlink() if damage == "missing" else victim.write_bytes(b"other byte")
     with pytest.raises(RuntimeError):
         copying.check_same(source, target)
+
+
+def test_packers_are_compared_and_checked(tmp_path):
+    outcomes = [run(comparison, rounds=1) for comparison in packing.comparisons(tmp_path, files=12)]
+    assert [outcome.what.split()[0] for outcome in outcomes] == ["pack", "unpack", "read", "read"]
+    for outcome in outcomes:
+        assert {"ours", "tarfile"} <= set(outcome.seconds)

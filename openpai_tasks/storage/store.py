@@ -209,6 +209,18 @@ class KeepsModes(ABC):
         """The same store, where new files and folders are private from the beginning."""
 
 
+class OpensFiles(ABC):
+    """A store whose files this machine can open itself."""
+
+    @abstractmethod
+    def open_file(self, path: str) -> int:
+        """Open a file for reading, by the rules of ``read``; return its descriptor."""
+
+    @abstractmethod
+    def open_folder(self, path: str) -> int:
+        """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
+
+
 class SetsModes(ABC):
     """A store whose entries have modes that can be set."""
 

@@ -15,16 +15,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from openpai_tasks.errors import PathError
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.location import Location, locate
-from openpai_tasks.storage.packing.index import UNKNOWN, Names
+from openpai_tasks.storage.packing.index import Names
 from openpai_tasks.storage.packing.members import split
+from openpai_tasks.storage.packing.open_shards import OpenShards
 from openpai_tasks.storage.packing.opened import open_set, places
 from openpai_tasks.storage.packing.packed_store import by_name, find
-from openpai_tasks.storage.packing.ranges import fetch
 
 SPAN = 8 << 20
 """Bytes to read at once from adjacent files."""
@@ -57,17 +55,21 @@ class PackedDataset(Sequence[Item]):
         self.url, self.group = place.url if place.url.startswith("/") else os.fspath(url), group
         self._index = found.index
         self._starts = _starts(found.index.names) if group else None
-        self._opened: tuple[int, list[Location]] | None = (os.getpid(), found.shards)
+        self._count = len(found.index) if self._starts is None else len(self._starts) - 1
+        self._opened: tuple[int, OpenShards] | None = (os.getpid(), found.contents)
         self._sorted: tuple[Names, array[int]] | None = None
 
     def __len__(self) -> int:
-        return len(self._index) if self._starts is None else len(self._starts) - 1
+        return self._count
 
     def __getitem__(self, key: Any) -> Any:
         """Return an item by its number (from the end if negative) or name; a list of items for a slice."""
         if isinstance(key, slice):
             return self.__getitems__(range(*key.indices(len(self))))
-        return self.__getitems__([self._number(key)])[0]
+        number = self._number(key)
+        if self._starts is None:
+            return Sample(self._index.names[number], self._shards().file(number))
+        return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Item]:
         """Return several items, reading adjacent ones together; torch requests whole batches like this."""
@@ -111,10 +113,10 @@ class PackedDataset(Sequence[Item]):
             if number is None:
                 raise KeyError(key)
             return number
-        number = operator.index(key)
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"{number}: there are {len(self)} items")
-        return number % len(self)
+        number, count = operator.index(key), self._count
+        if not -count <= number < count:
+            raise IndexError(f"{number}: there are {count} items")
+        return number % count
 
     def _rows(self, number: int) -> range:
         if self._starts is None:
@@ -138,16 +140,14 @@ class PackedDataset(Sequence[Item]):
 
     def _read(self, rows: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The content of each row, in this order; neighbours by one request."""
-        index = self._index
+        index, shards = self._index, self._shards()
         for run in self._runs(rows):
             start, end = index.offset[run[0]], max(index.offset[row] + index.size[row] for row in run)
-            place = self._places()[index.shard[run[0]]]
-            block = memoryview(fetch(place.store, place.path, start, end - start))
+            block = shards.read(index.shard[run[0]], start, end - start)
             for row in run:
                 at = index.offset[row] - start
-                data = bytes(block[at : at + index.size[row]])
-                if index.crc[row] not in (UNKNOWN, crc32c(data)):
-                    raise PathError(f"{place.url}: {index.names[row]!r} in it is damaged: wrong CRC32C")
+                data = block[at : at + index.size[row]]
+                shards.verify(row, data)
                 yield row, data
 
     def _runs(self, rows: Sequence[int]) -> Iterator[list[int]]:
@@ -165,10 +165,11 @@ class PackedDataset(Sequence[Item]):
         if run:
             yield run
 
-    def _places(self) -> list[Location]:
-        """The locations of the shards; a forked process must not share its parent's connections."""
+    def _shards(self) -> OpenShards:
+        """The open shards; a forked process must not share its parent's connections."""
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), places(_located(self.url), self._index)
+            found = places(_located(self.url), self._index)
+            self._opened = os.getpid(), OpenShards(self._index, found)
         return self._opened[1]
 
 

@@ -30,6 +30,7 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KnowsPlaces,
+    OpensFiles,
     SetsModes,
     Sha256,
     Store,
@@ -40,7 +41,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-class LocalStore(Appends, CopiesFolders, KnowsPlaces, SetsModes):
+class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
@@ -118,6 +119,15 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, SetsModes):
                 left = None if left is None else left - len(piece)
                 yield piece
 
+    def open_file(self, path: str) -> int:
+        with mapping_errors(path), regular(self._opened(path), path) as file:
+            return os.dup(file.fileno())
+
+    def open_folder(self, path: str) -> int:
+        place = self._plain(path)
+        with mapping_errors(path):
+            return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
+
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
         self._stream(path, pieces, os.O_CREAT | os.O_TRUNC)
 
@@ -181,9 +191,9 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, SetsModes):
 
     def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
         assert isinstance(source, LocalStore)
-        here = source._open_folder(folder)
+        here = source.open_folder(folder)
         try:
-            return LocalFolderCopy(here, self._open_folder(target), self.allowed)
+            return LocalFolderCopy(here, self.open_folder(target), self.allowed)
         except BaseException:
             os.close(here)
             raise
@@ -245,11 +255,6 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, SetsModes):
             yield handle
         finally:
             os.close(handle)
-
-    def _open_folder(self, path: str) -> int:
-        place = self._plain(path)
-        with mapping_errors(path):
-            return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
 
     def _open_inside(self, folder: str) -> int:
         """Open the folder where the path leads to, which must be below the root."""

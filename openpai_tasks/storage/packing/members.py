@@ -12,23 +12,23 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.copying.transfer import is_part
+from openpai_tasks.storage.copying.transfer import PART, is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
-TREE_FACTS = struct.Struct(">?QqH")
+FOLDER_FACTS = struct.Struct(">QH")
 MARK_LENGTH = 10
 ASKED, MANY = 8, 1000
 """Concurrent requests for files, and the number of entries handled together."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackMember:
+class PackMember(NamedTuple):
     """A file or folder to pack; its name is relative to the tree."""
 
     name: str
@@ -40,12 +40,28 @@ class PackMember:
 
 
 @dataclass(frozen=True)
-class _OpenFolder:
+class PackFolder:
+    """A folder of the tree; its files are in compact form, since there may be millions."""
+
     path: str
     name: str
     mode: int
     entered: tuple[str, ...]
     """The addresses of the symlinks that were followed to get here."""
+    files: list[bytes] = field(default_factory=list)
+    """The files in reverse order."""
+
+    def sizes(self) -> Iterator[int]:
+        return (FACTS.unpack_from(small, len(small) - FACTS.size)[0] for small in self.files)
+
+    def members(self) -> Iterator[PackMember]:
+        """Yield the files once, releasing each."""
+        path, name = join(self.path, ""), join(self.name, "") if self.name else ""
+        while self.files:
+            small = self.files.pop()
+            own = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
+            facts = FACTS.unpack_from(small, len(small) - FACTS.size)
+            yield PackMember(name + own, path + own, False, *facts)
 
 
 def split(name: str) -> tuple[str, str]:
@@ -58,36 +74,33 @@ def split(name: str) -> tuple[str, str]:
     return (folder + slash + stem, rest) if stem else (name, "")
 
 
-def members(tree: Location, target: str) -> Iterator[PackMember]:
-    """Yield everything below the folder; ``target`` is an address that symlinks must not point to."""
+def folders(tree: Location, target: str) -> Iterator[PackFolder]:
+    """Yield the folder and all folders below; ``target`` is an address that symlinks must not point to."""
     store = tree.store
-    stack = [_OpenFolder(tree.path, "", 0, (store.address(tree.path),))]
+    stack = [PackFolder(tree.path, "", 0, (store.address(tree.path),))]
     while stack:
         folder = stack.pop()
-        if folder.name:
-            yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
-        files, folders = _listed(store, folder, target)
-        while files:  # release each one at once: a folder may hold millions
-            yield _member(files.pop(), folder)
-        stack += folders
+        stack += _list_into(store, folder, target)
+        yield folder
 
 
-def _listed(store: Store, folder: _OpenFolder, target: str) -> tuple[list[bytes], list[_OpenFolder]]:
-    """Return the files, in compact form, and the folders, both in reverse order."""
-    files, folders = [], []
+def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder]:
+    """Add the files to the folder, and return its subfolders in reverse order."""
+    inner = []
     for entry in _with_own_times(store, store.list(folder.path)):
-        if is_part(entry):
+        if entry.name.startswith(PART) and is_part(entry):
             continue
         if entry.is_link:
             _refuse_target(store, entry, target)
         if entry.is_folder:
-            folders.append(_inner(store, entry, folder))
-        else:
+            inner.append(_inner(store, entry, folder))
+            continue
+        if entry.is_link:
             checked_link(entry, store)
-            files.append(_small(entry))
-    files.sort(reverse=True)
-    folders.sort(key=lambda inner: inner.name, reverse=True)
-    return files, folders
+        folder.files.append(_small(entry))
+    folder.files.sort(reverse=True)
+    inner.sort(key=lambda each: each.name, reverse=True)
+    return inner
 
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -117,14 +130,7 @@ def _small(entry: Entry) -> bytes:
     return name + FACTS.pack(entry.size, entry.mtime_ms, mode & 0o777)
 
 
-def _member(small: bytes, folder: _OpenFolder) -> PackMember:
-    size, mtime_ms, mode = FACTS.unpack_from(small, len(small) - FACTS.size)
-    name = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
-    path = join(folder.path, name)
-    return PackMember(f"{folder.name}/{name}" if folder.name else name, path, False, size, mtime_ms, mode)
-
-
-def _inner(store: Store, entry: Entry, folder: _OpenFolder) -> _OpenFolder:
+def _inner(store: Store, entry: Entry, folder: PackFolder) -> PackFolder:
     entered = folder.entered
     if entry.is_link:
         leads = store.address(entry.path)
@@ -132,7 +138,7 @@ def _inner(store: Store, entry: Entry, folder: _OpenFolder) -> _OpenFolder:
             raise PathError(f"{entry.path}: a link to a folder above it, which would never end")
         entered = (*entered, leads)
     name = f"{folder.name}/{entry.name}" if folder.name else entry.name
-    return _OpenFolder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
+    return PackFolder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
 
 
 def _refuse_target(store: Store, link: Entry, target: str) -> None:
@@ -142,30 +148,30 @@ def _refuse_target(store: Store, link: Entry, target: str) -> None:
 
 
 class PackTree:
-    """A tree as found before anything is written, in compact form.
+    """A tree as found before anything is written.
 
     Its names, sizes, times and modes determine its marks.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root, self._found = root, deque[bytes]()
+    def __init__(self, holds_folders: bool) -> None:
+        """``holds_folders`` is whether folders are members themselves."""
+        self._holds_folders, self._found = holds_folders, deque[PackFolder]()
         self._hash = hashlib.sha256()
 
-    def add(self, member: PackMember, is_packed: bool = True) -> None:
-        """Add a member; one that is not packed itself only affects the marks."""
-        facts = TREE_FACTS.pack(member.is_folder, member.size, member.mtime_ms, member.mode)
-        small = facts + member.name.encode("utf-8", "surrogateescape")
-        self._hash.update(small + b"\0")
-        if is_packed:
-            self._found.append(small)
+    def add(self, folder: PackFolder) -> None:
+        self._hash.update(FOLDER_FACTS.pack(len(folder.files), folder.mode))
+        self._hash.update(folder.name.encode("utf-8", "surrogateescape") + b"\0")
+        for small in folder.files:
+            self._hash.update(small)
+        self._found.append(folder)
 
     def members(self) -> Iterator[PackMember]:
         """Yield all members once, releasing each."""
         while self._found:
-            small = self._found.popleft()
-            is_folder, size, mtime_ms, mode = TREE_FACTS.unpack_from(small)
-            name = small[TREE_FACTS.size :].decode("utf-8", "surrogateescape")
-            yield PackMember(name, join(self._root, name), is_folder, size, mtime_ms, mode)
+            folder = self._found.popleft()
+            if folder.name and self._holds_folders:
+                yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
+            yield from folder.members()
 
     def marks(self, *rules: object) -> Iterator[str]:
         """Yield marks for the tree packed by these rules: always the same ones, in the same order."""

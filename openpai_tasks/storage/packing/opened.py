@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
@@ -11,6 +13,7 @@ from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import ranges
 from openpai_tasks.storage.packing.formats import find_format, of_file
 from openpai_tasks.storage.packing.index import Index, Shard
+from openpai_tasks.storage.packing.open_shards import OpenShards
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import join
 
@@ -23,9 +26,9 @@ class PackedSet:
     index: Index
     shards: list[Location]
 
-    def read(self, shard: int, offset: int, length: int) -> bytes:
-        place = self.shards[shard]
-        return ranges.fetch(place.store, place.path, offset, length)
+    @cached_property
+    def contents(self) -> OpenShards:
+        return OpenShards(self.index, self.shards)
 
 
 def open_set(place: Location) -> PackedSet:

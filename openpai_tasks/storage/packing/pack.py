@@ -13,15 +13,14 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.formats import Format, find_format
-from openpai_tasks.storage.packing.index import Index, Row, Shard
-from openpai_tasks.storage.packing.members import PackMember, PackTree, members
+from openpai_tasks.storage.packing.index import Index, Shard
+from openpai_tasks.storage.packing.members import PackMember, PackTree, folders
 from openpai_tasks.storage.packing.publish import NewSet, gathered
+from openpai_tasks.storage.packing.shard_bytes import ShardBytes
 from openpai_tasks.storage.packing.shards import cut
-from openpai_tasks.storage.packing.sources import contents
 from openpai_tasks.storage.packing.target import PackTarget
 from openpai_tasks.storage.store import Store
 
@@ -63,9 +62,8 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
         new.begin()
         for number, shard in enumerate(cut(walked.members(), rules.shard_size, form.measure)):
             name, path = new.shard(number, form.suffix)
-            rows, size = _written(tree.store, shard, number, target.store, path, rules, watch)
-            index.extend(rows)
-            index.shards.append(Shard(name, size))
+            made, size = _written(tree.store, shard, target.store, path, rules, watch)
+            index.add_shard(Shard(name, size), made.files, made.offsets, made.crcs)
         new.publish(index)
     except BaseException:
         new.discard()
@@ -77,16 +75,17 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
 
 def _walked(tree: Location, target: Location, form: Format, index: Index, watch: Watch) -> PackTree:
     """Return the members for the shards; folders only if the format supports them."""
-    walked = PackTree(tree.path)
-    for member in members(tree, target.store.address(target.path)):
-        watch.check()
-        walked.add(member, form.holds_folders or not member.is_folder)
-        if member.is_folder:
-            index.add_folder(member.name, member.mode)
-        elif form.most and member.size > form.most:
-            raise PathError(f"{member.path}: a file of 2 GiB or more can only be packed as tar")
-        else:
-            watch.found(member.size)
+    walked = PackTree(form.holds_folders)
+    for folder in folders(tree, target.store.address(target.path)):
+        walked.add(folder)
+        if folder.name:
+            index.add_folder(folder.name, folder.mode)
+        for size in folder.sizes():
+            watch.check()
+            watch.found(size)
+            if form.most and size > form.most:
+                large = next(member.path for member in folder.members() if member.size > form.most)
+                raise PathError(f"{large}: a file of 2 GiB or more can only be packed as tar")
     return walked
 
 
@@ -97,58 +96,21 @@ def _free(walked: PackTree, there: PackTarget, rules: Packing) -> str:
 
 
 def _written(
-    source: Store, shard: list[PackMember], number: int, store: Store, path: str, rules: Packing, watch: Watch
-) -> tuple[Index, int]:
-    """Write the shard, with retries; return the positions of its members and its size."""
-
-    rows, moved = Index(rules.format), [0]
+    source: Store, members: list[PackMember], store: Store, path: str, rules: Packing, watch: Watch
+) -> tuple[ShardBytes, int]:
+    """Write a shard, with retries; return what it consists of, and its size."""
+    made: list[ShardBytes] = []
 
     def begin() -> Iterator[bytes]:
-        nonlocal rows
-        _take_back(moved, watch)
-        rows = Index(rules.format)
-        return gathered(_shard(source, shard, number, rules, rows, watch, moved))
+        for failed in made:
+            failed.take_back()
+        made[:] = [ShardBytes(source, members, rules.format, rules.workers, watch)]
+        return gathered(made[0])
 
     try:
         size = put(store, path, begin, wait=watch.wait)
     except BaseException:
-        _take_back(moved, watch)
+        for failed in made:
+            failed.take_back()
         raise
-    return rows, size
-
-
-def _take_back(moved: list[int], watch: Watch) -> None:
-    """Subtract what a failed try has counted."""
-    watch.moved(-moved[0])
-    moved[0] = 0
-
-
-def _shard(
-    source: Store,
-    shard: list[PackMember],
-    number: int,
-    rules: Packing,
-    rows: Index,
-    watch: Watch,
-    moved: list[int],
-) -> Iterator[bytes]:
-    """Yield the bytes of a shard; record what has been sent in ``rows`` and ``moved``."""
-    encoder = find_format(rules.format).encoder(shard)
-    yield (head := encoder.head())
-    at = len(head)
-    for member, pieces in contents(source, shard, rules.workers, watch):
-        before, crc = encoder.before(member, at), 0
-        yield before
-        for piece in pieces:
-            crc = crc32c(piece, crc)
-            encoder.passing(piece)
-            moved[0] += len(piece)
-            watch.moved(len(piece))
-            yield piece
-        yield (after := encoder.after(member))
-        at += len(before)
-        if not member.is_folder:
-            rows.add(Row(member.name, number, at, member.size, member.mode, member.mtime_ms, crc))
-            watch.ended(member.path, "copied", member.size)
-        at += member.size + len(after)
-    yield encoder.tail()
+    return made[0], size

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
-from openpai_tasks.storage.packing.index import UNKNOWN, Names, Row
+from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
-from openpai_tasks.storage.store import Digest, Entry, Hasher, base, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, base, join
 
 
 class PackedStore:
@@ -21,11 +21,12 @@ class PackedStore:
     knows_digests = True
 
     def __init__(self, packed: PackedSet) -> None:
-        self._set, self._index = packed, packed.index
-        self._order = by_name(self._index.names)
-        self._folders = _Folders(self._index.names, self._index.folders)
-        self._blocks = Blocks(packed.read, [shard.size for shard in self._index.shards])
-        self._modes = dict(zip(self._index.folders, self._index.folder_modes, strict=True))
+        self._set, self.index = packed, packed.index
+        self._order = by_name(self.index.names)
+        self._folders = _Folders(self.index.names, self.index.folders)
+        self._blocks = Blocks(packed.contents.read, [shard.size for shard in self.index.shards])
+        self._is_near = all(isinstance(place.store, OpensFiles) for place in packed.shards)
+        self._modes = dict(zip(self.index.folders, self.index.folder_modes, strict=True))
         self._refuse_clashes()
 
     def address(self, path: str) -> str:
@@ -36,22 +37,37 @@ class PackedStore:
         if name in self._folders:
             return self._folder(name, path)
         number = self.number(name)
-        return None if number is None else self._file(number, path)
+        return None if number is None else self._file(number, base(path), path)
 
     def list(self, path: str) -> Iterator[Entry]:
         name = path.strip("/")
         if name not in self._folders:
             raise NotFound(f"{path}: no such folder among the packed files", 404)
-        for number in self._folders.files(name):
-            yield self._file(number, join(path, base(self._index.names[number])))
+        yield from map(self.entry, self._folders.files(name))
         for inner in self._folders.folders(name):
             yield self._folder(inner, join(path, base(inner)))
+
+    def folders(self) -> Iterator[str]:
+        """Yield the names of all folders; the root's is empty."""
+        return iter(self._folders)
+
+    def numbers(self, folder: str) -> Sequence[int]:
+        """Return the rows of the files in the folder of this name."""
+        return self._folders.files(folder)
+
+    def entry(self, number: int) -> Entry:
+        name = self.index.names[number]
+        return self._file(number, base(name), f"/{name}")
+
+    def mode(self, folder: str) -> int | None:
+        """Return the mode of the folder of this name; None if it is unknown."""
+        return self._modes.get(folder)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         number = self.number(path.strip("/"))
         if number is None:
             raise NotFound(f"{path}: no such file among the packed ones", 404)
-        row = self._index[number]
+        row = self.index[number]
         left = max(0, row.size - offset)
         left = left if length is None else min(left, length)
         at = row.offset + offset
@@ -59,24 +75,23 @@ class PackedStore:
             place = self._set.shards[row.shard]
             yield from place.store.read(place.path, at, left)
         elif left == row.size:
-            yield from [self._whole(row)] if left else []
+            yield from [self.content(number)] if left else []
         elif left:
             yield self._blocks.read(row.shard, at, left)
 
-    def _whole(self, row: Row) -> bytes:
-        """A small file, compared with its CRC; the block it was in may have been damaged in transit."""
-        data = self._blocks.read(row.shard, row.offset, row.size)
-        if row.crc not in (UNKNOWN, crc32c(data)):
+    def content(self, number: int) -> bytes:
+        """Return a small file, compared with its CRC; its block may have been damaged in transit."""
+        if not self._is_near:
+            row = self.index[number]
+            data = self._blocks.read(row.shard, row.offset, row.size)
+            if row.crc in (UNKNOWN, crc32c(data)):
+                return data
             self._blocks.forget()
-            data = self._set.read(row.shard, row.offset, row.size)
-            if crc32c(data) != row.crc:
-                url = self._set.shards[row.shard].url
-                raise PathError(f"{url}: {row.name!r} in it is damaged: wrong CRC32C")
-        return data
+        return self._set.contents.file(number)
 
     def digest(self, path: str) -> Digest | None:
         number = self.number(path.strip("/"))
-        crc = UNKNOWN if number is None else self._index.crc[number]
+        crc = UNKNOWN if number is None else self.index.crc[number]
         return None if crc == UNKNOWN else Digest(CRC32C, f"{crc:08x}")
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
@@ -102,20 +117,19 @@ class PackedStore:
 
     def number(self, name: str) -> int | None:
         """Return the row of the file with this name."""
-        return find(self._index.names, self._order, name)
+        return find(self.index.names, self._order, name)
 
-    def _file(self, number: int, path: str) -> Entry:
-        index = self._index
-        mode = index.mode[number]
-        facts = index.size[number], index.mtime[number]
-        return Entry(base(path), path, False, *facts, is_executable=bool(mode & 0o100), mode=mode)
+    def _file(self, number: int, name: str, path: str) -> Entry:
+        index = self.index
+        mode, size, mtime = index.mode[number], index.size[number], index.mtime[number]
+        return Entry(name, path, False, size, mtime, is_executable=mode & 0o100 > 0, mode=mode)
 
     def _folder(self, name: str, path: str) -> Entry:
-        return Entry(base(path), path, True, mode=self._modes.get(name))
+        return Entry(base(path), path, True, mode=self.mode(name))
 
     def _refuse_clashes(self) -> None:
         """Refuse names that folders cannot hold: duplicates, and a file that is also a folder."""
-        names, last = self._index.names, None
+        names, last = self.index.names, None
         for number in self._order:
             raw = names.raw(number)
             if raw == last:
@@ -162,7 +176,8 @@ class _Folders:
 
 def by_name(names: Names) -> array[int]:
     """Return the numbers of the names, sorted by name."""
-    return array("I", sorted(range(len(names)), key=names.raw))
+    raw = [*map(names.raw, range(len(names)))]
+    return array("I", sorted(range(len(names)), key=raw.__getitem__))
 
 
 def find(names: Names, order: array[int], name: str) -> int | None:

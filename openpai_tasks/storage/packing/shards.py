@@ -17,8 +17,7 @@ def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Ite
     """Yield the members of each shard; a member larger than a shard gets its own."""
     shard: list[PackMember] = []
     filled = 0
-    for sample in samples(members, shard_size, measure):
-        size = sum(map(measure, sample))
+    for sample, size in samples(members, shard_size, measure):
         if shard and (filled + size > shard_size or len(shard) + len(sample) > MOST):
             yield shard
             shard, filled = [], 0
@@ -28,21 +27,23 @@ def cut(members: Iterable[PackMember], shard_size: int, measure: Measure) -> Ite
         yield shard
 
 
-def samples(members: Iterable[PackMember], most: int, measure: Measure) -> Iterator[list[PackMember]]:
-    """Yield groups to keep together: the files of one sample, unless they do not fit into one shard."""
+def samples(
+    members: Iterable[PackMember], most: int, measure: Measure
+) -> Iterator[tuple[list[PackMember], int]]:
+    """Yield groups to keep together, with their size: the files of a sample, unless they exceed a shard."""
     sample: list[PackMember] = []
     name, size, is_large = "", 0, False
     for member in members:
         own = split(member.name)[0] + "/" * member.is_folder
         if own != name:
             if sample:
-                yield sample
+                yield sample, size
             sample, name, size, is_large = [], own, 0, False
         size += measure(member)
         sample.append(member)
         is_large = is_large or size > most or len(sample) > MOST
         if is_large:
-            yield from ([each] for each in sample)
+            yield from (([each], measure(each)) for each in sample)
             sample = []
     if sample:
-        yield sample
+        yield sample, size

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.packing.folder_reader import FolderReader
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.store import PIECE, Store
 
@@ -18,43 +19,45 @@ QUICK = 0.0005
 """Seconds per small file; if reading is this fast, one thread reads all files."""
 
 
-def contents(
-    store: Store, members: Iterable[PackMember], workers: int, watch: Watch
-) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
-    """Yield each member with the pieces of its content, in order; raise if a file changes meanwhile."""
-    batches = _batches(members)
-    first = next(batches, [])
-    began = time.perf_counter()
-    fetched = _fetched(store, first, watch) if _is_small(first) else None
-    is_quick = fetched is not None and time.perf_counter() - began < QUICK * len(first)
-    yield from _handed_on(store, first, fetched, watch)
-    if is_quick or workers < 2:  # then threads would only slow each other down
-        for batch in batches:
-            yield from _handed_on(store, batch, None, watch)
-    else:
-        yield from _in_parallel(store, batches, workers, watch)
+Batch = tuple[list[PackMember], list[bytes] | None]
+"""Small files with their contents; or one large file, which is to be streamed."""
+
+
+def batches(store: Store, members: Iterable[PackMember], workers: int, watch: Watch) -> Iterator[Batch]:
+    """Yield all members in order; raise if a file changes meanwhile."""
+    groups = _groups(members)
+    first = next(groups, None)
+    if first is None:
+        return
+    with FolderReader(store) as reader:
+        began = time.perf_counter()
+        found = _fetched(store, first, watch, reader)
+        is_quick = found[1] is not None and time.perf_counter() - began < QUICK * len(first)
+        yield found
+        if is_quick or workers < 2:  # then threads would only slow each other down
+            yield from (_fetched(store, group, watch, reader) for group in groups)
+            return
+    yield from _in_parallel(store, groups, workers, watch)
 
 
 def _in_parallel(
-    store: Store, batches: Iterable[list[PackMember]], workers: int, watch: Watch
-) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
-    """Fetch as many small batches at once as there are workers, and as many more ahead."""
-    ahead: deque[tuple[list[PackMember], Future[list[bytes]] | None]] = deque()
+    store: Store, groups: Iterable[list[PackMember]], workers: int, watch: Watch
+) -> Iterator[Batch]:
+    """Fetch as many batches at once as there are workers, and as many more ahead."""
+    ahead: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
-            for batch in batches:
-                ahead.append(
-                    (batch, pool.submit(_fetched, store, batch, watch) if _is_small(batch) else None)
-                )
+            for group in groups:
+                ahead.append(pool.submit(_fetched_apart, store, group, watch))
                 if len(ahead) > 2 * workers:
-                    yield from _awaited(store, *ahead.popleft(), watch)
+                    yield ahead.popleft().result()
             while ahead:
-                yield from _awaited(store, *ahead.popleft(), watch)
+                yield ahead.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
+def _groups(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
     """Group small neighbours; keep a large file alone."""
     batch: list[PackMember] = []
     size = 0
@@ -68,31 +71,24 @@ def _batches(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
         yield batch
 
 
-def _is_small(batch: list[PackMember]) -> bool:
-    return bool(batch) and batch[0].size <= PIECE
+def _fetched_apart(store: Store, group: list[PackMember], watch: Watch) -> Batch:
+    with FolderReader(store) as reader:
+        return _fetched(store, group, watch, reader)
 
 
-def _awaited(
-    store: Store, batch: list[PackMember], fetched: Future[list[bytes]] | None, watch: Watch
-) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
-    yield from _handed_on(store, batch, fetched.result() if fetched else None, watch)
-
-
-def _handed_on(
-    store: Store, batch: list[PackMember], fetched: list[bytes] | None, watch: Watch
-) -> Iterator[tuple[PackMember, Iterable[bytes]]]:
+def _fetched(store: Store, group: list[PackMember], watch: Watch, reader: FolderReader) -> Batch:
     watch.check()
-    if fetched is None:
-        yield from ((member, _content(store, member, watch)) for member in batch)
-    else:
-        yield from ((member, [content]) for member, content in zip(batch, fetched, strict=True))
+    if group[0].size > PIECE:
+        return group, None
+    return group, [_read(store, member, reader, watch) for member in group]
 
 
-def _fetched(store: Store, batch: list[PackMember], watch: Watch) -> list[bytes]:
-    return [b"".join(_content(store, member, watch)) for member in batch]
+def _read(store: Store, member: PackMember, reader: FolderReader, watch: Watch) -> bytes:
+    content = reader.read(member)
+    return b"".join(streamed(store, member, watch)) if content is None else content
 
 
-def _content(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
+def streamed(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
     """Yield the pieces; raise unless they have the listed size and, if the store has one, the digest."""
     if member.is_folder:
         return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 import tarfile
+import zlib
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
@@ -14,8 +14,15 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 NAME, SIZE, TIME = 100, 0o77777777777, 0o77777777777 * 1000
 """Limits of a member with a single header: characters, bytes, milliseconds."""
-NOBODY = b"%07o\0" % 0
-HEADER = struct.Struct("100s 8s 8s 8s 12s 12s 8s c 100s 8s 32s 32s 8s 8s 155s 12x")
+NOBODY = 2 * b"0000000\0"
+"""The numbers of user and group, or of a device."""
+LAST = {
+    kind: kind + bytes(100) + tarfile.POSIX_MAGIC + bytes(64) + NOBODY + bytes(155 + 12)
+    for kind in (tarfile.REGTYPE, tarfile.DIRTYPE)
+}
+"""The end of a header, after the checksum: the type, and fields that are not used."""
+SUMS = {kind: sum(last) + 8 * ord(" ") for kind, last in LAST.items()}
+"""The part of the end in the checksum, which is computed with blanks in its own field."""
 
 
 class TarEncoder:
@@ -45,12 +52,11 @@ class TarEncoder:
 
 
 def _usual(name: str, member: PackMember) -> bytes:
-    size, changed = b"%011o\0" % member.size, b"%011o\0" % (member.mtime_ms // 1000)
-    before = name.encode(), b"%07o\0" % member.mode, NOBODY, NOBODY, size, changed
     kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
-    after = kind, b"", tarfile.POSIX_MAGIC, b"", b"", NOBODY, NOBODY, b""
-    checksum = sum(map(sum, (*before, *after))) + 8 * ord(" ")  # computed with blanks in its own field
-    return HEADER.pack(*before, b"%06o\0 " % checksum, *after)
+    facts = name.encode().ljust(NAME, b"\0"), member.mode, NOBODY, member.size, member.mtime_ms // 1000
+    first = b"%b%07o\0%b%011o\0%011o\0" % facts
+    total = (zlib.adler32(first) & 0xFFFF) - 1  # the sum of its bytes, as they are few
+    return b"".join((first, b"%06o\0 " % (total + SUMS[kind]), LAST[kind]))
 
 
 class Tar:

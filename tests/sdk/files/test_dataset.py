@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from openpai_tasks.sdk.files.dataset import PackedDataset, Sample
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.packing import open_shards
 from tests.storage.trees import plant
 
 FORMATS = ("tar", "tfrecord", "sequencefile")
@@ -52,16 +54,21 @@ def folder(request, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The number of bytes of every range that is read from a shard."""
+    """The number of bytes of every range that is read from a shard, open or not."""
     found = []
-    real = LocalStore.read
+    real, pread = LocalStore.read, os.pread
 
     def counted(self, path, offset=0, length=None):
         if not path.endswith(".jsonl"):
             found.append(length)
         return real(self, path, offset, length)
 
+    def counted_pread(handle, length, offset):
+        found.append(length)
+        return pread(handle, length, offset)
+
     monkeypatch.setattr(LocalStore, "read", counted)
+    monkeypatch.setattr(os, "pread", counted_pread)
     return found
 
 
@@ -158,6 +165,37 @@ def test_damaged_or_missing_shard_is_an_error(folder):
         dataset[0]
     with pytest.raises(NotFound):
         PackedDataset(folder / "elsewhere")
+
+
+def test_shard_that_is_repaired_meanwhile_is_read_again(folder):
+    dataset = PackedDataset(folder)
+    shard = sorted(folder.glob("tree-*"))[0]
+    intact = shard.read_bytes()
+    shard.write_bytes(intact.replace(b"read me", b"read ME"))
+    with pytest.raises(PathError, match="'README' in it is damaged"):
+        dataset[0]
+    (folder / "intact").write_bytes(intact)
+    (folder / "intact").rename(shard)
+    assert dataset[0].data == b"read me"
+
+
+def open_in(folder):
+    """Return how many files of the folder this process has open."""
+    handles = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(handle).startswith(str(folder)) for handle in handles if os.path.lexists(handle))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux shows what is open")
+def test_only_a_few_shards_stay_open(folder, monkeypatch):
+    monkeypatch.setattr(open_shards, "MOST", 1)
+    dataset = PackedDataset(folder)
+    assert len({*dataset._index.shard}) > 1
+    with ThreadPoolExecutor(4) as pool:
+        items = list(pool.map(dataset.__getitem__, [*range(len(dataset))] * 3))
+    assert items == list(dataset) * 3
+    assert open_in(folder) == 1
+    del dataset
+    assert open_in(folder) == 0
 
 
 def test_shards_without_an_index_are_a_dataset_too(folder):
