@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.side_by_side import Outcome, run
 
-TOPICS = ("startup",)
+TOPICS = ("startup", "jobs")
 """Modules with a function ``comparisons``."""
 
 

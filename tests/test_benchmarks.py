@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import report, startup
+from benchmarks import jobs, report, startup
 from benchmarks.side_by_side import Comparison, run
 
 
@@ -60,3 +60,14 @@ def test_startup_compares_projects_with_and_without_our_tasks(shell, tmp_path):
     }
     assert "job.sub" not in listed["bare"] and "job.sub" in listed["ours"]
     assert listed["ours and 70 more"].count("many.task-") == 70
+
+
+def test_jobs_run_and_lists_are_compared_with_every_installed_peer(tmp_path):
+    outcomes = [run(one, rounds=0) for one in jobs.throughput(tmp_path, jobs=3)]
+    assert {"ours"} <= set(outcomes[0].seconds) <= {"ours", "task-spooler", "submitit"}
+
+
+def test_lists_of_few_and_many_jobs_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "ROUNDS", 1)
+    outcome = run(next(jobs.lists(tmp_path, many=300)), rounds=1)
+    assert set(outcome.seconds) == {"ours", "100 jobs"} and len(outcome.seconds["ours"]) == 1
