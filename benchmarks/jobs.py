@@ -1,4 +1,4 @@
-"""Jobs of the embedded cluster: many trivial ones beside other queues, and lists of few beside lists of many."""
+"""Jobs of the embedded cluster: trivial ones beside other queues, and a list of many beside one of few."""
 
 from __future__ import annotations
 
