@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.side_by_side import Outcome, run
 
-TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing")
+TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing", "jobs")
 """Modules with a function ``comparisons``."""
 
 

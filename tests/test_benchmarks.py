@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks import copying, logs, objects, packing, report, startup
+from benchmarks import copying, jobs, logs, objects, packing, report, startup
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -105,3 +105,14 @@ def test_packers_are_compared_and_checked(tmp_path):
     assert [outcome.what.split()[0] for outcome in outcomes] == ["pack", "unpack", "read", "read"]
     for outcome in outcomes:
         assert {"ours", "tarfile"} <= set(outcome.seconds)
+
+
+def test_jobs_run_beside_every_installed_peer(tmp_path):
+    (outcome,) = [run(one, rounds=0) for one in jobs.throughput(tmp_path, jobs=3)]
+    assert {"ours"} <= set(outcome.seconds) <= {"ours", "task-spooler", "submitit"}
+
+
+def test_lists_of_few_and_many_jobs_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "ROUNDS", 1)
+    (outcome,) = [run(one, rounds=1) for one in jobs.lists(tmp_path, many=300)]
+    assert set(outcome.seconds) == {"ours", "100 jobs"} and len(outcome.seconds["ours"]) == 1

@@ -25,6 +25,7 @@ from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskRunn
 from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
+from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
@@ -117,6 +118,8 @@ class ProcessEngine(LocalEngine):
         if not self._cancel(task.folder) and traces.alive(task.folder):
             pid = traces.started(task.folder)[0]
             if pid:  # otherwise it is about to write its pid: the scheduler asks again
+                with contextlib.suppress(OSError):  # it exists already, or the disk is full
+                    _write_new(task.folder / STOP, b"", os.O_EXCL)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)
 
@@ -208,10 +211,9 @@ class ProcessEngine(LocalEngine):
         return self._forker.pid
 
     def _prepare(self, launch: Launch) -> None:
-        """Write the task's folder; repeating this changes nothing."""
+        """Write the task's folder, in which its runner makes others; repeating this changes nothing."""
         folder = str(launch.folder)
-        for name in ("work", "logs", "mounts"):
-            _make_folder(f"{folder}/{name}")
+        _make_folder(folder)
         self._mount(launch)
         self._share(launch)
         write_file(f"{folder}/environment", _variables(self._with_ssh(launch)))

@@ -72,7 +72,7 @@ def test_runner_that_never_starts_fails_the_task(bench: EngineBench, monkeypatch
 def test_failed_runner_reports_the_reason(bench: EngineBench) -> None:
     started = bench.launch("uid", "true")
     bench.engine._prepare(started)
-    (started.folder / "logs").rmdir()
+    (started.folder / "logs").touch()  # not a folder
     bench.engine._request({started.uid: started.folder})
     end = until(lambda: bench.end("uid"))
     assert end.platform_code == 256 and "logs/all" in end.reason

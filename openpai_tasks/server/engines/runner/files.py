@@ -79,6 +79,12 @@ def spare_locale_search(variables: dict[bytes, bytes]) -> None:
         variables.update({b"LC_ALL": b"C", b"BASH_ENV": prologue, b"LANG": variables.get(b"LANG") or b"C"})
 
 
+def make_folders() -> None:
+    for name in ("work", "logs", "mounts"):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700)
+
+
 def open_log(name: str) -> int:
     return os.open(f"logs/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 

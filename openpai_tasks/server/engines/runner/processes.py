@@ -1,4 +1,4 @@
-"""Processes of a task: become them in a fork, find them, signal them."""
+"""Processes of a task: start them, find them, signal them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
-
-from .files import MANY_VARIABLES, SharedVariables, spare_locale_search
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -31,46 +29,53 @@ def _find_prctl() -> Callable[..., int] | None:
 prctl = _find_prctl()
 
 
-def become_task(shell: str, shared: SharedVariables, runner: int, stdout: int, stderr: int) -> NoReturn:
-    """Turn this fork into the task's shell."""
-    try:
-        leave(runner, stdout, stderr)
-        variables = shared.read_all()
-        script = os.path.abspath("command")
-        strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
-        if len(strict) > 1 and len(variables) > MANY_VARIABLES:
-            spare_locale_search(variables)
-        os.chdir("work")
-        os.execve(shell, [shell, *strict, script], variables)
-    except OSError as err:
-        os.write(2, f"cannot run {shell}: {err.strerror}\n".encode())
-    os._exit(126)
+def start_process(
+    arguments: list[str] | list[bytes],
+    variables: Mapping[bytes, bytes],
+    folder: str,
+    stdout: int,
+    stderr: int,
+) -> int:
+    """Start a program in a new process group that dies with this process; return its pid.
+
+    It has these outputs and default signals. As little as possible happens after the fork, which copies each
+    page of memory that it changes.
+    """
+    runner, nothing = os.getpid(), os.open(os.devnull, os.O_RDONLY)
+    signal.pthread_sigmask(signal.SIG_BLOCK, CHANGED)  # until the program, or this process, can get them
+    handlers = [signal.signal(number, signal.SIG_DFL) for number in CHANGED]
+    pid = os.fork()
+    if pid == 0:
+        _become(arguments, variables, folder, (nothing, stdout, stderr), runner)
+    for number, handler in zip(CHANGED, handlers, strict=True):
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CHANGED)
+    os.close(nothing)
+    join_group(pid)
+    return pid
 
 
-def become_sidecar(arguments: list[bytes], shared: SharedVariables, runner: int) -> NoReturn:
-    """Turn this fork into the sidecar of the task."""
+def _become(
+    arguments: list[str] | list[bytes],
+    variables: Mapping[bytes, bytes],
+    folder: str,
+    handles: tuple[int, int, int],
+    runner: int,
+) -> NoReturn:
     try:
-        log = os.open("sidecar.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        leave(runner, log, log)
-        os.execve(arguments[0], arguments, shared.read_all())
+        join_group(0)
+        if prctl:
+            prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
+            if os.getppid() != runner:
+                os._exit(137)
+        for number, handle in enumerate(handles):
+            os.dup2(handle, number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.chdir(folder)
+        os.execve(arguments[0], arguments, variables)
     except OSError as err:
         os.write(2, f"cannot run {os.fsdecode(arguments[0])}: {err.strerror}\n".encode())
     os._exit(126)
-
-
-def leave(runner: int, stdout: int, stderr: int) -> None:
-    """In a fork, form a process group that dies with the runner, with these outputs and default signals."""
-    join_group(0)
-    if prctl:
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != runner:
-            os._exit(137)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number in CHANGED:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
 
 
 def children() -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import signal
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from . import files, processes
@@ -18,6 +20,7 @@ CHUNK = 1 << 18
 LINGER = 1.0  # seconds to wait for output of processes that have left the group and cannot be found
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
 SIDECAR_RESTARTS = 3
+STOP = "stop"  # a file that the server creates before it sends TERM
 
 
 class RunnerOptions(NamedTuple):
@@ -30,9 +33,10 @@ class RunnerOptions(NamedTuple):
 class Runner:
     """Runs the task whose folder is the working directory."""
 
-    def __init__(self, options: RunnerOptions, shared: SharedVariables) -> None:
+    def __init__(self, options: RunnerOptions, shared: SharedVariables, previous: str = "") -> None:
         self.options = options
         self.shared = shared
+        self.previous = previous  # the folder of the task that this process ran before
         self.term = False  # a stop was requested
         self.kill_at: float | None = None  # when the grace period is over
         self.over_at: float | None = None  # when the killing began
@@ -48,18 +52,33 @@ class Runner:
 
     def listen(self) -> None:
         """Treat TERM as a stop request, and let signals end a poll."""
-        self.bell, ring = os.pipe()
-        os.set_blocking(ring, False)
+        self.bell, self.ring = os.pipe()
+        os.set_blocking(self.ring, False)
         os.set_blocking(self.bell, False)
         for number in HANDLED:
             signal.signal(number, self.on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.ring, warn_on_full_buffer=False)
         self.poller.register(self.bell, select.POLLIN)
 
     def on_signal(self, number: int, _frame: object) -> None:
-        if number != signal.SIGCHLD:
+        if number != signal.SIGCHLD and not self.is_meant_for_previous():
             self.term = True
+
+    def is_meant_for_previous(self) -> bool:
+        """Whether a server has stopped the previous task too late; it creates ``stop`` before it signals."""
+        if not self.previous or os.path.exists(STOP):
+            return False
+        previous, self.previous = self.previous, ""
+        return os.path.exists(os.path.join(previous, STOP))
+
+    def close(self) -> None:
+        """Release what belongs to the task; until the next one, signals have their default effect."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        for handle in (self.bell, self.ring, self.all):
+            os.close(handle)
 
     def run(self) -> None:
         began = files.milliseconds()
@@ -74,40 +93,40 @@ class Runner:
         self.write_exit(began)
 
     def start(self) -> None:
-        """Fork the shell into a new process group, with a pipe for each output."""
+        """Start the shell in a new process group, with a pipe for each output."""
+        files.make_folders()
         self.all = files.open_log("all")
         outputs = [os.pipe() for _ in range(2)]
         for name, (end, _) in zip(("stdout", "stderr"), outputs, strict=True):
             files.widen(end)
             self.logs[end] = files.open_log(name)
             self.poller.register(end, select.POLLIN)
-        runner = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # until the shell can get them
-        self.start_sidecar(runner)
-        self.main = os.fork()
-        if self.main == 0:
-            processes.become_task(self.options.shell, self.shared, runner, outputs[0][1], outputs[1][1])
-        processes.join_group(self.main)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        variables = self.shared.read_all()
+        self.start_sidecar(variables)
+        shell = self.options.shell
+        strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
+        if len(strict) > 1 and len(variables) > files.MANY_VARIABLES:
+            files.spare_locale_search(variables)
+        arguments = [shell, *strict, os.path.abspath("command")]
+        self.main = processes.start_process(arguments, variables, "work", outputs[0][1], outputs[1][1])
         for _, end in outputs:
             os.close(end)
         files.write_whole("group", str(self.main))
 
-    def start_sidecar(self, runner: int) -> None:
-        """Fork the sidecar, if there is one; its failure does not affect the task."""
+    def start_sidecar(self, variables: Mapping[bytes, bytes]) -> None:
+        """Start the sidecar, if there is one; its failure does not affect the task."""
         arguments = files.read_arguments("sidecar")
         if arguments:
-            self.sidecar = os.fork()
-            if self.sidecar == 0:
-                processes.become_sidecar(arguments, self.shared, runner)
-            processes.join_group(self.sidecar)
+            log = os.open("sidecar.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self.sidecar = processes.start_process(arguments, variables, ".", log, log)
+            os.close(log)
 
     def restart_sidecar(self, status: int) -> None:
         """Start the sidecar again if it was killed, but not if it ended by itself."""
         self.sidecar = 0
         if os.WIFSIGNALED(status) and self.restarts and self.over_at is None:
             self.restarts -= 1
-            self.start_sidecar(os.getpid())
+            self.start_sidecar(self.shared.read_all())
 
     def copy(self, pipe: int) -> None:
         """Copy output to the logs; a full disk loses output, but never the task."""
@@ -203,3 +222,27 @@ class Runner:
                 if err.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 time.sleep(1)
+
+
+def run(folder: str, options: RunnerOptions, shared: SharedVariables, previous: str = "") -> bool:
+    """Run the task in ``folder``, unless it has or had a runner; ``previous`` had this process's last task.
+
+    Return whether this process can run another task: nothing of this one is left.
+    """
+    with contextlib.suppress(OSError):
+        os.setsid()
+    os.chdir(folder)
+    runner = Runner(options, shared, previous)
+    runner.listen()
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    if not files.claim(f"{os.getpid()} {files.milliseconds()} {options.boot}\n"):
+        return False
+    runner.run()
+    files.ring(options.bell, folder)
+    runner.close()
+    os.close(lock)
+    return runner.childless and not runner.logs

@@ -1,0 +1,99 @@
+"""Finished jobs make neither the start of a server nor its scheduler slower; work is counted, not timed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.protocol import validate
+from openpai_tasks.server.engines.base import TaskExit
+from openpai_tasks.server.scheduling.agenda import Agenda
+from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.state import SCHEMA, State
+from tests.server.workshop import Workshop, document, role, until, workshop
+
+__all__ = ["workshop"]  # the fixture
+Make = Callable[..., Workshop]
+
+
+class CountedDatabase(Database):
+    """Counts the instructions of SQLite's virtual machine, and the statements."""
+
+    steps = 0
+    statements: list[str]
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = super()._connect()
+        connection.execute("SELECT * FROM sqlite_master").fetchall()  # the schema is read once
+        connection.set_progress_handler(self._count, 1)
+        connection.set_trace_callback(self._note)
+        return connection
+
+    def _count(self) -> int:
+        self.steps += 1
+        return 0
+
+    def _note(self, statement: str) -> None:
+        self.__dict__.setdefault("statements", []).append(statement)
+
+
+def add_finished(state: State, first: int, end: int) -> None:
+    progress = Progress(state)
+    with state.database.transaction():
+        for number in range(first, end):
+            text = document(f"job-{number}", {"main": role("true")})
+            job = state.submit("alice", validate(text), text)
+            tasks = progress.new_tasks(job, state.document(job.key).roles)
+            progress.add_tasks(job.key, tasks)
+            progress.begin(job.key, tasks)
+            progress.finish(state.tasks(job.key, 0)[0], TaskExit(0))
+
+
+def work_of_a_start(folder: Path) -> int:
+    """Return the steps of opening the database and of one turn without anything to do."""
+    database = CountedDatabase(folder / "cluster.db", SCHEMA)
+    state, agenda = State(database, folder / "jobs"), Agenda(database)
+    assert not (agenda.alive() or agenda.ending() or agenda.unfinished() or agenda.stopping())
+    assert not (agenda.lines() or agenda.is_any_alive() or agenda.alive_in(["x"]))
+    assert not state.usage() and state.counts().keys() == {"SUCCEEDED"}
+    database.close()
+    return database.steps
+
+
+def test_a_start_is_no_more_work_after_many_jobs(tmp_path: Path) -> None:
+    works = []
+    for first, end in ((0, 20), (20, 400)):
+        state = State(Database(tmp_path / "cluster.db", SCHEMA), tmp_path / "jobs")
+        add_finished(state, first, end)
+        state.database.close()
+        works.append(work_of_a_start(tmp_path))
+    assert works[0] == works[1]
+
+
+def test_a_job_takes_few_transactions_and_statements(workshop: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.server.workshop.Database", CountedDatabase)
+    here = workshop()
+    here.run("first", "true")
+    database = here.database
+    assert isinstance(database, CountedDatabase)
+    database.statements.clear()
+    for number in range(10):
+        here.submit(f"job-{number}", "true")
+    until(lambda: here.state.counts() == {"SUCCEEDED": 11})
+    written = [line for line in database.statements if not line.startswith(("SELECT", "--"))]
+    assert sum(line == "COMMIT" for line in written) <= 10 * 4
+    assert len(written) <= 10 * 50
+
+
+def test_a_trivial_job_leaves_few_files(workshop: Make) -> None:
+    here = workshop()
+    key = here.run("one", "true").key
+    folder = here.tasks(key)[0].folder
+    found = {str(path.relative_to(folder.parent.parent)) for path in folder.parent.parent.rglob("*")}
+    names = ("environment", "exit", "group", "lock", "logs", "mounts", "started", "work")
+    logs = {f"0/main-0-0/logs/{name}" for name in ("all", "stdout", "stderr")}
+    assert found == {"0", "0/main-0-0", *(f"0/main-0-0/{name}" for name in names), *logs}
