@@ -10,15 +10,13 @@ from openpai_tasks.tasks import namespace, task
     help={
         "topics": "what to measure, separated by commas; default: everything",
         "rounds": "of each comparison",
+        "write": "write docs/performance.md",
     }
 )
-def bench(c, topics="", rounds=5):
+def bench(c, topics="", rounds=5, write=False):
     """Measure our speed beside other tools."""
-    c.run(
-        shlex.join(
-            [sys.executable, "-m", "benchmarks", "--rounds", str(rounds), *filter(None, topics.split(","))]
-        )
-    )
+    flags = ["--rounds", str(rounds), *(["--write"] if write else [])]
+    c.run(shlex.join([sys.executable, "-m", "benchmarks", *flags, *filter(None, topics.split(","))]))
 
 
 ns = namespace(bench)

@@ -1,10 +1,12 @@
 """The benchmarks compare fairly and report ratios."""
 
 import random
+from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import copying, jobs, logs, objects, packing, report, startup
+from benchmarks.plot import plot
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -46,6 +48,15 @@ def test_the_table_says_whether_a_goal_is_met(turns, goal, word):
         *("work", "50 files/s", "peer", "100 files/s"),
         *("2.00", "2.00 to 2.00", f"≤ {goal:.2f}", word),
     ]
+
+
+def test_the_page_has_the_table_and_the_plot_a_mark_for_each_peer(turns):
+    outcome = run(Comparison("work & more", turns[1], {"peer": 1.5}), rounds=2)
+    page = report.page([outcome], ["startup"], "Notes stay.")
+    assert report.table([outcome]) in page and page.endswith("Notes stay.\n")
+    picture = ElementTree.fromstring(plot([outcome]))
+    texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert "work & more / peer" in texts and "2.00" in texts
 
 
 def test_a_contender_without_own_clock_is_timed():
