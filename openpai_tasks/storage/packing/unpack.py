@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying import copy as copying
@@ -25,6 +25,7 @@ from openpai_tasks.storage.copying.transfer import is_part, remove_stale
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing.folder_writer import FolderWriter
+from openpai_tasks.storage.packing.index import UNKNOWN
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.packed_store import PackedStore
 from openpai_tasks.storage.store import Entry, join
@@ -41,8 +42,12 @@ def unpack(packed: PackedSet, target: Location, rules: Rules, watch: Watch) -> C
     if rules.preview or rules.checksum or type(target.store) is not LocalStore:
         return copying.copy(errands, rules, watch)
     direct = _DirectUnpack(store, target, target.store, watch)
-    if direct.is_quick():
-        direct.run()
+    try:
+        if direct.is_quick():
+            direct.run()
+    except (KeyboardInterrupt, Interrupted):
+        watch.interrupted(replace(direct.total(Copied()), interrupted=True))
+        raise
     return direct.total(copying.copy(errands if direct.is_stuck else direct.left, rules, watch))
 
 
@@ -62,31 +67,26 @@ class _DirectUnpack:
     def is_quick(self) -> bool:
         """Unpack the first files; return whether the target is fast enough for one thread."""
         times = [time.perf_counter()]
-        for step in islice(self._steps, FIRST):
-            self._first.append(step)
+        for number, outcome in islice(self._steps, FIRST):
             times.append(time.perf_counter())
+            self._first.append((number, outcome))
+            self._count(number, outcome)
         seconds = [end - start for start, end in pairwise(times)]
         if not seconds or statistics.median(seconds) < QUICK:  # others may use the processor now and then
             return True
+        self._steps.close()
         self.is_stuck = True
-        for number, outcome in self._first:
-            self._count(outcome, self._source.index.size[number])
         return False
 
     def run(self) -> None:
         """Unpack the other files, too."""
-        index, watch = self._source.index, self._watch
-        try:
-            for size in index.size:
-                watch.found(size)
-            for number, outcome in chain(self._first, self._steps):
-                self._count(outcome, index.size[number])
-                if outcome == COPIED:
-                    watch.moved(index.size[number])
-                watch.ended(f"/{index.names[number]}", outcome, index.size[number])
-        except (KeyboardInterrupt, Interrupted):
-            watch.interrupted(replace(self.total(Copied()), interrupted=True))
-            raise
+        for size in self._source.index.size:
+            self._watch.found(size)
+        for number, outcome in self._first:
+            self._report(number, outcome)
+        for number, outcome in self._steps:
+            self._count(number, outcome)
+            self._report(number, outcome)
 
     def total(self, rest: Copied) -> Copied:
         """Return the result of both ways."""
@@ -101,11 +101,17 @@ class _DirectUnpack:
             seconds=round(time.monotonic() - self._began, 3),
         )
 
-    def _count(self, outcome: str, size: int) -> None:
+    def _count(self, number: int, outcome: str) -> None:
         self._counts[outcome] += 1
-        self._bytes += size if outcome == COPIED else 0
+        self._bytes += self._source.index.size[number] if outcome == COPIED else 0
 
-    def _unpacked(self) -> Iterator[tuple[int, str]]:
+    def _report(self, number: int, outcome: str) -> None:
+        size = self._source.index.size[number]
+        if outcome == COPIED:
+            self._watch.moved(size)
+        self._watch.ended(f"/{self._source.index.names[number]}", outcome, size)
+
+    def _unpacked(self) -> Generator[tuple[int, str], None, None]:
         """Write the new small files; yield the row of each file that is complete, and its outcome."""
         for folder in sorted(self._source.folders()):  # those above first
             try:
@@ -153,7 +159,8 @@ class _DirectUnpack:
             return False
         try:
             content = self._source.content(number)
-            writer.write(name, content, index.mode[number], index.mtime[number])
+            is_verified = index.crc[number] != UNKNOWN
+            writer.write(name, content, index.mode[number], index.mtime[number], is_verified)
         except (OSError, PaiError):  # the copy of this file finds out why
             return False
         return True
