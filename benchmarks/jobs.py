@@ -202,4 +202,4 @@ def until(done: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
     while not done():
         if time.monotonic() > limit:
             sys.exit(f"waited {seconds:.0f} s")
-        time.sleep(0.05)
+        time.sleep(0.1)

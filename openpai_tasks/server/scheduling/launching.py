@@ -70,8 +70,9 @@ class Launcher:
             return
         self._note_images(key)
         self._note_infiniband(key)
-        self._note_plugins(key)
-        self._note_ssh(key, any(launch.ssh for launch in launches))
+        plans = _plans(self._state.document(key))
+        self._note_plugins(key, plans)
+        self._note_ssh(key, plans, any(launch.ssh for launch in launches))
         self._state.database.when_committed(lambda: self._start(key, launches))
 
     def _start(self, key: str, launches: Iterable[Launch]) -> None:
@@ -94,7 +95,7 @@ class Launcher:
         key, document = job.key, self._state.document(job.key)
         variables = self._variables(job, peers)
         shared = variables.shared if job.tasks > 1 else {}
-        plans = {role.name: plugins.plan(document, role.name) for role in document.roles}
+        plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: self._state.tasks(key, job.attempt))
@@ -153,16 +154,14 @@ class Launcher:
             message = "infiniband is ignored: containers on this machine have none"
             self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
 
-    def _note_plugins(self, key: str) -> None:
-        document = self._state.document(key)
-        notes = [note for role in document.roles for note in plugins.plan(document, role.name).notes]
+    def _note_plugins(self, key: str, plans: Mapping[str, plugins.PluginPlan]) -> None:
+        notes = [note for plan in plans.values() for note in plan.notes]
         if notes:
             message = "; ".join(dict.fromkeys(notes))
             self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
 
-    def _note_ssh(self, key: str, served: bool) -> None:
-        document = self._state.document(key)
-        requests = {role.name: plugins.plan(document, role.name).ssh for role in document.roles}
+    def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
+        requests = {name: plan.ssh for name, plan in plans.items()}
         for note in self._logins.notes(requests, served):
             if self._engine.uses_images and note.type == "Normal":
                 continue  # the container itself reports what serves it
@@ -170,3 +169,8 @@ class Launcher:
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)
+
+
+def _plans(document: JobDocument) -> dict[str, plugins.PluginPlan]:
+    """Return the plugins of each role."""
+    return {role.name: plugins.plan(document, role.name) for role in document.roles}

@@ -190,7 +190,11 @@ class Progress:
         self._database.write(
             "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
             " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
-            [*dataclasses.astuple(verdict), states.DELETION_PENDING, job.key, job.attempt],
+            [
+                *(verdict.exit_code, verdict.user_exit_code, verdict.diagnostics, verdict.role),
+                *(verdict.index, verdict.matched, verdict.log_end),
+                *(states.DELETION_PENDING, job.key, job.attempt),
+            ],
         )
 
     def _mark_ending(self, job: Job) -> None:

@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -218,7 +217,8 @@ class State:
     ) -> None:
         """Add an event; a repeated reason replaces the message and counts up, or is ignored with ``once``."""
         identity = f"{key}\n{reason}\n{task.uid if task else ''}"
-        uid = str(uuid.UUID(hashlib.md5(identity.encode(), usedforsecurity=False).hexdigest()))
+        mark = hashlib.md5(identity.encode(), usedforsecurity=False).hexdigest()
+        uid = f"{mark[:8]}-{mark[8:12]}-{mark[12:16]}-{mark[16:20]}-{mark[20:]}"
         renew = "UPDATE SET count = count + 1, last = excluded.last, message = excluded.message"
         again = "NOTHING" if once else renew
         place = (task.uid, task.role, task.index) if task else (None, None, None)
