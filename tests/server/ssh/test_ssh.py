@@ -78,22 +78,12 @@ def test_large_output_arrives_complete(ssh_job: SshJob) -> None:
     assert (len(done.stdout), done.stderr) == (3_000_000, b"end\n")
 
 
-def stored_variables(folder: Path) -> bytes:
-    """Return the variables of a task, and those that it shares with other tasks of its job, if any."""
-    files = [path / "environment" for path in (folder.parent, folder)]
-    return b"".join(file.read_bytes() for file in files if file.exists())
-
-
 def test_session_has_the_working_folder_and_variables_of_the_task(ssh_job: SshJob) -> None:
     names = "PAI_JOB_NAME PAI_TASK_INDEX PAI_CONTAINER_SSH_PORT PAI_WORK_DIR NVIDIA_VISIBLE_DEVICES HOME PATH"
     lines = ssh_job.target.output_of(
         f"pwd; for name in {names}; do printenv $name; done; cat word"
     ).splitlines()
-<<<<<<< HEAD
-    stored = stored_variables(ssh_job.folder)
-=======
     stored = (ssh_job.folder / "environment").read_bytes()
->>>>>>> server
     task = dict(entry.split("=", 1) for entry in stored.decode().split("\0") if entry)
     assert lines == [str(ssh_job.work), *(task[name] for name in names.split()), "sesame"]
     assert lines[1:4] == [ssh_job.key, "0", str(ssh_job.target.port)]
@@ -101,11 +91,7 @@ def test_session_has_the_working_folder_and_variables_of_the_task(ssh_job: SshJo
 
 def test_session_has_no_other_variables_of_server_or_client(ssh_job: SshJob) -> None:
     listing = ssh_job.target.output_of("env -0")
-<<<<<<< HEAD
-    stored = stored_variables(ssh_job.folder)
-=======
     stored = (ssh_job.folder / "environment").read_bytes()
->>>>>>> server
     known = {entry.split("=")[0] for entry in stored.decode().split("\0")}
     more = {entry.split("=")[0] for entry in listing.split("\0") if entry} - known
     assert more == {"SSH_CLIENT", "SSH_CONNECTION", "SHLVL", "PWD", "_"}
