@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -235,10 +236,10 @@ def test_the_verdict_is_reported_even_if_a_download_fails(cluster, tmp_path):
 
 
 def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
-    deep = too_deep(tmp_path, len("/n.some.ipynb"))  # the page or a partial file does not fit there
-    path = book(deep, "n.ipynb", "1")
-    ran = cluster.inv("notebook.run", str(path), "-j", "some", *SMALL)
-    assert ran.code == 123 and "done" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
+    book(cluster.project, "n.ipynb", "1")
+    command = shlex.join(["inv", "notebook.run", "n.ipynb", "-j", "some", *SMALL])
+    ran = cluster.run("bash", "-c", f"ulimit -f 100; exec {command}")  # the page is larger than 100 KiB
+    assert ran.code == 123 and "done;" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
     hint = "`inv notebook.fetch some --folder FOLDER` downloads the missing files to another folder"
     assert hint in ran.err
     cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))

@@ -90,7 +90,7 @@ echo "the time limit is reached, stopping this container"
 """
 _PRINT = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
-echo "now $(date +%s)"
+echo "now ${{pai_now:-$(date +%s)}}"
 for pai_one in {deadline} idle; do
   pai_value=$(cat "$pai_state/$pai_one" 2>/dev/null) || continue
   ! pai_is_time "$pai_value" || echo "$pai_one $pai_value"
@@ -98,7 +98,8 @@ done
 """
 _EXTEND = """\
 [ -r "$pai_state/{deadline}" ] || exit {no_state}
-pai_new=$(($(date +%s) + {seconds})) pai_value=$(cat "$pai_state/{deadline}")
+pai_now=$(date +%s)
+pai_new=$((pai_now + {seconds})) pai_value=$(cat "$pai_state/{deadline}")
 pai_is_time "$pai_value" && [ "$pai_new" -le "$pai_value" ] || {{
   echo "$pai_new" >"$pai_state/{deadline}.extended" &&
     mv -f "$pai_state/{deadline}.extended" "$pai_state/{deadline}" || exit 1
