@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import socketserver
-import threading
 from urllib.parse import quote
 
 import pytest
@@ -21,9 +17,10 @@ from openpai_tasks.storage.objects.s3.signing import S3Request, SigningScope, si
 from openpai_tasks.storage.store import StorageSpec
 from tests.certificates import make_certificate
 from tests.properties.mutations import steady
+from tests.proxies import tunnelling_proxy
 from tests.scripted import Reply, Scripted
 from tests.storage.objects.test_objects import over, service  # noqa: F401 -- a fixture
-from tests.storage.relay import Relay, received
+from tests.storage.relay import Relay
 from tests.storage.trees import at, plant, seen
 
 pytest.importorskip("botocore")
@@ -181,45 +178,20 @@ def test_certificate_is_verified_with_the_bundle_of_the_settings(tmp_path, monke
         server.close()
 
 
-class Proxy(socketserver.BaseRequestHandler):
-    """Opens a tunnel to any server; the server has the request's head in ``heads``."""
-
-    def handle(self):
-        head = self.request.recv(1 << 16)
-        self.server.heads.append(head.decode().splitlines())
-        host, port = head.split()[1].decode().rsplit(":", 1)
-        with socket.create_connection((host, int(port))) as there:
-            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            back = threading.Thread(target=self.pump, args=(there, self.request))
-            back.start()
-            self.pump(self.request, there)
-            back.join()
-
-    def pump(self, source, target):
-        with contextlib.suppress(OSError):
-            for piece in received(source):
-                target.sendall(piece)
-            target.shutdown(socket.SHUT_RDWR)
-
-
 def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path, monkeypatch):
     certificate = str(make_certificate(tmp_path / "ca.pem"))
     server = Scripted({}, certificate)
     server.respond = lambda asked: FILE
-    proxy = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy)
-    proxy.daemon_threads, proxy.heads = True, []
-    threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
-        monkeypatch.setenv("HTTPS_PROXY", f"http://ann:p%40ss@127.0.0.1:{proxy.server_address[1]}")
-        store = opened(server.uri)
-        assert content(store) == b"content"
-        store.close()
-        assert proxy.heads[0][0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
-        assert "Proxy-Authorization: Basic YW5uOnBAc3M=" in proxy.heads[0]
+        with tunnelling_proxy() as (address, heads):
+            monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
+            monkeypatch.setenv("HTTPS_PROXY", f"http://ann:p%40ss@{address}")
+            store = opened(server.uri)
+            assert content(store) == b"content"
+            store.close()
+        assert heads[0][0].startswith(f"CONNECT 127.0.0.1:{server.port} ")
+        assert "Proxy-Authorization: Basic YW5uOnBAc3M=" in heads[0]
     finally:
-        proxy.shutdown()
-        proxy.server_close()
         server.close()
 
 
