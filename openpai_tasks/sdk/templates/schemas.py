@@ -15,6 +15,10 @@ __all__ = ["job_schema", "settings_schema"]
 SEPARATORS = "[-_.]*"
 TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*$"
 
+_AGE = r"(?=[0-9dhmsDHMS]*[1-9])([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?"
+_LIMIT = rf"([aA][lL][lL]|[0-9]{{1,9}}([kKmMgGtT][bB])?|{_AGE})"
+KEEP = rf"^[ ,]*{_LIMIT}([ ,]+{_LIMIT})*[ ,]*$"
+
 
 def settings_schema() -> Schema:
     """Return the JSON Schema of an invoke.yaml, which checks only our section."""
@@ -57,7 +61,7 @@ def _rule(variable: Variable) -> Schema:
 
 def _text(variable: Variable) -> Schema:
     if variable.form == config.KEEP:
-        return {"type": ["string", "integer", "null"], "minimum": 0}
+        return {"type": ["string", "integer", "null"], "pattern": KEEP, "minimum": 0, "maximum": 999_999_999}
     if variable.form == config.TIME:
         return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
