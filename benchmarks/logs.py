@@ -64,10 +64,10 @@ def following(folder: Path, size: int) -> Iterator[Comparison]:
         command("job.wait", "big")
         turns: dict[str, Turn] = {
             OURS: receiving([*pai, "job.logs", "big", "--follow"], log, variables),
-            "cat | cat": receiving(["sh", "-c", 'cat "$0" | cat', str(log)], log, variables),
+            "pipe (cat to cat)": receiving(["sh", "-c", 'cat "$0" | cat', str(log)], log, variables),
             "bare socket": receiving([sys.executable, "-c", SOCKET, str(log)], log, variables),
         }
-        yield Comparison(f"follow a log of {size} MB", turns, {"cat | cat": 1.31}, size, "MB")
+        yield Comparison(f"follow a log of {size} MB", turns, {"pipe (cat to cat)": 1.31}, size, "MB")
     finally:
         command("cluster.stop")
 

@@ -16,7 +16,8 @@ contender takes one turn in each round, in shuffled order. A ratio is our time d
 round; the median of the rounds counts, and the spread shows the smallest and the largest. What arrives is
 checked. Goals that are missed are listed, too.
 
-Measure it yourself, all of it or by topic ({topics}); peers that are not installed are left out:
+Measure it yourself, all of it or by topic ({topics}); peers that
+are not installed are left out:
 
 ```bash
 inv bench
