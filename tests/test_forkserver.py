@@ -62,7 +62,9 @@ def leaves(c):
 
 @task
 def waits(c):
-    open("started", "w").write(str(os.getpid()))
+    with open("starting", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("starting", "started")
     time.sleep(60)
 
 ns = namespace(facts, chance, end, exits, broken, killed, leaves, waits)
@@ -173,7 +175,7 @@ def test_fork_server_and_its_commands_end_with_the_client_process(project):
         argv, cwd=root, env=project.environment, stdout=subprocess.PIPE, text=True, check=True
     )
     deadline = time.monotonic() + 60
-    for pid in (ran.stdout, (project.project / "started").read_text()):
-        while Path("/proc", pid.strip()).exists():
+    for pid in (int(ran.stdout), int((project.project / "started").read_text())):
+        while Path(f"/proc/{pid}").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -110,6 +110,7 @@ while :; do
   pai_code=$pai_last
   [ -n "$pai_told" ] || break
 done
+[ -n "$pai_clock" ] || [ "$pai_code" -le 128 ] || kill -TERM "-$pai_child" 2>/dev/null || :
 if [ -n "$pai_clock" ]; then
   kill -TERM "$pai_clock" 2>/dev/null || :
   if [ "$pai_code" -gt 128 ] && [ "$(($(date +%s) - pai_begun))" -ge {seconds} ]; then
@@ -127,7 +128,8 @@ def limit_time(command: str, seconds: int) -> str:
     """Limit the time of a command with ``timeout`` or, without it, with the shell.
 
     The command runs in the same kind of shell with the same options, and gets the same signals. A ``wait``
-    that a signal interrupted is repeated; 127 then means that the child had ended already.
+    that a signal interrupted is repeated; 127 then means that the child had ended already. ``timeout`` can
+    end without its command if a signal comes as soon as it has started it: its process group is told again.
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")

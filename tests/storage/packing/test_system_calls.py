@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 
-FILES, FOLDERS = 400, 4
+FEW, MANY, FOLDERS = 100, 400, 4
 PRELUDE = """
 import os, sys
 from openpai_tasks.sdk.files import packing
@@ -31,22 +31,30 @@ def pack(source, target):
 
 def unpack(source, target):
     packing.unpack(place(source), place(target), Rules(), Watch())
+
+# Load the modules, which is not counted.
+one = f"{below}/one-{{os.getpid()}}"
+pack("{below}/one", one + "-packed")
+unpack(one + "-packed", one + "-unpacked")
 """
 MARK = "the-work-begins"
 
 
 @pytest.fixture
-def tree(tmp_path):
-    for number in range(FILES):
-        path = tmp_path / "tree" / str(number % FOLDERS) / f"{number}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(number.to_bytes(2, "big") * 100)
+def folder(tmp_path):
+    """A folder with the trees `one`, `few` and `many`."""
+    for name, files in (("one", 1), ("few", FEW), ("many", MANY)):
+        for number in range(files):
+            path = tmp_path / name / str(number % FOLDERS) / f"{number}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(number.to_bytes(2, "big") * 100)
     return tmp_path
 
 
 def calls(folder, work, before="", root="/"):
     """Return how often each system call is made by ``work``, which runs after ``before``."""
-    code = "\n".join([PRELUDE.format(root=root), before, f"os.path.exists({MARK!r})", work])
+    below = "" if root == str(folder) else str(folder)
+    code = "\n".join([PRELUDE.format(root=root, below=below), before, f"os.path.exists({MARK!r})", work])
     trace = folder / "trace"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["strace", "-f", "-o", str(trace), "-e", "trace=file,desc", sys.executable, "-c", code]
@@ -55,29 +63,37 @@ def calls(folder, work, before="", root="/"):
     return Counter(found[1] for line in lines if (found := re.match(r"\d+ +(\w+)\(", line)))
 
 
-def test_a_random_read_is_one_system_call(tree):
-    before = (
-        f"pack({str(tree / 'tree')!r}, {str(tree / 'set')!r})\nfound = PackedDataset({str(tree / 'set')!r})"
-    )
-    found = calls(tree, "for number in range(len(found)): found[number * 7 % len(found)]", before)
-    assert found["pread64"] == FILES
-    assert found.total() < FILES + 20
+def test_a_random_read_is_one_system_call(folder):
+    packed = str(folder / "packed")
+    before = f"pack({str(folder / 'many')!r}, {packed!r})\nfound = PackedDataset({packed!r})"
+    found = calls(folder, "for number in range(len(found)): found[number * 7 % len(found)]", before)
+    assert found["pread64"] == MANY
+    assert found.total() < MANY + 20
+
+
+PACK = "pack({tree!r}, {tree!r} + '-packed')"
+UNPACK = "unpack({tree!r} + '-packed', {tree!r} + '-unpacked')"
+
+
+def calls_per_file(folder, is_confined, work, before=""):
+    """Return the calls that each further file of a tree takes: those for its folders are not counted."""
+    root, below = (str(folder), "") if is_confined else ("/", str(folder))
+    trees = [f"{below}/{name}" for name in ("few", "many")]
+    few, many = (calls(folder, work.format(tree=tree), before.format(tree=tree), root) for tree in trees)
+    return Counter({name: (many[name] - few[name]) / (MANY - FEW) for name in many})
 
 
 @pytest.mark.parametrize("is_confined", [False, True])
-def test_packing_a_file_takes_five_system_calls(tree, is_confined):
+def test_packing_a_file_takes_five_system_calls(folder, is_confined):
     """One for its listing; then it is opened, read, looked at again and closed."""
-    root, below = (str(tree), "") if is_confined else ("/", str(tree))
-    found = calls(tree, f"pack({below + '/tree'!r}, {below + '/set'!r})", root=root)
-    assert found["openat"] < FILES + 200
-    assert found.total() < 5 * FILES + 900
+    found = calls_per_file(folder, is_confined, PACK)
+    assert found["openat"] == pytest.approx(1, abs=0.1)
+    assert found.total() == pytest.approx(5, abs=0.1)
 
 
 @pytest.mark.parametrize("is_confined", [False, True])
-def test_unpacking_a_file_takes_six_system_calls(tree, is_confined):
+def test_unpacking_a_file_takes_six_system_calls(folder, is_confined):
     """It is read from its shard, created, written, given its time, closed and renamed."""
-    root, below = (str(tree), "") if is_confined else ("/", str(tree))
-    before = f"pack({below + '/tree'!r}, {below + '/set'!r})"
-    found = calls(tree, f"unpack({below + '/set'!r}, {below + '/back'!r})", before, root)
-    assert found["renameat"] + found["renameat2"] == FILES
-    assert found.total() < 6 * FILES + 500
+    found = calls_per_file(folder, is_confined, UNPACK, before=PACK)
+    assert found["renameat"] + found["renameat2"] == 1
+    assert found.total() == pytest.approx(6, abs=0.1)
