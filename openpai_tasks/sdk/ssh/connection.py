@@ -92,7 +92,13 @@ class Remote:
             raise NotListening(f"nothing listens at {where} in {self.target.label}", where) from err
 
     def files(self) -> paramiko.SFTPClient:
-        """Open a separate SFTP session, to be closed after use."""
+        """Open a separate SFTP session, to be closed after use; try again if its server ends at once."""
+        try:
+            return self._open_sftp()
+        except ConfigError:
+            return self._open_sftp()
+
+    def _open_sftp(self) -> paramiko.SFTPClient:
         import paramiko
 
         channel = self.session()

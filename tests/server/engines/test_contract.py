@@ -141,6 +141,7 @@ def test_one_poll_reports_many_tasks(bench: EngineBench) -> None:
         return codes if len(codes) == 5 else None
 
     assert until(ended) == {unique_uid(f"uid{code}"): code for code in range(5)}
+    bench.begun("last")
     bench.work("last", "gate").touch()
     until(lambda: bench.end("last"))
     assert bench.engine.poll([]) == {}
