@@ -5,6 +5,9 @@ Methods of Invoke are replaced in tasks/framework/invoke_patches.py.
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 # Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
@@ -45,3 +48,19 @@ def project_folder(config: Any) -> str | None:
 def add_to_collection(collection: Any, item: Any) -> None:
     """Add a task or a collection."""
     collection._add_object(item)
+
+
+# PyJWT 2.15: it loads cryptography, if that is installed, for algorithms with public keys.
+
+
+@contextlib.contextmanager
+def hidden_module(name: str) -> Iterator[None]:
+    """Make a module seem not to be installed, unless it is loaded already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
