@@ -1,30 +1,26 @@
-"""HTTP/1.1 at little cost per request: connections that threads share, and answers that are streamed.
+"""HTTP/1.1 at little cost per request, and answers that are streamed.
 
 Every wait has a limit: of silence, of the whole exchange, and of the bytes of an answer.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.client
-import os
 import re
 import select
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import ClassVar
-from urllib.parse import SplitResult, unquote
 
-from openpai_tasks.net.exchange import CONNECT_SECONDS, STREAM_STEP, Exchange
+from openpai_tasks.net.exchange import STREAM_STEP, Exchange
 
 PIECE = 1 << 16  # the most that one recv returns; larger buffers cost more CPU time than they save
+SEND_PIECE = 1 << 16
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer that is read as a whole
 ERROR_LIMIT = 1 << 20
-IDLE = 32  # connections kept for each server
+STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([0-9]{3})(.*)")
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 ServerKey = tuple[str, str, int]
@@ -38,9 +34,9 @@ class CutShort(OSError):
 class HttpConnection:
     """One connection to one server, used for one request at a time."""
 
-    def __init__(self, stream: socket.socket, key: ServerKey, timeout: float) -> None:
+    def __init__(self, stream: socket.socket, key: ServerKey, exchange: Exchange) -> None:
         self.stream, self.key, self.used = stream, key, False
-        self.exchange = Exchange(timeout)
+        self.exchange = exchange
         self._ahead = b""
 
     def close(self) -> None:
@@ -56,6 +52,12 @@ class HttpConnection:
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
         return bool(self._ahead or poll.poll(0))
+
+    def send(self, data: bytes) -> None:
+        """Send within the limits of the exchange."""
+        for start in range(0, len(data), SEND_PIECE):
+            self.set_timeout(self.exchange.patience())
+            self.stream.sendall(data[start : start + SEND_PIECE])
 
     def receive(self, limit: int) -> bytes:
         if self._ahead:
@@ -84,16 +86,18 @@ class HttpConnection:
         self.exchange.received(len(piece))
         return piece
 
-    def head(self) -> tuple[int, dict[str, str]]:
-        """Read the status and headers (names in lower case) of the next answer."""
+    def head(self) -> tuple[int, str, dict[str, str]]:
+        """Read the status, its reason and the headers (names in lower case) of the next answer."""
         data = self._until(b"\r\n\r\n")
         lines = data.decode("latin-1").split("\r\n")
-        try:
-            status = int(lines[0].split(" ", 2)[1])
-        except (IndexError, ValueError) as err:
-            raise CutShort(f"no HTTP answer: {lines[0][:80]!r}") from err
+        status = STATUS_LINE.match(lines[0])
+        if not status:
+            raise CutShort(f"no HTTP answer: {lines[0][:80]!r}")
         pairs = (line.partition(":") for line in lines[1:] if line)
-        return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        if status[1] == "0":
+            headers.setdefault("connection", "close")
+        return int(status[2]), status[3].strip(), headers
 
     def line(self) -> bytes:
         return self._until(b"\r\n").rstrip()
@@ -109,86 +113,12 @@ class HttpConnection:
         return found
 
 
-class ConnectionPool:
-    """Connections that are kept for the next request; a forked process opens its own."""
-
-    def __init__(self, timeout: float, verify: bool | str = True, proxy: SplitResult | None = None) -> None:
-        """``verify`` may be a file of certificates; ``proxy`` serves all servers of the pool."""
-        self._timeout, self._verify, self._proxy = timeout, verify, proxy
-        self._tls: ssl.SSLContext | None = None
-        self._idle: dict[ServerKey, list[HttpConnection]] = {}
-        self._forget()
-
-    def acquire(self, key: ServerKey) -> HttpConnection:
-        if self._process != os.getpid():
-            self._forget()
-        while True:
-            with self._lock:
-                idle = self._idle.get(key)
-                connection = idle.pop() if idle else None
-            if connection is None:
-                return HttpConnection(self._connect(*key), key, self._timeout)
-            if not connection.is_stale():
-                # The last answer may have used most of the timeout.
-                connection.set_timeout(self._timeout)
-                return connection
-            connection.close()
-
-    def keep(self, connection: HttpConnection) -> None:
-        with self._lock:
-            idle = self._idle.setdefault(connection.key, [])
-            if len(idle) < IDLE:
-                connection.used = True
-                idle.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, {}
-        for connection in [one for some in idle.values() for one in some]:
-            connection.close()
-
-    def _forget(self) -> None:
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self._idle = {}
-
-    def _connect(self, scheme: str, host: str, port: int) -> socket.socket:
-        stream = self._reach(scheme, host, port)
-        try:
-            stream.settimeout(self._timeout)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._secure().wrap_socket(stream, server_hostname=host) if scheme == "https" else stream
-        except BaseException:
-            stream.close()
-            raise
-
-    def _reach(self, scheme: str, host: str, port: int) -> socket.socket:
-        seconds = min(self._timeout, CONNECT_SECONDS)
-        if self._proxy is None:
-            return socket.create_connection((host, port), timeout=seconds)
-        way = http.client.HTTPConnection(self._proxy.hostname or "", self._proxy.port or 80, timeout=seconds)
-        if scheme == "https":
-            way.set_tunnel(host, port, proxy_login(self._proxy))
-        way.connect()
-        return way.sock
-
-    def _secure(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context(
-                cafile=self._verify if isinstance(self._verify, str) else None
-            )
-            if self._verify is False:
-                self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
-        return self._tls
-
-
-def proxy_login(proxy: SplitResult) -> dict[str, str]:
-    """Return the header for a proxy whose URL has a user and a password."""
-    if proxy.username is None:
-        return {}
-    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """Return the first line of a request, and its headers."""
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a line break in a request")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 Keep = Callable[[HttpConnection], None]
@@ -203,12 +133,11 @@ class HttpReply:
 
     def __init__(self, connection: HttpConnection, keep: Keep, has_body: bool = True) -> None:
         self._connection, self._keep = connection, keep
-        connection.exchange.renew()
-        status, headers = connection.head()
+        status, reason, headers = connection.head()
         while 100 <= status < 200:
-            status, headers = connection.head()
-        self.status_code, self.headers = status, headers
-        self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+            status, reason, headers = connection.head()
+        self.status_code, self.reason, self.headers = status, reason, headers
+        self._chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
         self.length = _length(headers)
         if status in (204, 304) or not has_body:
             self.length, self._chunked = 0, False
@@ -262,8 +191,8 @@ class HttpReply:
             exchange.allow(size)
             yield self._connection.receive_all(min(size, self.length - start))
 
-    def _bytes(self) -> Iterator[bytes]:
-        return self._chunks() if self._chunked else self._plain()
+    def _bytes(self, most: int = PIECE) -> Iterator[bytes]:
+        return self._chunks(most) if self._chunked else self._plain(most)
 
     def _received(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
         whole = False
@@ -287,10 +216,10 @@ class HttpReply:
         else:
             self.close()
 
-    def _plain(self) -> Iterator[bytes]:
+    def _plain(self, most: int) -> Iterator[bytes]:
         left = self.length
         while left is None or left > 0:
-            piece = self._connection.receive(PIECE if left is None else min(PIECE, left))
+            piece = self._connection.receive(most if left is None else min(most, left))
             if not piece:
                 if left is None:
                     return
@@ -299,10 +228,10 @@ class HttpReply:
                 left -= len(piece)
             yield piece
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _chunks(self, most: int) -> Iterator[bytes]:
         while left := _chunk_size(self._connection.line()):
             while left > 0:
-                piece = self._connection.receive(min(PIECE, left))
+                piece = self._connection.receive(min(most, left))
                 if not piece:
                     raise CutShort("the connection ended inside a chunk")
                 left -= len(piece)

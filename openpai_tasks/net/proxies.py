@@ -24,6 +24,10 @@ class Proxy:
     def is_socks(self) -> bool:
         return self.scheme.startswith("socks")
 
+    def takes_over(self, scheme: str) -> bool:
+        """Whether requests of this scheme are sent to the proxy itself, with their whole URL."""
+        return scheme == "http" and not self.is_socks
+
     @property
     def headers(self) -> dict[str, str]:
         """The login of an HTTP proxy."""

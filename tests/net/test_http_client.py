@@ -1,7 +1,5 @@
 """The HTTP client: connections that are kept, content that ends early, TLS and proxies, over real sockets."""
 
-import http.client
-
 import pytest
 
 from openpai_tasks.net.exchange import Exchange
@@ -66,7 +64,7 @@ def test_content_that_ends_early_is_an_error(answer):
         yield answer
         raise OSError  # the server closes the connection
 
-    with Hostile(cut) as server, pytest.raises((http.client.HTTPException, OSError)):
+    with Hostile(cut) as server, pytest.raises(OSError):
         get(HttpClient(), server.uri)
 
 
@@ -116,19 +114,11 @@ def test_the_bundle_of_the_environment_is_used(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="certificate"):
             get(HttpClient(), f"{server.uri}/x")
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-        http_client_cache_clear()
         assert get(HttpClient(), f"{server.uri}/x") == (200, b"found")
         with pytest.raises(OSError, match="no certificates at"):
             get(HttpClient(), f"{server.uri}/x", verify=str(tmp_path / "none.pem"))
     finally:
-        http_client_cache_clear()
         server.close()
-
-
-def http_client_cache_clear():
-    from openpai_tasks.net import http_client
-
-    http_client._tls.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def _size(limit: int) -> str:
 
 
 def _encoding(response: HttpAnswer) -> str:
-    return response.headers.get("Content-Encoding", "").strip().lower().removeprefix("identity")
+    return response.headers.get("content-encoding", "").strip().lower().removeprefix("identity")
 
 
 def _decoded(response: HttpAnswer) -> Iterator[bytes]:

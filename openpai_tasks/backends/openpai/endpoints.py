@@ -80,7 +80,7 @@ class Client(LogEndpoints):
         """Return the answer to a GET without a token, errors too; never retry."""
         response = self._send("GET", self.cluster.rest + path, policies=NEVER)
         try:
-            body: Any = parse(response.content)
+            body: Any = parse(response.body)
         except ValueError:
             body = response.text
         return ProbeAnswer(response.status_code, response.url, body)

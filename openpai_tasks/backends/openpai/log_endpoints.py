@@ -65,7 +65,7 @@ class LogEndpoints(ServerConnection):
     def _log_page(self, url: str, policies: Policies | None) -> bytes:
         response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE, policies=policies)
         self._check(response)
-        return log_addresses.text_of_page(response.content.decode("utf-8", "replace"))
+        return log_addresses.text_of_page(response.body.decode("utf-8", "replace"))
 
     def _absolute(self, address: str) -> str:
         """Return the full URL of an address in an answer, which may be relative to the server's root."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
 import time
@@ -50,7 +49,7 @@ def error(response: HttpAnswer, where: str, alias: str) -> ApiError:
 def led_to(response: HttpAnswer) -> str:
     """Return the target of a redirect; "" if it is not a valid URL."""
     try:
-        return urljoin(response.url, str(response.headers["Location"]))
+        return urljoin(response.url, response.headers["location"])
     except ValueError:
         return ""
 
@@ -67,8 +66,8 @@ def pause(response: HttpAnswer) -> float:
     upper limit.
     """
     headers = response.headers
-    wait = _until_reset(headers.get("X-RateLimit-Reset", ""), headers.get("Date", ""))
-    window = headers.get("Retry-After", "")
+    wait = _until_reset(headers.get("x-ratelimit-reset", ""), headers.get("date", ""))
+    window = headers.get("retry-after", "")
     if wait is None:
         return _retry_after(window)
     return min(wait, float(window) or wait) if NUMBER.fullmatch(window) else wait
@@ -92,6 +91,8 @@ def _retry_after(text: str) -> float:
 
 def _seconds(date: str) -> float | None:
     """Return the Unix time of an HTTP date."""
+    import email.utils
+
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -115,7 +116,7 @@ def cause(err: BaseException) -> str:
 def _message(response: HttpAnswer) -> tuple[str, str]:
     """Return OpenPAI's error code, if there is one, and the message of OpenPAI or a proxy."""
     try:
-        body = parse(response.content)
+        body = parse(response.body)
     except ValueError:
         body = None
     body = body if isinstance(body, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,7 +44,7 @@ class Retries:
 
     def after_error(self, err: Exception) -> float | None:
         """Return the seconds to wait after a failed request, or None to give up."""
-        if isinstance(err, (ValueError, http.client.InvalidURL)) or not self._is_repeatable:
+        if isinstance(err, ValueError) or not self._is_repeatable:
             return None
         # A server that was silent for so long is not likely to answer.
         hopeless = (TimeoutError, Oversized)

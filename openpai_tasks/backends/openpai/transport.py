@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import http.client
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.connection_pool import ConnectTimedOut
 from openpai_tasks.net.exchange import (
     CONNECT_SECONDS,
     STREAM_STEP,
@@ -29,15 +29,14 @@ from openpai_tasks.net.exchange import (
     Oversized,
 )
 from openpai_tasks.net.http_client import HttpAnswer, HttpClient
-from openpai_tasks.net.http_connection import ConnectTimedOut
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster
 
 MOST_REDIRECTS = 5
-FOREIGN = (http.client.HTTPException, OSError, ValueError)
-"""The errors of http.client, sockets and TLS."""
+FOREIGN = (OSError, ValueError)
+"""The errors of sockets, TLS and invalid addresses."""
 SILENT_PAUSE = 2.0  # seconds; the user is notified of longer pauses
 
 
@@ -134,7 +133,7 @@ class ServerConnection:
     def _json(self, method: str, path: str, **options: Any) -> Any:
         response = self._call(method, path, **options)
         try:
-            return parse(response.content)
+            return parse(response.body)
         except ValueError as err:
             raise ApiError(f"{self._where()} does not answer {path} with JSON: is it OpenPAI?") from err
 
@@ -254,7 +253,7 @@ class ServerConnection:
         exchange.allow(bodies.ERROR if is_error else limit)
         with self._refusing(response):
             content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
-        response.content = content
+        response.body = content
         return response
 
     def _pieces(self, response: HttpAnswer, exchange: Exchange) -> Iterator[bytes]:

@@ -18,7 +18,8 @@ from requests.exceptions import ConnectionError as Broken
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.http1 import HEAD_LIMIT, ConnectionPool, HttpConnection, ServerKey, why
+from openpai_tasks.net.connection_pool import ConnectionPool
+from openpai_tasks.net.http1 import HEAD_LIMIT, HttpConnection, ServerKey, why
 from openpai_tasks.storage.hdfs.web.answers import is_address
 from openpai_tasks.storage.hdfs.web.http import NoJson, Reply, explains
 from openpai_tasks.storage.retry import Damaged
@@ -170,19 +171,23 @@ class Wire:
                 raise
             except OSError as err:
                 return self._early(connection, err)
-        return Reply(connection, self._pool.keep)
+        return self._reply(connection)
 
     def _early(self, connection: HttpConnection, err: OSError) -> Reply:
         """Read the answer of a server that refuses a body: it hangs up before it has read all of it."""
         if isinstance(err, TimeoutError):
             raise err
         try:
-            reply = Reply(connection, self._pool.keep)
+            reply = self._reply(connection)
         except (OSError, ssl.SSLError):
             raise err from None
         if reply.status_code < 400:
             raise err
         return reply
+
+    def _reply(self, connection: HttpConnection) -> Reply:
+        connection.exchange.renew()  # a body may have taken any time
+        return Reply(connection, self._pool.keep)
 
     def _acquire(self, key: ServerKey) -> HttpConnection:
         try:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
@@ -60,14 +59,6 @@ class S3Account:
         except (BotoCoreError, ValueError) as err:  # such as a missing profile
             raise self._invalid(err) from err
         self.certificates: str = bundle or get_cert_path(True)
-
-    @staticmethod
-    def proxy(url: SplitResult) -> SplitResult | None:
-        """Return the proxy for this server, if the environment names one."""
-        found = getproxies().get(url.scheme)
-        if not found or proxy_bypass(url.netloc.rpartition("@")[2]):
-            return None
-        return urlsplit(found if "://" in found else f"http://{found}")
 
     def login(self) -> Any:
         """Return access_key, secret_key and token for the next request."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import ssl
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
-from urllib.parse import SplitResult
 from xml.etree.ElementTree import Element
 
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
+from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import ConnectionPool, HttpConnection, HttpReply, ServerKey, proxy_login
+from openpai_tasks.net.http1 import HttpConnection, HttpReply, ServerKey, request_head
+from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
@@ -177,7 +177,7 @@ class S3Wire:
         with self._lock:
             if self._route is None or self._route is old:
                 place = self._account.locate(region)
-                proxy = self._account.proxy(place.url)
+                proxy = proxy_for(place.url.geturl())
                 pool = old.pool if old else ConnectionPool(SILENCE, self._account.certificates, proxy)
                 self._route = _Route(place, pool, proxy, is_corrected=old is not None)
             return self._route
@@ -198,6 +198,7 @@ class S3Wire:
             connection.exchange = Exchange(SILENCE, limit)
             connection.set_timeout(limit if len(body) > SMALL else min(limit, SILENCE))
             _transmit(connection, route.head(request, lines), body)
+            connection.exchange.renew()
             return HttpReply(connection, route.pool.keep, method != "HEAD")
         except BaseException:
             connection.close()
@@ -217,7 +218,7 @@ class S3Wire:
             raise
         except ClientError as err:  # of botocore's own requests
             self._raise(err.response["Error"], err.response["ResponseMetadata"]["HTTPStatusCode"], key)
-        except (OSError, ssl.SSLError, http.client.HTTPException, BotoCoreError) as err:
+        except (OSError, BotoCoreError) as err:
             release(err)
             raise silent(err, key, self.address) from err
 
@@ -228,7 +229,7 @@ class _Route:
 
     place: S3Endpoint
     pool: ConnectionPool
-    proxy: SplitResult | None
+    proxy: Proxy | None
     is_corrected: bool  # the server has named the region
     server: ServerKey = field(init=False)
 
@@ -240,12 +241,11 @@ class _Route:
     def head(self, request: S3Request, headers: Words) -> bytes:
         """Return the first line of the request, and its headers."""
         target, more = request.target, {"user-agent": AGENT, "accept-encoding": "identity"}
-        if self.proxy and self.place.url.scheme == "http":
-            target, more = f"http://{self.place.url.netloc}{target}", {**more, **proxy_login(self.proxy)}
+        if self.proxy and self.proxy.takes_over(self.place.url.scheme):
+            target, more = f"http://{self.place.url.netloc}{target}", {**more, **self.proxy.headers}
         if request.body or request.method in ("PUT", "POST"):
             more["content-length"] = str(len(request.body))
-        lines = "".join(f"{name}: {value}\r\n" for name, value in (*headers.items(), *more.items()))
-        return f"{request.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        return request_head(request.method, target, {**headers, **more})
 
 
 def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:

@@ -1,0 +1,116 @@
+"""Connections to HTTP servers that threads share: opened directly or through a proxy, and kept for later."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from typing import Any
+
+from openpai_tasks.net.exchange import CONNECT_SECONDS, Exchange
+from openpai_tasks.net.http1 import CutShort, HttpConnection, ServerKey, request_head
+from openpai_tasks.net.proxies import Proxy
+
+IDLE = 32  # connections kept for each server
+
+
+class ConnectTimedOut(TimeoutError):
+    """Raised when a server does not accept the connection in time."""
+
+
+class ConnectionPool:
+    """Connections that are kept for the next request; a forked process opens its own."""
+
+    def __init__(self, timeout: float, verify: bool | str = True, proxy: Proxy | None = None) -> None:
+        """``verify`` may be a file or folder of certificates; ``proxy`` serves all servers of the pool."""
+        self._timeout, self._verify, self._proxy = timeout, verify, proxy
+        self._tls: ssl.SSLContext | None = None
+        self._idle: dict[ServerKey, list[HttpConnection]] = {}
+        self._forget()
+
+    def acquire(self, key: ServerKey, exchange: Exchange | None = None) -> HttpConnection:
+        """Return a connection for one request, with a new exchange unless one is given."""
+        exchange = exchange or Exchange(self._timeout)
+        if self._process != os.getpid():
+            self._forget()
+        while True:
+            with self._lock:
+                idle = self._idle.get(key)
+                connection = idle.pop() if idle else None
+            if connection is None:
+                return self._connect(key, exchange)
+            if not connection.is_stale():
+                connection.exchange = exchange
+                connection.set_timeout(exchange.silence)  # the last answer may have used most of it
+                return connection
+            connection.close()
+
+    def keep(self, connection: HttpConnection) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(connection.key, [])
+            if len(idle) < IDLE:
+                connection.used = True
+                idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connection in [one for some in idle.values() for one in some]:
+            connection.close()
+
+    def _forget(self) -> None:
+        self._process, self._lock = os.getpid(), threading.Lock()
+        self._idle = {}
+
+    def _connect(self, key: ServerKey, exchange: Exchange) -> HttpConnection:
+        scheme, host, port = key
+        try:
+            stream = self._reach(host, port, min(exchange.patience(), CONNECT_SECONDS))
+        except TimeoutError as err:
+            raise ConnectTimedOut(str(err)) from err
+        connection = HttpConnection(stream, key, exchange)
+        try:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if scheme == "https":
+                if self._proxy is not None and not self._proxy.is_socks:
+                    _tunnel(connection, self._proxy, host, port)
+                connection.set_timeout(exchange.patience())
+                connection.stream = self._secure().wrap_socket(stream, server_hostname=host)
+            connection.set_timeout(exchange.silence)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reach(self, host: str, port: int, seconds: float) -> socket.socket:
+        if self._proxy is not None and self._proxy.is_socks:
+            return self._proxy.open_socks((host, port), seconds)
+        to, port = (self._proxy.host, self._proxy.port) if self._proxy else (host, port)
+        place: Any = to.encode() if to.isascii() else to  # bytes need no IDNA tables, which take long to load
+        return socket.create_connection((place, port), timeout=seconds)
+
+    def _secure(self) -> ssl.SSLContext:
+        if self._tls is None:
+            named = self._verify if isinstance(self._verify, str) else None
+            is_folder = bool(named) and os.path.isdir(named or "")
+            try:
+                self._tls = ssl.create_default_context(
+                    cafile=None if is_folder else named, capath=named if is_folder else None
+                )
+            except FileNotFoundError:
+                raise OSError(f"no certificates at {named}: no such file") from None
+            if self._verify is False:
+                self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        return self._tls
+
+
+def _tunnel(connection: HttpConnection, proxy: Proxy, host: str, port: int) -> None:
+    """Ask the proxy for a tunnel to the server."""
+    server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    connection.send(request_head("CONNECT", server, {"Host": server, **proxy.headers}))
+    status, reason, _ = connection.head()
+    if not 200 <= status < 300:
+        raise CutShort(f"the proxy {proxy.host} opens no tunnel: {status} {reason}")
