@@ -20,6 +20,7 @@ SEND_PIECE = 1 << 16
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer that is read as a whole
 ERROR_LIMIT = 1 << 20
+SWITCHED = 101  # to another protocol, which nobody asked for
 STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([0-9]{3})(.*)")
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
@@ -82,7 +83,11 @@ class HttpConnection:
     def _received(self, limit: int) -> bytes:
         """Receive the next bytes, within the limits of the exchange."""
         self.set_timeout(self.exchange.patience())
-        piece = self.stream.recv(limit)
+        try:
+            piece = self.stream.recv(limit)
+        except TimeoutError:
+            self.exchange.patience()  # raises Overdue if the whole exchange took too long
+            raise
         self.exchange.received(len(piece))
         return piece
 
@@ -134,12 +139,12 @@ class HttpReply:
     def __init__(self, connection: HttpConnection, keep: Keep, has_body: bool = True) -> None:
         self._connection, self._keep = connection, keep
         status, reason, headers = connection.head()
-        while 100 <= status < 200:
+        while 100 <= status < 200 and status != SWITCHED:
             status, reason, headers = connection.head()
         self.status_code, self.reason, self.headers = status, reason, headers
         self._chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
         self.length = _length(headers)
-        if status in (204, 304) or not has_body:
+        if status in (SWITCHED, 204, 304) or not has_body:
             self.length, self._chunked = 0, False
         self._content: bytes | None = None
 
@@ -251,7 +256,7 @@ class HttpReply:
 
 
 def _chunk_size(line: bytes) -> int:
-    digits = line.split(b";")[0].strip() or b"0"
+    digits = line.split(b";")[0].strip()
     if not CHUNK_SIZE.fullmatch(digits):
         raise CutShort(f"a chunk with a size of {digits[:20]!r}")
     return int(digits, 16)
