@@ -188,19 +188,20 @@ def test_server_that_stops_responding_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "KEEPALIVE_SECONDS", 0.5)
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT", 2.0)
     with sshd_server.running(tmp_path / "sshd") as server, Remote(server.target(tmp_path)).open() as remote:
-        sleeping = sshd_server._children(server.process.pid)
+        children = sshd_server._children(server.process.pid)
+
+        def send(number):
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):  # the child of an earlier connection
+                    os.kill(pid, number)
+
         try:
             with pytest.raises(Lost):
                 sessions.run_command(
-                    remote,
-                    "echo up; sleep 60",
-                    lambda up: [os.kill(pid, signal.SIGSTOP) for pid in sleeping],
-                    lambda err: None,
+                    remote, "echo up; sleep 60", lambda up: send(signal.SIGSTOP), lambda err: None
                 )
         finally:
-            for pid in sleeping:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            send(signal.SIGKILL)
 
 
 def test_connection_goes_through_a_gateway(sshd, tmp_path, monkeypatch):
