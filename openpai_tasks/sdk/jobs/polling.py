@@ -40,5 +40,9 @@ class Pauses:
 
     def wait(self, moved: bool = False) -> None:
         """Sleep; only for the shortest time if something has changed."""
+        time.sleep(self.seconds(moved))
+
+    def seconds(self, moved: bool = False) -> float:
+        """Return how long to sleep, for callers that do it themselves."""
         self._next = self._shortest if moved else min(self._next * GROWTH, self._longest)
-        time.sleep(max(0.0, min(self._next, self._limit - time.monotonic())))
+        return max(0.0, min(self._next, self._limit - time.monotonic()))
