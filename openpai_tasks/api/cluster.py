@@ -36,7 +36,7 @@ class Cluster:
     >>> [job.name for job in cluster.jobs(state="FAILED")]
     ['fails']
     >>> cluster.job("fails").why().why
-    'the command failed with exit code 3'
+    'the command of main-0 ended with exit code 3'
     """
 
     def __init__(self, alias: str | None = None) -> None:

@@ -14,8 +14,8 @@ from openpai_tasks.api.drafts import (
     INTERACTIVE,
     MODES,
     CommandDraft,
-    JobDraft,
     FileDraft,
+    JobDraft,
     NotebookDraft,
     RequestDraft,
 )

@@ -78,9 +78,9 @@ def submit(
 
     A sweep is a job for each combination of values, which ``{name}`` in the command stands for:
 
-    >>> jobs = submit("echo '{{\\"square\\":' $(({n} * {n})) '}}'", sweep={"n": [2, 3]})
-    >>> [job.result() for job in jobs]
-    [{'square': 4}, {'square': 9}]
+    >>> jobs = submit("echo rate {rate}", sweep={"rate": [0.1, 0.01]})
+    >>> [list(job.logs(follow=True)) for job in jobs]
+    [['rate 0.1'], ['rate 0.01']]
     """
     job = described(what, cluster, options)
     if sweep is None and sweep_file is None:
