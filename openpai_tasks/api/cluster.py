@@ -50,16 +50,18 @@ class Cluster:
     def load(
         self,
         cluster_alias: str | None = None,
-        pai_uri: str = "",
-        user: str = "",
-        password: str = "",
-        token: str = "",
-        ca: str = "",
+        pai_uri: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
     ) -> Self:
         """Use a known cluster, or the one at ``pai_uri``, which is not saved."""
-        self.__dict__.pop("backend", None)  # of another cluster
-        self._alias, self._address, self._user, self._ca = cluster_alias or None, pai_uri, user, ca
-        self._credentials = Credentials(password, token)
+        for name in ("backend", "storage"):  # of another cluster
+            self.__dict__.pop(name, None)
+        self._alias, self._address = cluster_alias or None, pai_uri or ""
+        self._user, self._ca = user or "", ca or ""
+        self._credentials = Credentials(password or "", token or "")
         return self
 
     @functools.cached_property
@@ -164,7 +166,12 @@ class OpenPAIClient(Cluster):
     """
 
     def __init__(
-        self, pai_uri: str = "", user: str = "", password: str = "", token: str = "", ca: str = ""
+        self,
+        pai_uri: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
     ) -> None:
         super().__init__()
         if pai_uri:

@@ -98,8 +98,7 @@ class ClusterList:
         """Return a cluster; raise if it is unknown. `cluster.select` sets the default of a folder."""
         if alias in self._more:
             given = self._more[alias]
-            login = {name: str(given.get(name) or "") for name in LOGIN}
-            return Cluster().load(alias, str(given.get("pai_uri") or ""), **login)
+            return Cluster().load(alias, given.get("pai_uri"), **{name: given.get(name) for name in LOGIN})
         sdk.clusters.open_registry(settings_here()).get(alias)
         return Cluster(alias)
 

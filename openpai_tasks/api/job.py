@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from openpai_tasks.protocol import JobRequest
     from openpai_tasks.sdk.jobs.submission import Submission
     from openpai_tasks.sdk.notebooks.link import Link
+    from openpai_tasks.sdk.notebooks.results import DownloadedFile
 
 DraftT = TypeVar("DraftT", bound=JobDraft)
 RESOURCES = {"cpu": "cpu", "gpu": "gpu", "memoryMB": "memoryMB", "mem": "memoryMB", "ports": "ports"}
@@ -224,7 +225,16 @@ class Job(JobHandle):
         self._made = self._made or self.draft.build(self.backend)
         return self._made
 
-    # Old names, and Jupyter
+    # Notebooks, and old names
+
+    def fetch(self, to: str | os.PathLike[str] | None = None) -> list[DownloadedFile]:
+        """Download the executed notebook and its pages, to the notebook's folder or another one."""
+        found = sdk.notebooks.find_results(self.backend, self.name, sdk.files.mounts(settings_here()))
+        alias = self.backend.cluster.alias
+        folder = Path(to) if to is not None else sdk.notebooks.results_folder(Path.cwd(), alias, found)
+        downloaded = sdk.notebooks.download_results(found, folder)
+        sdk.files.check_copied(downloaded.copied)
+        return downloaded.files
 
     def get_status(self) -> protocol.models.JobInfo:
         """Return the status of the job."""

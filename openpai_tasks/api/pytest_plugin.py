@@ -39,7 +39,7 @@ def pai_cluster(_pai_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cl
 
     It runs once for all tests, in a temporary folder: the user's clusters, jobs and settings are not used.
     """
-    from openpai_tasks import Cluster
+    from openpai_tasks.api.cluster import Cluster
     from openpai_tasks.protocol.states import UNFINISHED
 
     _use_home(monkeypatch, _pai_home)
