@@ -8,6 +8,8 @@ import pytest
 
 from openpai_tasks.tasks import index
 from openpai_tasks.tasks.program import CLASSIC
+from tests.e2e.test_notebook_docker import IMAGE, python, system
+from tests.server.container_engines import engine_kit
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGES = ["python.md", "from-openpaisdk.md"]
@@ -31,7 +33,22 @@ def printed(code):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_examples_print_what_the_page_says(shell, name):
-    """The cluster at the example address is the embedded one, with its own user."""
+    run_examples(shell, name)
+
+
+def test_examples_work_in_containers(shell):
+    with engine_kit("docker") as kit:
+        kit.make_image(IMAGE, {**system(), **python()})
+        engine = {"INVOKE_OPENPAI_LOCAL_ENGINE": kit.name, "INVOKE_OPENPAI_IMAGE": IMAGE}
+        shell.environment |= {**kit.environment, **engine}
+        try:
+            run_examples(shell, "python.md")
+        finally:
+            shell.pai("cluster.stop")  # while there are containers
+
+
+def run_examples(shell, name):
+    """Run a page's examples; the cluster at the example address is the embedded one, with its own user."""
     access = shell.ok("cluster.credentials", "-o", "json").json()
     code = "\n".join(examples(name)).replace(ADDRESS, access["uri"]).replace('"ann"', repr(access["user"]))
     (shell.project / "example.py").write_text(code)
