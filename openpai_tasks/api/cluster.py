@@ -122,15 +122,11 @@ class Cluster:
 
         ``name`` is a job or a pattern such as ``train-*``. The other filters are those of `job.list`.
         """
-        backend = self.backend
         if name is not None and not set("*?[") & set(name):
-            return [sdk.jobs.find(backend, name)]
-        whose = None if user == "all" else user or backend.user
-        wanted = sdk.jobs.parse_states(state) if state else None
-        most = limit if name is None else None
-        found = backend.jobs(username=whose, state=wanted, vc=virtual_cluster, keyword=keyword, limit=most)
-        chosen = [job for job in found if name is None or fnmatch.fnmatchcase(job.name, name)]
-        return chosen[:limit]
+            return [sdk.jobs.find(self.backend, name)]
+        wanted, most = sdk.jobs.parse_states(state) if state else None, limit if name is None else None
+        found = sdk.jobs.list_jobs(self.backend, user, wanted, virtual_cluster, keyword, most)
+        return [job for job in found if name is None or fnmatch.fnmatchcase(job.name, name)][:limit]
 
     def submit(self, what: What = "", **options: Unpack[JobOptions]) -> Job:
         """Submit a command, a job file or a ``JobRequest`` to this cluster; see ``submit``."""

@@ -161,6 +161,8 @@ class JobHandle:
     def outputs(self, to: str | PathLike[str] | None = None) -> list[Output]:
         """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder."""
         found = sdk.jobs.find_outputs(self.backend, self.name, sdk.files.mounts(settings_here()))
+        if found.left_out:
+            say(f"warning: left out, not the job's own files: {', '.join(found.left_out)}")
         if to is not None:
             sdk.files.check_copied(sdk.jobs.download_outputs(found, Path(to)))
         return found.rows

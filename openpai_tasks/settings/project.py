@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     config.load_system()
     config.load_user()
     folder = project_folder(Path.cwd())
-    if folder and not settings_problem(folder):
+    problem = settings_problem(folder) if folder else ""
+    if folder and not problem:
         config.set_project_location(str(folder))
         config.load_project()
-    return Settings.load(config, flags)
+    loaded = Settings.load(config, flags)
+    return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded
 
 
 def project_folder(start: Path) -> Path | None:

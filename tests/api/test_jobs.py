@@ -329,3 +329,13 @@ def test_a_program_prints_nothing_of_ours(cluster):
     code = "from openpai_tasks import submit; print(submit('echo 1').wait().state)"
     ran = cluster.run(sys.executable, "-c", code)
     assert (ran.code, ran.out, ran.err) == (0, "SUCCEEDED\n", "")
+
+
+def test_messages_are_logged(project, caplog):
+    Path("invoke.yaml").write_text("openpai:\n  imgae: python:3\n")
+    with caplog.at_level("INFO", logger="openpai_tasks"):
+        submit("echo {n}", sweep={"n": [1]}, job_name="logged")
+        submit("echo {n}", sweep={"n": [1]}, job_name="logged")
+    found = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("INFO", "1 of 1 jobs of sweep logged exist already") in found
+    assert any(level == "WARNING" and "no setting named 'imgae'" in text for level, text in found)

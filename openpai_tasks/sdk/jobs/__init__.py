@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "check_succeeded",
             "describe",
             "find",
+            "list_jobs",
             "parse_states",
             "stop",
             "submit_when_ready",

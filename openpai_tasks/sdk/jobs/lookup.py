@@ -37,6 +37,7 @@ __all__ = [
     "find",
     "is_pattern",
     "key_of",
+    "list_jobs",
     "matching",
     "new_name",
     "parse_states",
@@ -77,6 +78,22 @@ def _by_name(client: Backend, name: str) -> JobInfo:
         if "~" in name or not client.capabilities.ownerless_jobs:
             raise
         return client.job(name)
+
+
+def list_jobs(
+    client: Backend,
+    user: str | None = None,
+    state: str | None = None,
+    virtual_cluster: str | None = None,
+    keyword: str | None = None,
+    limit: int | None = None,
+) -> list[JobInfo]:
+    """List jobs, newest first: the user's own, another user's, or everyone's for ``all``."""
+    whose = None if user == "all" else user or client.user
+    found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=limit)
+    note_jobs(client, found)
+    sessions.forget_ended(client, found)
+    return found
 
 
 def parse_states(text: str) -> str:
