@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.api.connection import Where, open_backend, say, settings_here
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.diagnosis.explain import Explanation
     from openpai_tasks.sdk.jobs.outputs import Output
-    from openpai_tasks.sdk.logs.output import Chunk, LogChoice
-
-T = TypeVar("T")
+    from openpai_tasks.sdk.logs.output import LogChoice
 
 
 class JobHandle:
@@ -85,16 +82,9 @@ class JobHandle:
 
     async def wait_async(self, timeout: float | None = None) -> JobInfo:
         """Wait for the job to end, like ``wait``; cancelling it leaves the job alone."""
-        backend = await asyncio.to_thread(lambda: self.backend)
-        steps = sdk.jobs.watch_steps(backend, self.name, timeout)
-        last: JobInfo | None = None
-        async for step in _in_threads(steps):
-            if isinstance(step, JobInfo):
-                last = step
-            else:
-                await asyncio.sleep(step)
-        assert last is not None
-        return last
+        from openpai_tasks.api import asynchronous
+
+        return await asynchronous.wait(self, timeout)
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the job and return its result; raise JobFailed if it did not succeed.
@@ -132,7 +122,7 @@ class JobHandle:
         which = _choice(role, index, stdout, stderr, attempt)
         return sdk.logs.read_lines(self.backend, self.name, which, follow, lines, plain)
 
-    async def logs_async(
+    def logs_async(
         self,
         follow: bool = True,
         *,
@@ -145,18 +135,10 @@ class JobHandle:
         plain: bool = False,
     ) -> AsyncIterator[str]:
         """Yield the lines of the job's output, like ``logs``, by default until the job ends."""
+        from openpai_tasks.api import asynchronous
+
         which = _choice(role, index, stdout, stderr, attempt)
-        backend = await asyncio.to_thread(lambda: self.backend)
-        chunks = sdk.logs.output_steps(backend, self.name, which, follow, lines, None, plain)
-        cut = sdk.logs.TextLines()
-        chunk: Chunk
-        async for chunk in _in_threads(chunks):
-            for line in cut.feed(chunk):
-                yield line
-            if chunk.pause:
-                await asyncio.sleep(chunk.pause)
-        for line in cut.end():
-            yield line
+        return asynchronous.read_lines(self, which, follow, lines, plain)
 
     def outputs(self, to: str | PathLike[str] | None = None) -> list[Output]:
         """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder."""
@@ -205,11 +187,3 @@ def _choice(
     role: str | None, index: int | None, stdout: bool, stderr: bool, attempt: int | None
 ) -> LogChoice:
     return sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
-
-
-async def _in_threads(steps: Iterator[T]) -> AsyncIterator[T]:
-    """Yield what an iterator yields; each step, which may send requests, runs in a thread."""
-    end = object()
-    advance: Callable[[], Any] = functools.partial(next, steps, end)
-    while (step := await asyncio.to_thread(advance)) is not end:
-        yield step

@@ -243,8 +243,10 @@ class Job(JobHandle):
     def connect_jupyter(self, timeout: float = 1800) -> dict[str, str]:
         """Wait for the Jupyter server of the job; return its state and its address, with the token.
 
-        The address leads through a tunnel that lasts as long as this object.
+        The address leads through a tunnel that lasts until the program ends.
         """
+        if self._link is not None:
+            self._link.close()
         found, document = sdk.jobs.job_document(self.backend, self.name)
         mark = sdk.notebooks.check_reconnect(found, document, direct=False)
         token = sdk.notebooks.token_of(self.backend, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.problems import closest
@@ -13,6 +13,13 @@ from openpai_tasks.sdk.sweeps.grid import value_text
 
 Words = str | os.PathLike[str] | Iterable[Any]
 """One word or several; a job stands for its name."""
+
+
+class HasName(Protocol):
+    """A job, by a handle or a status."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class CommonOptions(TypedDict, total=False):
@@ -32,7 +39,7 @@ class CommonOptions(TypedDict, total=False):
     retries: int | None
     max_time: int | str | None
     tag: Words | None
-    after: Words | None
+    after: HasName | Words | None
     update: Mapping[str, Any] | Words | None
     workspace: str | None
     virtual_cluster: str | None
@@ -92,7 +99,7 @@ def _as_typed(name: str, value: Any) -> Any:
     return str(value) if name in ("memoryMB", "shm", "max_time") else value
 
 
-def words(given: Words) -> tuple[str, ...]:
+def words(given: HasName | Words) -> tuple[str, ...]:
     """Return one word or several as a tuple of texts."""
     several = (given,) if isinstance(given, (str, os.PathLike)) or hasattr(given, "name") else given
     return tuple(os.fspath(word) if isinstance(word, (str, os.PathLike)) else _name(word) for word in several)

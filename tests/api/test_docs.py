@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks import Cluster, Job
 from openpai_tasks.tasks import index
 from openpai_tasks.tasks.program import CLASSIC
 from tests.e2e.test_notebook_docker import IMAGE, python, system
@@ -64,3 +65,11 @@ def test_the_table_of_commands_is_complete_and_correct():
     assert named <= known
     old = set(re.findall(r"`pai ([a-z]+(?:-[a-z]+)*)[` ]", text))
     assert {name for name in CLASSIC if "-" in name} - {"stop-job"} <= old
+
+
+def test_the_table_of_python_names_is_correct():
+    """Every method that the table gives as new exists."""
+    rows = re.findall(r"^\| .* \| (.*) \|$", page("from-openpaisdk.md").partition("## Commands")[0], re.M)
+    named = [found for row in rows for found in re.findall(r"(?<!\[)`(job|cluster)\.(\w+)", row)]
+    classes = {"job": Job, "cluster": Cluster}
+    assert len(named) > 10 and not [(who, name) for who, name in named if not hasattr(classes[who], name)]

@@ -304,7 +304,7 @@ def test_lines_arrive_while_the_job_runs(project):
 
 def test_a_cancelled_wait_leaves_nothing_behind(project):
     """The loop closes only when its threads have ended, so it would outlast the job otherwise."""
-    job = submit("sleep 30")
+    job = submit("sleep 120")
 
     async def main():
         with pytest.raises(asyncio.TimeoutError):

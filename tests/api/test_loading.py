@@ -14,7 +14,7 @@ def test_a_job_loads_neither_tasks_nor_the_server(shell):
     assert "openpai_tasks.api.job" in modules
     rooms = ("openpai_tasks.tasks", "openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.render")
     assert not [name for name in modules if name.startswith(rooms)]
-    assert not {"invoke", "fabric", "paramiko", "requests", "rich"} & modules
+    assert not {"asyncio", "fabric", "invoke", "paramiko", "requests", "rich"} & modules
 
 
 def test_public_names_are_listed():

@@ -105,6 +105,7 @@ def test_a_silent_notebook(project):
 
 
 def test_an_interactive_notebook(project):
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
     write(project / "works.ipynb", "1 + 1")
     Path("hello.py").write_text("")
     cluster = {"cluster_alias": "local", "virtual_cluster": None, "workspace": None}
