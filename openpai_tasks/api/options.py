@@ -96,6 +96,8 @@ def _as_typed(name: str, value: Any) -> Any:
         return tuple(f"{key}={text(item)}" for key, item in value.items())
     if name in _SEVERAL:
         return words(value)
+    if name in ("instances", "retries") and not isinstance(value, int):
+        raise ConfigError(f"{name} needs a whole number, got {value!r}")
     return str(value) if name in ("memoryMB", "shm", "max_time") else value
 
 

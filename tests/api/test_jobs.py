@@ -170,8 +170,15 @@ def test_a_missing_parameter_is_an_error():
 
 def test_a_job_file_takes_parameters_and_secrets(project):
     Path("job.yml").write_text(yaml.safe_dump(DOCUMENT))
-    job = Job("filled-$").from_file("job.yml").param("word", "new").secret("key", "s3cret").submit()
-    assert output_of(job) == ["new s3cret"]
+    job = Job("filled-$").from_file("job.yml").param("word", "new").secret("key", "s3cret")
+    assert output_of(job.validate().submit(virtual_cluster="default")) == ["new s3cret"]
+    assert job.status.virtual_cluster == "default"
+
+
+def test_a_file_of_version_1_has_no_parameters(project):
+    Path("job.json").write_text(json.dumps(V1))
+    with pytest.raises(ConfigError, match="v1 job, which has no parameters"):
+        Job("x").from_file("job.json").param("word", "new").validate()
 
 
 def test_a_template_takes_parameters(project):

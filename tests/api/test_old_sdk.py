@@ -98,7 +98,7 @@ def test_a_job_from_a_file(project):
 def test_a_silent_notebook(project):
     write(project / "calculates.ipynb", cell("n = 1", "parameters"), "print('the result is', n * 7)")
     job = Job("old-silent").from_notebook("calculates.ipynb", mode="silent", resources=SMALL).param("n", 6)
-    job.submit("local").result()
+    job.validate().submit("local").result()
     pages = {Path(file.path).suffix: Path(file.path) for file in job.fetch()}
     assert "the result is 42" in pages[".ipynb"].read_text()
     assert pages[".html"].parent == project
