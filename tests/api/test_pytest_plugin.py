@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from tests.api.test_docs import examples, page
+from tests.api.test_python_docs import examples, page
 from tests.test_startup import loaded
 
 PLUGIN = "openpai_tasks.api.pytest_plugin"

@@ -151,7 +151,7 @@ def watch_steps(client: Backend, name: str, timeout: float | None = None) -> Ite
             return
         if pauses.over:
             raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; the job continues")
-        yield pauses.seconds()
+        yield pauses.next()
         job, shown = pauses.ask(functools.partial(client.job, job.key)), job
 
 

@@ -165,7 +165,7 @@ class Follower:
             if job.final:
                 break
             seen = job
-            yield Chunk("", b"", pauses.seconds(moved))
+            yield Chunk("", b"", pauses.next(moved))
         yield from self._rest(job)
 
     def _note_ended(self, seen: JobInfo | None, job: JobInfo) -> None:
@@ -246,7 +246,7 @@ class Follower:
         self._troubles.retry_all()
         while self._troubles and not pauses.over:
             yield from self._round(job, is_last=True)
-            yield Chunk("", b"", pauses.seconds())
+            yield Chunk("", b"", pauses.next())
         if self._troubles:
             more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
