@@ -116,5 +116,6 @@ setup(
     entry_points={
         "console_scripts": ["pai = openpai_tasks.__main__:main"],
         "fsspec.specs": ["pai = openpai_tasks.sdk.files.paifs:PaiFileSystem"],
+        "pytest11": ["openpai_tasks = openpai_tasks.api.pytest_plugin"],
     },
 )

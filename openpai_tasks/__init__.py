@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openpai_tasks.api.cluster import Cluster as Cluster
+    from openpai_tasks.api.cluster import OpenPAIClient as OpenPAIClient
+    from openpai_tasks.api.cluster_list import ClusterList as ClusterList
+    from openpai_tasks.api.job import Job as Job
+    from openpai_tasks.api.submit import submit as submit
     from openpai_tasks.backends.openpai import Client as Client
     from openpai_tasks.errors import PaiError as PaiError
     from openpai_tasks.magics import submit_this_notebook as submit_this_notebook
@@ -17,10 +22,15 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Client": "openpai_tasks.backends.openpai",
+    "Cluster": "openpai_tasks.api.cluster",
+    "ClusterList": "openpai_tasks.api.cluster_list",
+    "Job": "openpai_tasks.api.job",
     "JobRequest": "openpai_tasks.protocol",
+    "OpenPAIClient": "openpai_tasks.api.cluster",
     "PackedDataset": "openpai_tasks.sdk.files.dataset",
     "PaiError": "openpai_tasks.errors",
     "namespace": "openpai_tasks.tasks",
+    "submit": "openpai_tasks.api.submit",
     "submit_this_notebook": "openpai_tasks.magics",
     "validate": "openpai_tasks.protocol",
 }

@@ -26,7 +26,7 @@ API = {"server.accounts", "server.api", *ENGINES}
 
 EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
-    "__init__": {"backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
+    "__init__": {"api", "backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "compat": set(),
@@ -85,6 +85,7 @@ MAY_IMPORT = {
     "sdk.images": VALUES,
     "sdk.payloads": set(),
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
+    "api": VALUES | {"backends.base", "sdk", "storage"},
     "render": {"errors", "plain_text"},
     "completion": set(),
     "tasks": COMMANDS,
@@ -158,6 +159,10 @@ def test_no_folder_is_crowded_and_no_module_is_long():
     assert not crowded and not single
 
 
+PUBLIC = {"Cluster", "Job"}
+"""Classes of the Python API, which have the names that users know; others may have them inside."""
+
+
 def test_class_names_are_unique():
     names = [
         node.name
@@ -165,7 +170,7 @@ def test_class_names_are_unique():
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
     ]
-    assert not [name for name, count in Counter(names).items() if count > 1]
+    assert {name for name, count in Counter(names).items() if count > 1} == PUBLIC
 
 
 def test_every_package_has_a_docstring():

@@ -1,10 +1,12 @@
 """The release: a source archive whose tests run, and correct metadata."""
 
+import configparser
 import os
 import re
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,16 @@ def test_the_tests_run_from_the_source_archive(unpacked):
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_entry_points_can_be_loaded(unpacked):
+    [file] = unpacked.glob("*.egg-info/entry_points.txt")
+    sections = configparser.ConfigParser()
+    sections.read(file)
+    assert "pytest11" in sections
+    for section in sections.sections():
+        for name, value in sections.items(section):
+            assert EntryPoint(name, value, section).load()
 
 
 def test_newest_changelog_entry_is_this_version():

@@ -87,8 +87,7 @@ def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given:
     client = clusters.connect(given, say=_say)
     submission.check_tags(client, request.tags)
     made = notebooks.plan_run(client, notebook, options, request, Path.cwd(), storages.mounts(given))
-    lookup.wait_for_success(client, request.after, _say)
-    job = submission.add_tags(client, lookup.submit(client, made), request.tags)
+    job = lookup.submit_when_ready(client, made, _say)
     _say(f"job {job.name} submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and fetches them")
     return job

@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "key_pairs",
         "layers",
         "ownership",
+        "project",
         "registry",
         "trust",
         "value_types",

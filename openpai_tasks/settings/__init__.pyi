@@ -5,6 +5,7 @@ from . import keeping as keeping
 from . import key_pairs as key_pairs
 from . import layers as layers
 from . import ownership as ownership
+from . import project as project
 from . import registry as registry
 from . import trust as trust
 from . import value_types as value_types

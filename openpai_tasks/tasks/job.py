@@ -35,10 +35,7 @@ def list_(
     """List jobs, newest first."""
     wanted = sdk.jobs.parse_states(state) if state else None
     client = connect(c, cluster_alias)
-    whose = None if user == "all" else user or client.user
-    found = client.jobs(username=whose, state=wanted, vc=virtual_cluster, keyword=keyword, limit=limit)
-    sdk.known_names.note_jobs(client, found)
-    sdk.notebooks.forget_ended(client, found)
+    found = sdk.jobs.list_jobs(client, user, wanted, virtual_cluster, keyword, limit)
     show(c, found, COLUMNS if user is None else ("user", *COLUMNS), output)
 
 

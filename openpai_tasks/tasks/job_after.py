@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from openpai_tasks import render, sdk
@@ -52,9 +51,9 @@ def resubmit(
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))
-    original = sdk.jobs.find_original(source, name, Path.cwd(), request, exact, say, mounted)
-    request = dataclasses.replace(request, tags=sdk.jobs.original_tags(source, target, name))
-    submission = sdk.jobs.prepare_resubmission(original, target, request, secrets.document_secret, mounted)
+    submission = sdk.jobs.repeat(
+        source, target, name, request, Path.cwd(), exact, secrets.document_secret, say, mounted
+    )
     views.submitting.send(c, target, submission, follow, preview, output, plain)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
+from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import command_text, connect, say, settings
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
@@ -52,13 +52,8 @@ def submit_command(
 ):
     """Submit a command as a job, or as a sweep of jobs."""
     given, here = job_settings(c, flags), Path.cwd()
-    flags |= {"command": command_text(command), "template": template, "parameter": parameter}
-    request = dataclasses.replace(
-        job_request(flags, given),
-        ssh_key=sdk.ssh.public_key(given) if ssh else "",
-        base=sdk.templates.fill_template(flags, here),
-    )
-    sdk.jobs.check_commands(request)
+    flags |= {"command": command_text(command), "template": template, "parameter": parameter, "ssh": ssh}
+    request = sdk.templates.request_from_flags(flags, given, secrets.job_secret, here)
     found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
     packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))

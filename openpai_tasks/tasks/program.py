@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -16,15 +15,12 @@ from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
 from openpai_tasks import __version__, compat, exits
-from openpai_tasks.settings import ownership
+from openpai_tasks.settings import ownership, project
 from openpai_tasks.tasks import Namespace, namespace
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Classic
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
-
-SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
-MARKS = ("invoke", "fabric", "openpai_tasks", "invocations")
 
 CLASSIC = {
     "add-cluster": Classic("cluster.add"),
@@ -72,13 +68,13 @@ class TasksLoader(FilesystemLoader):
     """Finds the nearest tasks.py for Invoke; other programs, such as Celery, use that name too."""
 
     def find(self, name: str) -> ModuleSpec | None:
-        for folder in _upwards(Path(self.start)):
+        for folder in project.upwards(Path(self.start)):
             file, package = folder / f"{name}.py", folder / name / "__init__.py"
-            if _is_file(file) and _is_for_invoke(file):
+            if project.is_file(file) and project.is_for_invoke(file):
                 # It can import the files next to it.
                 self._check(name, file, *folder.glob("*.py"), *folder.glob("__pycache__/*"))
                 return spec_from_file_location(name, file)
-            if _is_file(package) and _is_for_invoke(*package.parent.glob("*.py")):
+            if project.is_file(package) and project.is_for_invoke(*package.parent.glob("*.py")):
                 self._check(name, package, *ownership.everything_in(package.parent))
                 places = [str(package.parent)]
                 return spec_from_file_location(name, package, submodule_search_locations=places)
@@ -136,19 +132,17 @@ class PaiProgram(Program):
                 raise terminal.ending(exits.BAD_INPUT, f"error: {reason or missing}") from err
             self._warn(reason)
             self.collection = namespace()
-            self._load_project(_settings_folder(Path(start or os.getcwd())))
+            self._load_project(project.settings_folder(Path(start or os.getcwd())))
             self._keep_our_section()
             return
-        self._load_project(folder)
+        self._load_project(Path(folder))
         self.collection = add_to_project(module, folder, self.config.tasks.auto_dash_names)
 
-    def _load_project(self, folder: str | None) -> None:
-        """Load a project's settings (an invoke.py runs code), unless another user could have written them."""
-        files = [Path(folder, name) for name in SETTINGS_FILES] if folder else []
-        file = next((file for file in files if _is_file(file)), None)
-        problem = ownership.problem(file) if file else ""
-        self._warn(f"{file} is ignored: {problem}" if problem else "")
-        self.config.set_project_location(None if problem else folder)
+    def _load_project(self, folder: Path | None) -> None:
+        """Load a project's settings, unless another user could have written them."""
+        problem = project.settings_problem(folder) if folder else ""
+        self._warn(problem)
+        self.config.set_project_location(str(folder) if folder and not problem else None)
         self.config.load_project()
 
     def _keep_our_section(self) -> None:
@@ -187,37 +181,6 @@ def add_to_project(module: Any, folder: str, auto_dash_names: bool) -> Collectio
         if name not in theirs.collections and name not in theirs.tasks:
             theirs.add_collection(collection, name)
     return theirs
-
-
-def _upwards(folder: Path) -> Iterator[Path]:
-    folder = folder.absolute()
-    return iter((folder, *folder.parents))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a parent folder that we may not read
-        return False
-
-
-def _is_for_invoke(*files: Path) -> bool:
-    return any(mark in _text(file) for file in files for mark in MARKS)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another user's
-        return ""
-
-
-def _settings_folder(start: Path) -> str | None:
-    """Return the nearest folder, from here up, with an invoke.yaml."""
-    for folder in _upwards(start):
-        if any(_is_file(folder / name) for name in SETTINGS_FILES):
-            return str(folder)
-    return None
 
 
 def main() -> None:

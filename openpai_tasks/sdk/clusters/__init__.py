@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "access": ["access_info", "describe"],
+        "access": ["access_info", "describe", "describe_client"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "start_embedded", "stop_embedded"],
         "known": [
@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "update_all",
         ],
         "portal": ["can_open_browser", "has_portal", "job_page", "open_browser"],
-        "resources": ["list_resources"],
+        "resources": ["cluster_resources", "list_resources"],
+        "unsaved": ["connect_unsaved"],
     },
 )

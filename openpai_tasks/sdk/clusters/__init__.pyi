@@ -1,5 +1,6 @@
 from .access import access_info as access_info
 from .access import describe as describe
+from .access import describe_client as describe_client
 from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
@@ -23,4 +24,6 @@ from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page
 from .portal import open_browser as open_browser
+from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
+from .unsaved import connect_unsaved as connect_unsaved

@@ -6,7 +6,7 @@ import time
 from dataclasses import field
 
 from openpai_tasks.backends import kinds
-from openpai_tasks.backends.base import Say
+from openpai_tasks.backends.base import Backend, Say
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
@@ -44,10 +44,14 @@ class Access:
 
 def describe(settings: Settings, alias: str | None, say: Say) -> Description:
     """Ask the cluster for its version, the account of the user, and what the user may use."""
-    client = clusters.connect(settings, alias, say)
+    return describe_client(clusters.connect(settings, alias, say), settings.http_timeout, say)
+
+
+def describe_client(client: Backend, timeout: float, say: Say) -> Description:
+    """Describe the cluster that a client is connected to."""
     known = Credentials(token=client.authenticate())
     driver = kinds.driver(client.cluster.kind)
-    cluster, _ = driver.sign_in(client.cluster, known, clusters.cannot_ask, say, settings.http_timeout)
+    cluster, _ = driver.sign_in(client.cluster, known, clusters.cannot_ask, say, timeout)
     described = driver.connect(cluster, known).describe()
     return Description(
         alias=cluster.alias,

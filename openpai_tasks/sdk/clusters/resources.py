@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openpai_tasks.backends.base import Amount, Say, VirtualCluster
+from openpai_tasks.backends.base import Amount, Backend, Say, VirtualCluster
 from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -85,11 +85,14 @@ def _row(settings: Settings, cluster: Cluster, say: Say) -> list[Resources]:
 
 
 def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
+    return cluster_resources(clusters.connect(settings, alias, say))
+
+
+def cluster_resources(client: Backend) -> list[Resources]:
     """Return the virtual clusters that the user may use; all if that is not known."""
-    client = clusters.connect(settings, alias, say)
     found = client.virtual_clusters()
     granted = [name for name in client.cluster.virtual_clusters if name in found] or list(found)
-    return [_resources(alias, name, found[name]) for name in granted]
+    return [_resources(client.cluster.alias, name, found[name]) for name in granted]
 
 
 def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:

@@ -47,11 +47,16 @@ class StorageRow:
 
 
 class ClusterStorages:
-    """The storages of all known clusters; each cluster is asked when it is first needed."""
+    """The storages of all known clusters; each cluster is asked when it is first needed.
 
-    def __init__(self, settings: Settings, say: Say = lambda line: None) -> None:
-        self._settings, self._say = settings, say
-        self._client = functools.cache(lambda alias: clusters.connect(settings, alias, say))
+    With a ``client``, those of its cluster only, which need not be a known one.
+    """
+
+    def __init__(
+        self, settings: Settings, say: Say = lambda line: None, client: Backend | None = None
+    ) -> None:
+        self._settings, self._say, self._only = settings, say, client
+        self._client = functools.cache(lambda alias: client or clusters.connect(settings, alias, say))
         self.record = functools.cache(self._record)
         self.place = functools.cache(self._place)
         self._store = functools.cache(self._opened_store)  # many paths on one storage share its connections
@@ -98,7 +103,7 @@ class ClusterStorages:
 
     def _record(self, cluster: str) -> Cluster:
         """Return the record of the cluster; starts the embedded one."""
-        if cluster == LOCAL:
+        if self._only or cluster == LOCAL:
             return self._client(cluster).cluster
         return clusters.open_registry(self._settings).get(cluster)
 

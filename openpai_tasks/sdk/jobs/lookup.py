@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,14 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.submission import Submission, new_name, read_job_file, submit
+from openpai_tasks.sdk.jobs.submission import (
+    Submission,
+    add_tags,
+    check_tags,
+    new_name,
+    read_job_file,
+    submit,
+)
 from openpai_tasks.sdk.known_names import forget_job, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
@@ -29,6 +37,7 @@ __all__ = [
     "find",
     "is_pattern",
     "key_of",
+    "list_jobs",
     "matching",
     "new_name",
     "parse_states",
@@ -36,11 +45,13 @@ __all__ = [
     "stop",
     "stop_all",
     "submit",
+    "submit_when_ready",
     "submitted_document",
     "typed_name",
     "wait",
     "wait_for_success",
     "watch",
+    "watch_steps",
 ]
 
 
@@ -67,6 +78,22 @@ def _by_name(client: Backend, name: str) -> JobInfo:
         if "~" in name or not client.capabilities.ownerless_jobs:
             raise
         return client.job(name)
+
+
+def list_jobs(
+    client: Backend,
+    user: str | None = None,
+    state: str | None = None,
+    virtual_cluster: str | None = None,
+    keyword: str | None = None,
+    limit: int | None = None,
+) -> list[JobInfo]:
+    """List jobs, newest first: the user's own, another user's, or everyone's for ``all``."""
+    whose = None if user == "all" else user or client.user
+    found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=limit)
+    note_jobs(client, found)
+    sessions.forget_ended(client, found)
+    return found
 
 
 def parse_states(text: str) -> str:
@@ -105,6 +132,15 @@ def command_for(client: Backend, task: str, job: JobInfo, *words: str) -> str:
 
 def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
     """Yield the job whenever it has changed, until it ends."""
+    for step in watch_steps(client, name, timeout):
+        if isinstance(step, JobInfo):
+            yield step
+        else:
+            time.sleep(step)
+
+
+def watch_steps(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo | float]:
+    """Yield the job whenever it has changed, and between requests the seconds that the caller sleeps."""
     pauses = Pauses(client, timeout)
     job, shown = pauses.ask(lambda: find(client, name)), None
     while True:
@@ -115,7 +151,7 @@ def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[
             return
         if pauses.over:
             raise TimedOut(f"job {job.name!r} is still {job.state} after {timeout:g} s; the job continues")
-        pauses.wait()
+        yield pauses.next()
         job, shown = pauses.ask(functools.partial(client.job, job.key)), job
 
 
@@ -141,6 +177,13 @@ def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str],
         if job.exit_status:
             words = f"nothing was submitted: job {job.name!r} had to succeed first, and is {job.state}"
             raise JobFailed(words, job.exit_status)
+
+
+def submit_when_ready(client: Backend, submission: Submission, say: Callable[[str], None]) -> JobInfo:
+    """Submit the job once those that it comes after have succeeded, and tag it."""
+    check_tags(client, submission.tags)
+    wait_for_success(client, submission.after, say)
+    return add_tags(client, submit(client, submission, say), submission.tags)
 
 
 def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:

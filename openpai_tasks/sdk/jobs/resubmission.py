@@ -47,6 +47,23 @@ class Original:
         return provenance.read_stamp(self.document)
 
 
+def repeat(
+    source: Backend,
+    target: Backend,
+    name: str,
+    request: JobRequest,
+    here: Path,
+    is_exact: bool,
+    ask: Ask,
+    say: Say,
+    mounts: Mounts = (),
+) -> Submission:
+    """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes."""
+    original = find_original(source, name, here, request, is_exact, say, mounts)
+    request = dataclasses.replace(request, tags=original_tags(source, target, name))
+    return prepare_resubmission(original, target, request, ask, mounts)
+
+
 def find_original(
     source: Backend, name: str, here: Path, request: JobRequest, is_exact: bool, say: Say, mounts: Mounts = ()
 ) -> Original:

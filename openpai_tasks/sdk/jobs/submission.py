@@ -9,7 +9,7 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -116,6 +116,12 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
     )
 
 
+def check_request(request: JobRequest, here: Path) -> None:
+    """Raise if the request makes no valid document; nothing is packed, and no cluster is asked."""
+    named = dataclasses.replace(request, name=new_name(request.name, request.command))
+    build(named, JobFiles(None, None, origin_of_request(here, named, {})))
+
+
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
     """Build the document of the request, with its updates and its stamp."""
     made = updates.apply_updates(protocol.build_document(request), request.updates)
@@ -150,15 +156,32 @@ def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
     origin = origin_of_file(path)
     document, is_v1 = load_document(path)
     document = updates.apply_updates(document, changes)
-    if is_v1 and takes_v1:
-        v1 = protocol.validate_v1(document)
-        return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
-    renamed: tuple[str, ...] = ()
     if is_v1:
-        fitting, renamed = protocol.fit_names(protocol.validate_v1(document))
-        document = protocol.to_v2(fitting)
+        return _read_v1(document, takes_v1, origin)
     text = protocol.dump(add_stamp(document, origin))
-    return Submission(_name(text), text, origin=origin, converted=is_v1, renamed=renamed)
+    return Submission(_name(text), text, origin=origin)
+
+
+def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = None) -> Submission:
+    v1 = protocol.validate_v1(document)
+    if takes_v1:
+        return Submission(v1["jobName"], json.dumps(v1, indent=2) + "\n", origin=origin, v1=v1)
+    fitting, renamed = protocol.fit_names(v1)
+    converted = protocol.to_v2(fitting)
+    text = protocol.dump(add_stamp(converted, origin) if origin else converted)
+    return Submission(_name(text), text, origin=origin, converted=True, renamed=renamed)
+
+
+def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> Submission:
+    """Return the submission of a document, unchanged; convert v1 unless the cluster accepts it."""
+    if isinstance(document, str):
+        v1 = as_v1(document)
+    else:
+        v1 = dict(document) if "protocolVersion" not in document else None
+    if v1 is not None:
+        return _read_v1(v1, takes_v1)
+    text = document if isinstance(document, str) else protocol.dump(dict(document))
+    return Submission(_name(text), text)
 
 
 def _name(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 
@@ -39,12 +40,12 @@ class LogChoice:
 
 @dataclass(frozen=True)
 class Chunk:
+    """A piece of a task's output, or a pause."""
+
     task: str  # "" when only one task is read
     data: bytes
+    pause: float = 0.0  # seconds until the next request
 
-
-PAUSE = Chunk("", b"")
-"""Marks a pause in the output."""
 
 LogKey = tuple[int, str, int, str]
 """A log: the job's attempt, the task, the task's attempt, and the server's log address."""
@@ -72,16 +73,37 @@ def read_output(
 
     ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them.
     """
+    return add_labels(sleep_between(output_steps(client, name, which, follow, lines, look, plain)))
+
+
+def output_steps(
+    client: Backend,
+    name: str,
+    which: LogChoice,
+    follow: bool = False,
+    lines: int | None = None,
+    look: OnJob | None = None,
+    plain: bool = False,
+) -> Iterator[Chunk]:
+    """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
     if lines is not None and lines < 0:
         raise ConfigError(f"the number of lines must not be negative, got {lines}")
     if follow and which.attempt is not None:
         raise ConfigError("--attempt cannot be combined with --follow")
     if follow:
-        chunks = Follower(client, which, lines, look).until_over(name)
+        chunks = Follower(client, which, lines, look).steps(name)
     else:
         chunks = read_chunks(client, name, which)
         chunks = chunks if lines is None else last_lines(chunks, lines)
-    return add_labels(strip_control_characters(chunks) if plain else chunks)
+    return strip_control_characters(chunks) if plain else chunks
+
+
+def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Sleep for each pause among the chunks."""
+    for chunk in chunks:
+        yield chunk
+        if chunk.pause:
+            time.sleep(chunk.pause)
 
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
@@ -126,6 +148,10 @@ class Follower:
 
     def until_over(self, name: str) -> Iterator[Chunk]:
         """Yield the output as it grows, until the job ends."""
+        return sleep_between(self.steps(name))
+
+    def steps(self, name: str) -> Iterator[Chunk]:
+        """Yield the output as it grows; between requests, the caller sleeps for ``Chunk.pause`` seconds."""
         pauses = Pauses(self._client)
         seen = None
         while True:
@@ -139,8 +165,7 @@ class Follower:
             if job.final:
                 break
             seen = job
-            yield PAUSE
-            pauses.wait(moved)
+            yield Chunk("", b"", pauses.next(moved))
         yield from self._rest(job)
 
     def _note_ended(self, seen: JobInfo | None, job: JobInfo) -> None:
@@ -221,7 +246,7 @@ class Follower:
         self._troubles.retry_all()
         while self._troubles and not pauses.over:
             yield from self._round(job, is_last=True)
-            pauses.wait()
+            yield Chunk("", b"", pauses.next())
         if self._troubles:
             more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
@@ -293,8 +318,8 @@ def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     filters: dict[str, PlainBytes] = {}
     for chunk in chunks:
         data = filters.setdefault(chunk.task, PlainBytes()).feed(chunk.data)
-        if data or chunk == PAUSE:
-            yield Chunk(chunk.task, data)
+        if data or chunk.pause:
+            yield dataclasses.replace(chunk, data=data)
     yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
 
 

@@ -11,7 +11,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],
         "resubmission": ["choose_original", "prepare_rerun"],
         "results": ["best_page", "download_results", "find_results", "is_for_browsers", "results_folder"],
-        "running": ["parse_parameters", "plan_run", "read_notebook", "remarks", "run_options"],
+        "running": [
+            "check_parameters",
+            "parse_parameters",
+            "plan_run",
+            "read_notebook",
+            "remarks",
+            "run_options",
+        ],
         "serving": [
             "IDLE",
             "check_reconnect",

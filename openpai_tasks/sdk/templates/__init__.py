@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "parse_template_parameters",
             "write_job_file",
         ],
-        "filling": ["fill_template"],
+        "filling": ["request_from_flags"],
         "schemas": ["job_schema", "settings_schema"],
     },
 )

@@ -3,6 +3,6 @@ from .catalog import list_templates as list_templates
 from .catalog import packaged_folder as packaged_folder
 from .catalog import parse_template_parameters as parse_template_parameters
 from .catalog import write_job_file as write_job_file
-from .filling import fill_template as fill_template
+from .filling import request_from_flags as request_from_flags
 from .schemas import job_schema as job_schema
 from .schemas import settings_schema as settings_schema

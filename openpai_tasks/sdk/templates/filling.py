@@ -1,16 +1,21 @@
-"""Fill a template with the flags of ``job.sub --template``."""
+"""Build the request of ``job.sub`` from its flags, and fill the template that they name."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobRequest
+from openpai_tasks.sdk import ssh
 from openpai_tasks.sdk.amounts import megabytes
+from openpai_tasks.sdk.jobs.flags import Ask, build_request, check_commands
 from openpai_tasks.sdk.templates import catalog
 from openpai_tasks.sdk.templates.catalog import Template
+from openpai_tasks.settings.config import Settings
 
 FLAG_PARAMETERS = {
     "command": ("command",),
@@ -22,6 +27,17 @@ FLAG_PARAMETERS = {
     "shm": ("shm", "shmMB"),
 }
 """Parameter names that each flag may set; the first that the template has counts."""
+
+
+def request_from_flags(flags: Mapping[str, Any], settings: Settings, ask: Ask, here: Path) -> JobRequest:
+    """Build the request of ``job.sub``, with its template and the key for ssh logins."""
+    request = dataclasses.replace(
+        build_request(flags, settings, ask),
+        ssh_key=ssh.public_key(settings) if flags.get("ssh") else "",
+        base=fill_template(flags, here),
+    )
+    check_commands(request)
+    return request
 
 
 def fill_template(flags: Mapping[str, Any], here: Path) -> dict[str, Any] | None:

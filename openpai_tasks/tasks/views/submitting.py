@@ -55,8 +55,7 @@ def submit_or_preview(client: Backend, submission: Submission, preview: bool) ->
     if preview:
         show_preview(client, submission)
         return None
-    sdk.jobs.wait_for_success(client, submission.after, say)
-    return sdk.jobs.add_tags(client, sdk.jobs.submit(client, submission, say), submission.tags)
+    return sdk.jobs.submit_when_ready(client, submission, say)
 
 
 def is_preview(c: Context, flags: Mapping[str, Any]) -> bool:

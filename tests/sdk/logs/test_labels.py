@@ -8,10 +8,11 @@ from hypothesis import given, strategies
 
 from openpai_tasks.sdk.logs import labels, output
 from openpai_tasks.sdk.logs.labels import LONGEST_PART, Labels
-from openpai_tasks.sdk.logs.output import PAUSE, Chunk, LineSplitter, add_labels, strip_control_characters
+from openpai_tasks.sdk.logs.output import Chunk, LineSplitter, add_labels, strip_control_characters
 from tests.attacks import ALL, forbidden
 
 MEGABYTE = 1 << 20
+PAUSE = Chunk("", b"", 0.5)
 
 
 def shown(*chunks):

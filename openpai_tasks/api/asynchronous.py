@@ -1,0 +1,58 @@
+"""Wait for jobs and read their output without blocking the event loop.
+
+Requests run in threads, and the pauses between them are the loop's: hundreds of jobs need few threads, and a
+wait that is cancelled ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from openpai_tasks import sdk
+from openpai_tasks.protocol.models import JobInfo
+
+if TYPE_CHECKING:
+    from openpai_tasks.api.handle import JobHandle
+    from openpai_tasks.sdk.logs.output import LogChoice
+
+T = TypeVar("T")
+
+
+async def wait(job: JobHandle, timeout: float | None) -> JobInfo:
+    """Wait for a job to end and return it."""
+    backend = await asyncio.to_thread(lambda: job.backend)
+    last: JobInfo | None = None
+    async for step in _in_threads(sdk.jobs.watch_steps(backend, job.name, timeout)):
+        if isinstance(step, JobInfo):
+            last = step
+        else:
+            await asyncio.sleep(step)
+    assert last is not None
+    return last
+
+
+async def read_lines(
+    job: JobHandle, which: LogChoice, follow: bool, lines: int | None, plain: bool
+) -> AsyncIterator[str]:
+    """Yield the lines of a job's output, so far or until it ends."""
+    backend = await asyncio.to_thread(lambda: job.backend)
+    cut = sdk.logs.TextLines()
+    async for chunk in _in_threads(
+        sdk.logs.output_steps(backend, job.name, which, follow, lines, None, plain)
+    ):
+        for line in cut.feed(chunk):
+            yield line
+        if chunk.pause:
+            await asyncio.sleep(chunk.pause)
+    for line in cut.end():
+        yield line
+
+
+async def _in_threads(steps: Iterator[T]) -> AsyncIterator[T]:
+    """Yield what an iterator yields; each step, which may send requests, runs in a thread."""
+    end: Any = object()
+    while (step := await asyncio.to_thread(functools.partial(next, steps, end))) is not end:
+        yield step

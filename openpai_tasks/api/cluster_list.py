@@ -1,0 +1,121 @@
+"""The list of known clusters in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import sdk
+from openpai_tasks.api.cluster import Cluster
+from openpai_tasks.api.connection import say, settings_here
+from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, parse
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from openpai_tasks.sdk.clusters.resources import Resources
+
+LOGIN = ("user", "password", "token", "ca")
+
+
+class ClusterList:
+    """The clusters in your clusters.yaml, and the embedded one; changes are saved at once.
+
+    >>> from openpai_tasks import ClusterList
+    >>> clusters = ClusterList().load()
+    >>> clusters.aliases
+    ['local']
+    >>> clusters.get_client("local").submit("true").wait().state
+    'SUCCEEDED'
+    """
+
+    def __init__(self, clusters: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._more = {str(record.get("cluster_alias")): dict(record) for record in clusters}
+
+    def load(self, fname: str | os.PathLike[str] | None = None) -> Self:
+        """Read the list; from another file, its clusters are added to the list only by ``save``."""
+        if fname is None:
+            sdk.clusters.open_registry(settings_here()).clusters()  # report mistakes in the file
+            return self
+        path = Path(fname)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise PathError(
+                f"cannot read {str(path)!r}: {getattr(err, 'strerror', '') or 'not text'}"
+            ) from err
+        for cluster, login in parse(text, path):
+            ca = cluster.verify if isinstance(cluster.verify, str) else ""
+            self._more[cluster.alias] = {
+                **{"cluster_alias": cluster.alias, "pai_uri": cluster.uri, "user": cluster.user},
+                **{"password": login.password, "token": login.token, "ca": ca},
+            }
+        return self
+
+    @property
+    def aliases(self) -> list[str]:
+        """The names of the clusters, the embedded one first."""
+        known = sdk.clusters.open_registry(settings_here()).clusters()
+        return list(dict.fromkeys([LOCAL, *(cluster.alias for cluster in known), *self._more]))
+
+    def add(self, cluster: Mapping[str, Any] | None = None, *, force: bool = False, **fields: Any) -> Self:
+        """Log in to a cluster and save it: cluster_alias, pai_uri, user, and password or token.
+
+        ``force`` replaces another cluster of that alias.
+        """
+        given = {**(cluster or {}), **fields}
+        for name in ("cluster_alias", "pai_uri"):
+            if not given.get(name):
+                raise ConfigError(f"a cluster needs {name!r}")
+        user, password, token, ca = (str(given.get(name) or "") for name in LOGIN)
+        login = Credentials(password, token)
+        new = sdk.clusters.NewCluster(given["cluster_alias"], given["pai_uri"], user, login, ca, force)
+        sdk.clusters.add(settings_here(), new, True, _cannot_ask, say)
+        return self
+
+    def update(self, alias: str, user: str = "", password: str = "", token: str = "", ca: str = "") -> Self:
+        """Refresh what is known about a cluster, or renew the login to it."""
+        new = sdk.clusters.Renewal(user, Credentials(password, token), ca)
+        sdk.clusters.update(settings_here(cluster_alias=alias), alias, new, _cannot_ask, say)
+        return self
+
+    def update_all(self) -> Self:
+        """Refresh what is known about all clusters; raise if one cannot be reached."""
+        sdk.clusters.check_updated(sdk.clusters.update_all(settings_here(), say))
+        return self
+
+    def delete(self, alias: str) -> Self:
+        """Remove a cluster from the list, with its password and token."""
+        if self._more.pop(alias, None) is None:
+            sdk.clusters.delete(settings_here(), [alias])
+        return self
+
+    def select(self, alias: str) -> Cluster:
+        """Return a cluster; raise if it is unknown. `cluster.select` sets the default of a folder."""
+        if alias in self._more:
+            given = self._more[alias]
+            return Cluster().load(alias, given.get("pai_uri"), **{name: given.get(name) for name in LOGIN})
+        sdk.clusters.open_registry(settings_here()).get(alias)
+        return Cluster(alias)
+
+    get_client = select
+
+    def available_resources(self) -> list[Resources]:
+        """Return the resources of all clusters; one that does not answer is a row with the ``problem``."""
+        found = sdk.clusters.list_resources(settings_here(), None, say)
+        return found + [row for alias in self._more for row in self.select(alias).available_resources()]
+
+    def save(self) -> Self:
+        """Add the clusters that were read from another file, or given, to the list."""
+        for given in self._more.values():
+            self.add(given)
+        self._more = {}
+        return self
+
+
+def _cannot_ask(prompt: str) -> str:
+    raise ConfigError("a password or token is needed: give one, or set OPENPAI_TOKEN")

@@ -1,0 +1,212 @@
+"""Drafts of jobs: what a program has described so far, and the submission that it becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import sdk
+from openpai_tasks.api.connection import say, settings_here
+from openpai_tasks.api.options import Flags, secret_reader
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobRequest
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.jobs.submission import Submission
+    from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
+    from openpai_tasks.sdk.notebooks.serving import ServeOptions
+    from openpai_tasks.settings.config import Settings
+
+INTERACTIVE, SILENT, SCRIPT = "interactive", "silent", "script"
+MODES = (INTERACTIVE, SILENT, SCRIPT)
+
+_PARAMETER = re.compile(r"<%\s*\$parameters\.(\w+)\s*%>")
+
+
+@dataclass(frozen=True)
+class JobDraft:
+    """The options, parameters and secrets of a job, by name."""
+
+    flags: Flags = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def check(self) -> None:
+        """Raise if no valid job can be made of it; no cluster is asked."""
+        raise NotImplementedError
+
+    def build(self, backend: Backend) -> Submission:
+        """Pack the files and build the document for a cluster; nothing is sent."""
+        raise NotImplementedError
+
+    def finish(self, backend: Backend, job: JobInfo) -> None:
+        """Do what follows the submission."""
+
+    def _settings(self) -> Settings:
+        return settings_here(**sdk.jobs.setting_overrides(self.flags))
+
+    def _flags(self) -> Flags:
+        """Return the flags with the names of all secrets."""
+        return {**self.flags, "secret": (*self.flags.get("secret", ()), *self.secrets)}
+
+
+@dataclass(frozen=True)
+class CommandDraft(JobDraft):
+    """A command, or a template with its parameters."""
+
+    def check(self) -> None:
+        sdk.jobs.check_request(self._request(self._settings()), Path.cwd())
+
+    def build(self, backend: Backend) -> Submission:
+        given = self._settings()
+        return sdk.jobs.prepare(backend, self._request(given), Path.cwd(), sdk.files.mounts(given))
+
+    def request(self) -> tuple[JobRequest, Settings]:
+        """Return the request of the job, and the settings that are in it."""
+        given = self._settings()
+        return self._request(given), given
+
+    def _request(self, given: Settings) -> JobRequest:
+        flags = self._flags()
+        if flags.get("template"):
+            texts = (f"{name}={value}" for name, value in self.params.items())
+            flags["parameter"] = (*flags.get("parameter", ()), *texts)
+        else:
+            flags["command"] = fill_parameters(flags.get("command", ""), self.params)
+        return sdk.templates.request_from_flags(flags, given, secret_reader(self.secrets), Path.cwd())
+
+
+@dataclass(frozen=True)
+class RequestDraft(JobDraft):
+    """A request; what it leaves open comes from the settings."""
+
+    request: JobRequest = field(default_factory=JobRequest)
+
+    def check(self) -> None:
+        sdk.jobs.check_request(self._complete(self._settings()), Path.cwd())
+
+    def build(self, backend: Backend) -> Submission:
+        given = self._settings()
+        return sdk.jobs.prepare(backend, self._complete(given), Path.cwd(), sdk.files.mounts(given))
+
+    def _complete(self, given: Settings) -> JobRequest:
+        request, flags, read = self.request, self.flags, secret_reader(self.secrets)
+        names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "pip_installs")
+        missing = {name: getattr(given, name) for name in names if getattr(request, name) in (None, "", ())}
+        return dataclasses.replace(
+            request,
+            **missing,
+            command=fill_parameters(request.command, self.params),
+            name=flags.get("job_name") or request.name,
+            virtual_cluster=flags.get("virtual_cluster") or request.virtual_cluster or given.virtual_cluster,
+            secrets={**request.secrets, **{name: read(name) for name in self._flags()["secret"]}},
+            tags=(*request.tags, *flags.get("tag", ())),
+            after=(*request.after, *flags.get("after", ())),
+            updates=(*request.updates, *flags.get("update", ())),
+        )
+
+
+@dataclass(frozen=True)
+class FileDraft(JobDraft):
+    """A job file, v2 YAML or v1 JSON."""
+
+    path: Path = field(default_factory=Path)
+
+    def check(self) -> None:
+        self._read(takes_v1=True)
+
+    def build(self, backend: Backend) -> Submission:
+        read = self._read(backend.capabilities.v1_documents)
+        if read.converted:
+            say(f"{self.path} is a v1 job; submitting it as v2")
+        for change in read.renamed:
+            say(f"renamed for protocol v2: {change}")
+        return read
+
+    def _read(self, takes_v1: bool) -> Submission:
+        flags, (_, is_v1) = self.flags, sdk.jobs.load_document(self.path)
+        request = JobRequest(
+            tags=flags.get("tag", ()),
+            after=flags.get("after", ()),
+            updates=(*self._updates(is_v1), *flags.get("update", ())),
+        )
+        return sdk.jobs.read_job_file(self.path, request, takes_v1)
+
+    def _updates(self, is_v1: bool) -> tuple[str, ...]:
+        read = secret_reader(self.secrets)
+        secrets = {name: read(name) for name in self._flags()["secret"]}
+        if is_v1 and (self.params or secrets):
+            raise ConfigError(f"{self.path} is a v1 job, which has no parameters and secrets")
+        changes = {f"parameters:{name}": value for name, value in self.params.items()}
+        changes |= {f"secrets:{name}": value for name, value in secrets.items()}
+        if self.flags.get("job_name"):
+            changes["jobName" if is_v1 else "name"] = sdk.jobs.new_name(self.flags["job_name"], "")
+        if self.flags.get("virtual_cluster"):
+            path = "virtualCluster" if is_v1 else "defaults.virtualCluster"
+            changes[path] = self.flags["virtual_cluster"]
+        return tuple(f"{path}={json.dumps(value)}" for path, value in changes.items())
+
+
+@dataclass(frozen=True)
+class NotebookDraft(JobDraft):
+    """A notebook, run from its first cell to its last or served by Jupyter."""
+
+    file: str = ""
+    mode: str = SILENT
+    serve: ServeOptions | None = None
+
+    def check(self) -> None:
+        request, _ = self._request()
+        self._options(self._notebook())
+        sdk.jobs.check_request(dataclasses.replace(request, command="notebook"), Path.cwd())
+
+    def build(self, backend: Backend) -> Submission:
+        request, given = self._request()
+        here, mounted, notebook = Path.cwd(), sdk.files.mounts(given), self._notebook()
+        if self.serve is None:
+            options = self._options(notebook)
+            return sdk.notebooks.plan_run(backend, notebook, options, request, here, mounted)
+        key = sdk.ssh.public_key(given)
+        return sdk.notebooks.plan_server(backend, notebook, self.serve, request, key, here, mounted)
+
+    def finish(self, backend: Backend, job: JobInfo) -> None:
+        """Keep the token of a Jupyter server, so that it can be opened later."""
+        if self.serve is not None:
+            notebook = self._notebook()
+            origins = sdk.notebooks.source_origins(notebook, self._settings().sources, Path.cwd())
+            saved = sdk.notebooks.SavedSession(self.serve.token, notebook.name, str(notebook.path), origins)
+            sdk.notebooks.save_session(backend, job, saved)
+
+    def _request(self) -> tuple[JobRequest, Settings]:
+        given = self._settings()
+        return sdk.jobs.build_request(self._flags(), given, secret_reader(self.secrets)), given
+
+    def _notebook(self) -> Notebook:
+        return sdk.notebooks.read_notebook(self.file, Path.cwd())
+
+    def _options(self, notebook: Notebook) -> RunOptions:
+        values = sdk.notebooks.check_parameters(self.params)
+        options = sdk.notebooks.run_options(values, (SCRIPT,) if self.mode == SCRIPT else ())
+        for remark in sdk.notebooks.remarks(notebook, options):
+            say(f"note: {remark}")
+        return options
+
+
+def fill_parameters(command: str, params: Mapping[str, Any]) -> str:
+    """Put values of parameters for ``<% $parameters.NAME %>``; other such references are refused."""
+    if not params:
+        return command
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in params:
+            raise ConfigError(f"the command refers to the parameter {match[1]!r}, which has no value")
+        return str(params[match[1]])
+
+    return _PARAMETER.sub(value, command)

@@ -1,0 +1,189 @@
+"""A handle of a submitted job: wait for it, read its output, fetch its files, stop it, submit it again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import sdk
+from openpai_tasks.api.connection import Where, open_backend, say, settings_here
+from openpai_tasks.api.options import Words, read_options, secret_reader, secret_values
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.models import JobInfo
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from typing_extensions import Self
+
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.diagnosis.explain import Explanation
+    from openpai_tasks.sdk.jobs.outputs import Output
+    from openpai_tasks.sdk.logs.output import LogChoice
+
+
+class JobHandle:
+    """A job on a cluster, by its name; every property and method asks the cluster anew."""
+
+    def __init__(self, name: str | None = None, cluster: Where = None) -> None:
+        self._name, self._cluster = name, cluster
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        if not self._name:
+            raise ConfigError("the job has no name yet: name it, or submit it first")
+        return self._name
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        """The connection to the job's cluster."""
+        return open_backend(self._cluster)
+
+    # What it is doing
+
+    @property
+    def status(self) -> JobInfo:
+        """The job as the cluster reports it now: state, times, exit code, tasks."""
+        return sdk.jobs.find(self.backend, self.name)
+
+    @property
+    def state(self) -> str:
+        """WAITING, RUNNING, STOPPING, SUCCEEDED, FAILED or STOPPED."""
+        return self.status.state
+
+    @property
+    def url(self) -> str:
+        """The address of the job's page in the cluster's web portal."""
+        return sdk.clusters.job_page(self.backend, self.status)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document that the job was submitted with, secrets masked."""
+        return sdk.jobs.submitted_document(self.backend, self.name)
+
+    def why(self) -> Explanation:
+        """Explain why the job waits or has failed, and what to do."""
+        return sdk.diagnosis.why(self.backend, self.name)
+
+    def connect(self, timeout: float | None = None) -> Iterator[JobInfo]:
+        """Yield the job's status whenever it changes, until the job ends."""
+        return sdk.jobs.watch(self.backend, self.name, timeout)
+
+    # Its end
+
+    def wait(self, timeout: float | None = None) -> JobInfo:
+        """Wait for the job to end and return its status; raise TimedOut after so many seconds."""
+        return sdk.jobs.wait(self.backend, self.name, timeout)
+
+    async def wait_async(self, timeout: float | None = None) -> JobInfo:
+        """Wait for the job to end, like ``wait``; cancelling it leaves the job alone."""
+        from openpai_tasks.api import asynchronous
+
+        return await asynchronous.wait(self, timeout)
+
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the job and return its result; raise JobFailed if it did not succeed.
+
+        The result is the last JSON object that the job printed, or its result.json; empty without either.
+        """
+        sdk.jobs.check_succeeded(self.wait(timeout))
+        mounted = sdk.files.mounts(settings_here())
+        (found,) = sdk.sweeps.gather_results(self.backend, [self.name], Path.cwd(), mounted)
+        return found.result
+
+    def stop(self) -> JobInfo:
+        """Ask the cluster to stop the job, and return its status."""
+        (stopped,) = sdk.jobs.stop(self.backend, [self.name])
+        return stopped
+
+    # What it writes
+
+    def logs(
+        self,
+        follow: bool = False,
+        *,
+        role: str | None = None,
+        index: int | None = None,
+        stdout: bool = False,
+        stderr: bool = False,
+        lines: int | None = None,
+        attempt: int | None = None,
+        plain: bool = False,
+    ) -> Iterator[str]:
+        """Yield the lines of the job's output, so far or, with ``follow``, until it ends.
+
+        Lines of several tasks begin with the task: ``[worker-0] ...``. The options are those of `job.logs`.
+        """
+        which = _choice(role, index, stdout, stderr, attempt)
+        return sdk.logs.read_lines(self.backend, self.name, which, follow, lines, plain)
+
+    def logs_async(
+        self,
+        follow: bool = True,
+        *,
+        role: str | None = None,
+        index: int | None = None,
+        stdout: bool = False,
+        stderr: bool = False,
+        lines: int | None = None,
+        attempt: int | None = None,
+        plain: bool = False,
+    ) -> AsyncIterator[str]:
+        """Yield the lines of the job's output, like ``logs``, by default until the job ends."""
+        from openpai_tasks.api import asynchronous
+
+        which = _choice(role, index, stdout, stderr, attempt)
+        return asynchronous.read_lines(self, which, follow, lines, plain)
+
+    def outputs(self, to: str | PathLike[str] | None = None) -> list[Output]:
+        """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder."""
+        found = sdk.jobs.find_outputs(self.backend, self.name, sdk.files.mounts(settings_here()))
+        if found.left_out:
+            say(f"warning: left out, not the job's own files: {', '.join(found.left_out)}")
+        if to is not None:
+            sdk.files.check_copied(sdk.jobs.download_outputs(found, Path(to)))
+        return found.rows
+
+    # Again
+
+    def resubmit(
+        self,
+        *,
+        gpu: int | None = None,
+        job_name: str | None = None,
+        update: Mapping[str, Any] | Words | None = None,
+        to: Where = None,
+        exact: bool = False,
+        secret: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Submit the job again under a new name, with changes or exactly as it was; return the new job.
+
+        ``to`` is the cluster to run it on. Secrets of the job are read from the environment, or given.
+        """
+        flags = read_options({"job_name": job_name, "update": update, "gpu": gpu})
+        target = open_backend(to) if to is not None else self.backend
+        ask = secret_reader(secret_values({"secret": secret}), is_chosen=False)
+        submission = sdk.jobs.repeat(
+            self.backend,
+            target,
+            self.name,
+            sdk.jobs.build_changes(flags),
+            Path.cwd(),
+            exact,
+            ask,
+            say,
+            sdk.files.mounts(settings_here()),
+        )
+        job = sdk.jobs.submit_when_ready(target, submission, say)
+        return type(self)(job.name, self._cluster if to is None else to)
+
+
+def _choice(
+    role: str | None, index: int | None, stdout: bool, stderr: bool, attempt: int | None
+) -> LogChoice:
+    return sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)

@@ -1,0 +1,133 @@
+"""Submit a job in one line."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from openpai_tasks import sdk
+from openpai_tasks.api.connection import Where, say
+from openpai_tasks.api.drafts import CommandDraft
+from openpai_tasks.api.job import Job
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobRequest
+from openpai_tasks.sdk.sweeps.grid import value_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from openpai_tasks.api.options import JobOptions
+    from openpai_tasks.sdk.sweeps.grid import Point
+
+What = str | os.PathLike[str] | JobRequest
+Axes = Mapping[str, Iterable[Any]] | Iterable[str]
+"""The values of each parameter of a sweep, as a mapping or as ``name=value,value``."""
+
+_JOB_FILE = re.compile(r"\S+\.(ya?ml|json)", re.IGNORECASE)
+
+
+@overload
+def submit(
+    what: What = "",
+    *,
+    cluster: Where = None,
+    preview: bool = False,
+    sweep: None = None,
+    sweep_file: None = None,
+    max_parallel: None = None,
+    **options: Unpack[JobOptions],
+) -> Job: ...
+
+
+@overload
+def submit(
+    what: What = "",
+    *,
+    cluster: Where = None,
+    preview: bool = False,
+    sweep: Axes | None = None,
+    sweep_file: str | os.PathLike[str] | None = None,
+    max_parallel: int | None = None,
+    **options: Unpack[JobOptions],
+) -> list[Job]: ...
+
+
+def submit(
+    what: What = "",
+    *,
+    cluster: Where = None,
+    preview: bool = False,
+    sweep: Axes | None = None,
+    sweep_file: str | os.PathLike[str] | None = None,
+    max_parallel: int | None = None,
+    **options: Unpack[JobOptions],
+) -> Job | list[Job]:
+    """Submit a command, a job file or a ``JobRequest``, and return the job.
+
+    >>> from openpai_tasks import submit
+    >>> job = submit("echo '{\\"loss\\": 0.25}'", cpu=1, env={"EPOCHS": 3})
+    >>> job.result()
+    {'loss': 0.25}
+
+    The options are the flags of `job.sub`; what they do not say comes from the settings of the folder.
+    With ``preview`` nothing is sent: ``job.preview()`` shows what would be, ``job.submit()`` submits it.
+
+    A sweep is a job for each combination of values, which ``{name}`` in the command stands for:
+
+    >>> jobs = submit("echo rate {rate}", sweep={"rate": [0.1, 0.01]})
+    >>> [list(job.logs(follow=True)) for job in jobs]
+    [['rate 0.1'], ['rate 0.01']]
+    """
+    job = described(what, cluster, options)
+    if sweep is None and sweep_file is None:
+        if max_parallel is not None:
+            raise ConfigError("max_parallel is for sweeps")
+        return job if preview else job.submit()
+    if not isinstance(job.draft, CommandDraft):
+        raise ConfigError("a sweep needs a command or a template")
+    if preview:
+        raise ConfigError("the jobs of a sweep have no preview: leave out preview")
+    return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
+
+
+def described(what: What, cluster: Where, options: JobOptions) -> Job:
+    """Return a job that runs a command, a job file or a request, not submitted yet."""
+    job = Job(cluster=cluster)
+    if isinstance(what, JobRequest):
+        return job.from_request(what, **options)
+    if isinstance(what, os.PathLike) or _JOB_FILE.fullmatch(what):
+        return job.from_file(what, **options)
+    return job.from_command(what, **options)
+
+
+def _points(sweep: Axes | None, file: str | os.PathLike[str] | None) -> list[Point]:
+    """Return the combinations of all values, as texts."""
+    rows = os.fspath(file) if file is not None else None
+    if not isinstance(sweep, Mapping):
+        axes = (sweep,) if isinstance(sweep, str) else tuple(sweep or ())
+        return sdk.sweeps.parse_points(axes, rows)
+    found = sdk.sweeps.parse_points((), rows) or [{}]
+    values = [[value_text(value) for value in several] for several in sweep.values()]
+    return [
+        {**row, **dict(zip(sweep, point, strict=True))}
+        for row in found
+        for point in itertools.product(*values)
+    ]
+
+
+def _sweep(job: Job, draft: CommandDraft, points: list[Point], most: int | None) -> list[Job]:
+    """Submit the jobs of a sweep that are missing; return all of them."""
+    request, given = draft.request()
+    backend, here = job.backend, Path.cwd()
+    sdk.jobs.check_tags(backend, request.tags)
+    packed, files = sdk.jobs.pack_files(backend, request, here, sdk.files.mounts(given))
+    planned = sdk.sweeps.plan_sweep(packed, files, points, is_named=bool(request.name))
+    sdk.jobs.wait_for_success(backend, request.after, say)
+    run = sdk.sweeps.SweepRun(backend, planned, here, say)
+    for _ in run.until_over(most, detach=True):
+        pass
+    return [Job(name, job) for name in run.jobs]

@@ -1,0 +1,31 @@
+"""Connect to a cluster by its address, without saving it."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Backend, Say
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.clusters import environment
+from openpai_tasks.sdk.clusters.known import NewCluster, trusted
+from openpai_tasks.settings.registry import Cluster
+
+
+def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
+    """Log in to a cluster with the given credentials, or those of the environment for its address."""
+    driver = kinds.driver(new.kind)
+    addresses = driver.candidates(new.address)
+    alias = new.alias or str(urlsplit(addresses[0]).hostname)
+    login, matching = environment.for_addresses(addresses, new.kind)
+    known = new.credentials or login.credentials
+    address = new.address if new.credentials or len(matching) == len(addresses) else matching[0]
+    cluster = Cluster(alias, address, user=new.user, kind=new.kind, verify=trusted(new.ca))
+
+    def no_answer(prompt: str) -> str:
+        raise ConfigError(
+            f"no password or token is given for {addresses[0]}{login.why_not and '; '}{login.why_not}"
+        )
+
+    found, credentials = driver.sign_in(cluster, known, no_answer, say, timeout, bool(new.credentials))
+    return driver.connect(found, credentials, timeout=timeout, say=say)

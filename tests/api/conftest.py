@@ -1,0 +1,30 @@
+"""Run the API in this process, as a program in a project folder with an embedded cluster."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture
+def project(cluster, tmp_path, monkeypatch):
+    """An empty project folder, which is the current one; its user's home has the embedded cluster."""
+    use_home(monkeypatch, cluster.home)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A user without clusters, in an empty project folder."""
+    use_home(monkeypatch, tmp_path / "home")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def use_home(monkeypatch, home):
+    for name in [name for name in os.environ if name.startswith(("OPENPAI_", "INVOKE_OPENPAI_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENPAI_HOME", str(home))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
