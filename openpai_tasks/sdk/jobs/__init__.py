@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "wait_for_success",
             "watch",
         ],
+        "metrics": ["MetricReader", "metric_rows", "read_metrics", "select_metrics"],
         "outputs": ["download_outputs", "find_outputs"],
         "resubmission": ["find_original", "original_tags", "prepare_resubmission"],
         "submission": [

@@ -5,5 +5,8 @@ import lazy_loader
 # Listed here because reading the stub would slow down every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submod_attrs={"output": ["LogChoice", "choose_stream", "read_output"]},
+    submod_attrs={
+        "output": ["LogChoice", "choose_stream", "read_output"],
+        "structured": ["parse_filter", "read_structured"],
+    },
 )

@@ -86,8 +86,8 @@ def read_output(
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """Yield the output so far."""
-    job = _job_attempt(client, lookup.find(client, name), which.attempt)
-    tasks = _select_tasks(job, which)
+    job = find_attempt(client, lookup.find(client, name), which.attempt)
+    tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
         try:
@@ -99,7 +99,7 @@ def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]
         raise problem
 
 
-def _job_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
+def find_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
     if attempt in (None, job.attempt):
         return job
     if not 0 <= attempt < job.attempt:
@@ -183,7 +183,7 @@ class Follower:
 
     def _new(self, job: JobInfo, is_tailed: bool = False) -> Generator[Chunk, None, bool]:
         """Yield output since the last look; return whether everything could be read."""
-        tasks = _select_tasks(job, self._which)
+        tasks = select_tasks(job, self._which)
         is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
@@ -225,7 +225,7 @@ class Follower:
         if self._troubles:
             more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
-        if absent := [task.label for task in _select_tasks(job, self._which) if self._is_absent(job, task)]:
+        if absent := [task.label for task in select_tasks(job, self._which) if self._is_absent(job, task)]:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
 
     def _is_absent(self, job: JobInfo, task: TaskInfo) -> bool:
@@ -233,7 +233,7 @@ class Follower:
         return bool(task.launched and reader and reader.is_absent)
 
 
-def _select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
+def select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
     """Return the selected tasks; a waiting job has none yet."""
     roles = {task.role for task in job.tasks}
     role = which.role if which.role is None or which.role in roles else role_key(which.role)
