@@ -65,6 +65,6 @@ def metrics(
     else:
         found = sdk.sweeps.gather_metrics(*how)
     chosen = sdk.jobs.select_metrics(found, metric)
-    views.metrics.report_none(chosen)
+    views.metrics.report_none(found, chosen)
     views.metrics.write_picture(chosen, picture)
     show(c, sdk.jobs.metric_rows(chosen), lambda _: views.metrics.view(plot)(chosen), output)

@@ -296,12 +296,15 @@ def test_several_jobs_are_drawn_in_one_plot_and_picture(client, cluster, written
     written("metrics", "main-0-0", *(point(step, step**2) for step in range(50)))
     written("metrics", "main-0-0", *(point(step, 100 - step) for step in range(50)), job="other")
     ran = cluster.ok("job.metrics", "written", "other", "--plot", "--picture", "plot.svg")
-    assert "*  written" in ran.out and "+  other" in ran.out and "1 charts" in ran.err
+    assert "*  written" in ran.out and "+  other" in ran.out and "plot written to plot.svg" in ran.err
     picture = ElementTree.parse(cluster.project / "plot.svg").getroot()
     texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"loss", "written", "other", "2401"} <= set(texts)
     refused = cluster.inv("job.metrics", "written", "--picture", "plot.png")
     assert refused.code == 120 and ".svg" in refused.err and not (cluster.project / "plot.png").exists()
+    lost = cluster.inv("job.metrics", "written", "--picture", "no-folder/plot.svg")
+    assert lost.code == 123 and "cannot write no-folder/plot.svg: No such file" in lost.err
+    assert "(known: loss)" in cluster.ok("job.metrics", "written", "--metric", "lost").err
 
 
 def test_a_job_without_metrics_is_reported_and_an_unknown_job_is_refused(client, cluster):

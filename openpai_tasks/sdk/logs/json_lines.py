@@ -87,29 +87,16 @@ class JobLines:
 
     def sources(self, job: JobInfo) -> list[LineSource]:
         """Return the sources as of now, by attempt and task: files, or else the logs of ``job``."""
-        for entry in self._list_files():
-            if entry.path not in self._files and self._folder:
-                self._files[entry.path] = FileLines(self._folder.store, entry)
-            self._files[entry.path].size = entry.size
+        if self._folder:
+            for entry in list_files(self._folder, self._kind):
+                source = self._files.setdefault(entry.path, FileLines(self._folder.store, entry))
+                source.size = entry.size
         found: Iterable[LineSource] = self._files.values()
         if not self._files:
             self._open_logs(job)
             found = self._logs.values()
         chosen = [source for source in found if source.origin.is_chosen(self._which)]
         return sorted(chosen, key=lambda source: source.origin)
-
-    def _list_files(self) -> Iterator[Entry]:
-        """Yield the files; a link in place of a folder or a file is not the program's own."""
-        place: Location | None = self._folder
-        for name in (FOLDER, self._kind):
-            place = place.join(name) if place else None
-            there = place.store.stat(place.path) if place else None
-            if there is None or there.is_link or not there.is_folder:
-                return
-        assert place
-        for entry in place.store.list(place.path):
-            if _NAME.fullmatch(entry.name) and not (entry.is_folder or entry.is_link or entry.is_special):
-                yield entry
 
     def _open_logs(self, job: JobInfo) -> None:
         for attempt in range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt):
@@ -128,6 +115,18 @@ class JobLines:
         except NotFound:  # older servers know only the latest attempt
             return None
         return dataclasses.replace(found, attempt=attempt)
+
+
+def list_files(folder: Location, kind: str) -> Iterator[Entry]:
+    """Yield the files of a kind in an output folder; a link in place of a file or folder is left out."""
+    for name in (FOLDER, kind):
+        folder = folder.join(name)
+        there = folder.store.stat(folder.path)
+        if there is None or there.is_link or not there.is_folder:
+            return
+    for entry in folder.store.list(folder.path):
+        if _NAME.fullmatch(entry.name) and not (entry.is_folder or entry.is_link or entry.is_special):
+            yield entry
 
 
 class FileLines:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks import render, sdk
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings.home import write_private
+from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.screen import LiveView
 
@@ -29,26 +28,33 @@ def check_picture(path: str | None) -> None:
 
 def write_picture(metrics: Sequence[Metric], path: str | None) -> None:
     """Write the charts to a file, if one is wanted."""
-    if path is not None:
-        drawn = charts(metrics)
-        write_private(Path(path), render.svg.draw(drawn), 0o644)
-        say(f"{len(drawn)} charts written to {path}")
+    if path is None:
+        return
+    try:
+        Path(path).write_text(render.svg.draw(charts(metrics)), encoding="utf-8")
+    except OSError as err:
+        raise PathError(f"cannot write {path}: {err.strerror}") from err
+    say(f"plot written to {path}")
 
 
 def watch(rounds: Iterable[list[Metric]], patterns: Sequence[str], plot: bool) -> list[Metric]:
     """Show the metrics as they grow, and return the last ones."""
     found: list[Metric] = []
     with LiveView(sys.stderr, transient=True) as screen:
-        for everything in rounds:
-            found = sdk.jobs.select_metrics(everything, patterns)
-            points = sum(metric.count for metric in found)
-            screen.show(view(plot)(found), f"{points} points of {len(found)} metrics")
+        for found in rounds:
+            chosen = sdk.jobs.select_metrics(found, patterns)
+            points = sum(metric.count for metric in chosen)
+            screen.show(view(plot)(chosen), f"{points} points of {len(chosen)} metrics")
     return found
 
 
-def report_none(metrics: Sequence[Metric]) -> None:
-    if not metrics:
+def report_none(found: Sequence[Metric], chosen: Sequence[Metric]) -> None:
+    """Say why there is nothing to show, if so."""
+    if not found:
         say("no metrics found; a program records them with `runtime.log_metric(name, value, step)`")
+    elif not chosen:
+        names = ", ".join(dict.fromkeys(metric.name for metric in found))
+        say(f"no metric has such a name (known: {names})")
 
 
 def view(plot: bool) -> Callable[[Sequence[Metric]], TextTable | Page]:
