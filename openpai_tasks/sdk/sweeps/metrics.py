@@ -10,6 +10,7 @@ from pathlib import Path
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
 from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.sweeps.results import AT_ONCE, find_members
@@ -45,7 +46,8 @@ def follow_metrics(
 def _open(client: Backend, name: str, mounts: Mounts) -> MetricReader | None:
     """Return a reader of the job's metrics; None if a job of a sweep was not submitted, or is gone."""
     try:
-        return MetricReader(client, name, mounts)
-    except NotFound:
-        client.say(f"no job named {name!r} on cluster {client.cluster.alias!r}; left out")
+        lookup.find(client, name)
+    except NotFound as err:
+        client.say(f"left out: {err}")
         return None
+    return MetricReader(client, name, mounts)
