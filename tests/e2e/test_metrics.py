@@ -372,16 +372,20 @@ def test_following_shows_records_and_metrics_until_the_job_ends(cluster):
     gate = cluster.project / "gate"
     line = 'mkdir -p "$PAI_OUTPUT_DIR/.pai/logs" "$PAI_OUTPUT_DIR/.pai/metrics"; cd "$PAI_OUTPUT_DIR/.pai"; '
     line += f"echo '{json.dumps(record(1, 'begun'))}' >> logs/main-0-0.jsonl; "
+    line += """printf '{"message": "unfin' >> logs/main-0-0.jsonl; """
     line += f"until test -e {gate}; do sleep 0.05; done; "
+    line += """printf 'ished"}\\n' >> logs/main-0-0.jsonl; """
     line += f"echo '{json.dumps(record(2, 'ended'))}' >> logs/main-0-0.jsonl; "
     line += f"echo '{json.dumps(point(1, 2))}' >> metrics/main-0-0.jsonl; exit 3"
     cluster.ok("job.sub", line, "-j", "followed", "--cpu", "1", "--mem", "64m")
     logs = cluster.start("pai", "job.logs", "followed", "--structured", "--follow")
     assert logs.stdout.readline().endswith("begun\n")
     metrics = cluster.start("pai", "job.metrics", "followed", "--follow")
+    assert cluster.ok("job.logs", "followed", "--structured").out.count("\n") == 1
     gate.touch()
     out, err = logs.communicate(timeout=60)
-    assert out.endswith("ended\n") and logs.returncode == 3, err
+    assert [line.split()[-1] for line in out.splitlines()] == ["unfinished", "ended"]
+    assert logs.returncode == 3, err
     out, err = metrics.communicate(timeout=60)
     assert out.splitlines()[1].split()[:4] == ["followed", "loss", "main-0", "2"], err
     assert metrics.returncode == 0

@@ -38,7 +38,7 @@ LATEST = 253402128000.0  # late in the year 9999, the last that a calendar shows
 
 @dataclass(frozen=True)
 class StructuredLine:
-    """A log record, or a line that is none: that has only its text, as ``message``."""
+    """A log record, or another line, which has only its text, as ``message``."""
 
     time: float | None  # seconds since 1970
     level: str
@@ -47,7 +47,7 @@ class StructuredLine:
     origin: LineOrigin
     exception: str = ""
     fields: dict[str, Any] | None = None
-    """All that the program wrote; None for a line that is no record."""
+    """All that the program wrote; None for a line that is not a record."""
 
     @property
     def task(self) -> str:
@@ -105,7 +105,7 @@ def _parse_since(text: str) -> float:
 
 
 def _rank(line: StructuredLine) -> float:
-    """Return the rank of its level; an unknown level is always shown, a line that is no record never."""
+    """Return the rank of its level; an unknown level is always shown, other lines never."""
     return -math.inf if line.fields is None else LEVELS.get(line.level.upper(), math.inf)
 
 
@@ -122,8 +122,8 @@ def read_structured(
 ) -> Iterator[StructuredLine]:
     """Yield the log records of all tasks and attempts by time, so far or until the job ends.
 
-    A line that is no record keeps its place in its task; with ``is_strict`` such lines are only counted.
-    While a job is followed, new records are merged each time that they are read.
+    Other lines keep their place among those of their task; with ``is_strict`` they are only counted. While a
+    job is followed, new records are merged each time that they are read.
     """
     which = which or output.LogChoice()
     if lines is not None and lines < 0:
@@ -131,7 +131,7 @@ def read_structured(
     if follow and which.attempt is not None:
         raise ConfigError("--attempt cannot be combined with --follow")
     merger = RecordMerger(client, name, which, chosen or RecordFilter(), mounts, is_strict)
-    rounds = merger.until_over(look) if follow else iter([merger.read(is_last=True)])
+    rounds = merger.until_over(look) if follow else iter([merger.read()])
     for records in rounds:
         yield from records if lines is None else deque(records, lines)
         lines = None  # what is new after the first round is shown completely
@@ -157,18 +157,22 @@ class RecordMerger:
         self._moments: dict[LineOrigin, float] = {}
         self._left_out = 0
 
-    def read(self, is_last: bool, job: JobInfo | None = None) -> Iterator[StructuredLine]:
-        """Yield the new records; those of one task stay in the order in which they were written."""
-        sources = self._lines.sources(job or self._lines.job)
+    def read(self, job: JobInfo | None = None) -> Iterator[StructuredLine]:
+        """Yield the new records; those of one task stay in the order in which they were written.
+
+        With the ``job`` as of now, a log that cannot be read is tried again in the next round.
+        """
+        now = job or self._lines.job
+        sources = self._lines.sources(now)
         piece = piece_size(len(sources))
-        streams = (self._records(source, piece, is_last) for source in sources)
+        streams = (self._records(source, piece, now.final) for source in sources)
         for moment, line in heapq.merge(*streams, key=lambda item: item[0]):
             if line.fields is None and (self._is_strict or self._chosen.level is not None):
                 self._left_out += 1
             elif self._chosen.takes(line, moment):
                 yield line
         problem = next((source.problem for source in sources if source.problem), None)
-        if is_last and problem:
+        if problem and (job is None or job.final):
             raise problem
 
     def until_over(self, look: output.OnJob | None) -> Iterator[Iterator[StructuredLine]]:
@@ -179,13 +183,13 @@ class RecordMerger:
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
             if look:
                 look(job)
-            yield self.read(job.final, job)
+            yield self.read(job)
             if job.final:
                 return
             pauses.wait()
 
     def report(self) -> None:
-        """Say if there were no records, or how many lines were left out because they are none."""
+        """Say if there were no records, or how many other lines were left out."""
         shows = f"`{command('job.logs', self._name)}` shows all output"
         if not self._moments:
             self._client.say(f"no log records found; {shows}")
