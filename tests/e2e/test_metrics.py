@@ -370,7 +370,7 @@ def test_a_long_log_is_merged_without_reading_it_all_first(client, written, monk
 
 def test_following_shows_records_and_metrics_until_the_job_ends(cluster):
     gate = cluster.project / "gate"
-    line = 'mkdir -p "$PAI_OUTPUT_DIR/.pai/logs" "$PAI_OUTPUT_DIR/.pai/metrics"; cd "$PAI_OUTPUT_DIR/.pai"; '
+    line = 'echo printed; cd "$PAI_OUTPUT_DIR"; mkdir -p .pai/logs .pai/metrics; cd .pai; '
     line += f"echo '{json.dumps(record(1, 'begun'))}' >> logs/main-0-0.jsonl; "
     line += """printf '{"message": "unfin' >> logs/main-0-0.jsonl; """
     line += f"until test -e {gate}; do sleep 0.05; done; "

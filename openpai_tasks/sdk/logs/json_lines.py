@@ -85,14 +85,17 @@ class JobLines:
         self._logs: dict[tuple[object, ...], LogLines] = {}
         self._attempts: dict[int, JobInfo | None] = {}
 
-    def sources(self, job: JobInfo) -> list[LineSource]:
-        """Return the sources as of now, by attempt and task: files, or else the logs of ``job``."""
+    def sources(self, job: JobInfo, is_early: bool = False) -> list[LineSource]:
+        """Return the sources as of now, by attempt and task: files, or else the logs of ``job``.
+
+        ``is_early``: a job with an output folder may still write files, so that its logs are not needed yet.
+        """
         if self._folder:
             for entry in list_files(self._folder, self._kind):
                 source = self._files.setdefault(entry.path, FileLines(self._folder.store, entry))
                 source.size = entry.size
         found: Iterable[LineSource] = self._files.values()
-        if not self._files:
+        if not self._files and not (is_early and self._folder):
             self._open_logs(job)
             found = self._logs.values()
         chosen = [source for source in found if source.origin.is_chosen(self._which)]
@@ -100,7 +103,7 @@ class JobLines:
 
     def _open_logs(self, job: JobInfo) -> None:
         for attempt in range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt):
-            if attempt not in self._attempts:
+            if attempt not in self._attempts and self._which.attempt in (None, attempt):
                 self._attempts[attempt] = self._find_attempt(job, attempt)
         for one in (*filter(None, self._attempts.values()), job):
             for task in one.tasks:

@@ -86,7 +86,7 @@ def read_output(
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """Yield the output so far."""
-    job = find_attempt(client, lookup.find(client, name), which.attempt)
+    job = _find_attempt(client, lookup.find(client, name), which.attempt)
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
@@ -99,13 +99,18 @@ def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]
         raise problem
 
 
-def find_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
-    if attempt in (None, job.attempt):
+def _find_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
+    check_attempt(job, attempt)
+    if attempt is None or attempt == job.attempt:
         return job
-    if not 0 <= attempt < job.attempt:
+    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
+
+
+def check_attempt(job: JobInfo, attempt: int | None) -> None:
+    """Raise if the job has no such attempt; None stands for the latest."""
+    if attempt is not None and not 0 <= attempt <= job.attempt:
         has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
         raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
-    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
 
 
 class Follower:

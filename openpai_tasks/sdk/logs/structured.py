@@ -152,7 +152,7 @@ class RecordMerger:
     ) -> None:
         self._client, self._name, self._chosen, self._is_strict = client, name, chosen, is_strict
         self._lines = JobLines(client, name, "logs", mounts, which)
-        output.find_attempt(client, self._lines.job, which.attempt)
+        output.check_attempt(self._lines.job, which.attempt)
         output.select_tasks(self._lines.job, which)
         self._moments: dict[LineOrigin, float] = {}
         self._left_out = 0
@@ -163,7 +163,7 @@ class RecordMerger:
         With the ``job`` as of now, a log that cannot be read is tried again in the next round.
         """
         now = job or self._lines.job
-        sources = self._lines.sources(now)
+        sources = self._lines.sources(now, is_early=job is not None and not job.final)
         piece = piece_size(len(sources))
         streams = (self._records(source, piece, now.final) for source in sources)
         for moment, line in heapq.merge(*streams, key=lambda item: item[0]):
