@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 from benchmarks.side_by_side import Outcome, Ratio
+from openpai_tasks.render import svg
 
 LEFT, WIDTH, ROW, TOP = 430, 420, 22, 40
 LEAST, MOST = 0.1, 10.0
@@ -19,9 +20,7 @@ def plot(outcomes: Iterable[Outcome]) -> str:
     rows = [(outcome.what, ratio) for outcome in outcomes for ratio in outcome.ratios()]
     height = TOP + ROW * len(rows) + 10
     lines = [_scale(height), *(_row(number, what, ratio) for number, (what, ratio) in enumerate(rows))]
-    size = f'width="{LEFT + WIDTH + 60}" height="{height}"'
-    style = 'font-family="sans-serif" font-size="12"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n' + "\n".join(lines) + "\n</svg>\n"
+    return svg.page(LEFT + WIDTH + 60, height, lines)
 
 
 def _place(ratio: float) -> float:
@@ -30,7 +29,7 @@ def _place(ratio: float) -> float:
 
 
 def _scale(height: int) -> str:
-    lines = ['<rect width="100%" height="100%" fill="white"/>']
+    lines = []
     for mark in MARKS:
         x, colour = _place(mark), "#333" if mark == 1 else "#ddd"
         lines.append(f'<line x1="{x:.0f}" y1="{TOP - 8}" x2="{x:.0f}" y2="{height}" stroke="{colour}"/>')

@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "sdk.ssh": CLIENTS,
     "sdk.clusters": CLUSTERS,
     "sdk.files": FILES,
-    "sdk.jobs": JOBS | {"sdk.notebooks.sessions"},
+    "sdk.jobs": JOBS | {"sdk.notebooks.sessions", "sdk.logs.json_lines"},
     "sdk.logs": JOBS,
     "sdk.diagnosis": JOBS | {"sdk.logs"},
     "sdk.templates": JOBS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -23,11 +24,17 @@ def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None)
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "replace")
     try:
-        value = json.loads(text, parse_constant=constant)
+        value = _decoder(constant).decode(text)
     except RecursionError as err:
         raise ValueError("it is nested too deeply") from err
     _refuse_depth(value)
     return _clean(value) if _ESCAPED.search(text) else value
+
+
+@functools.lru_cache(maxsize=8)
+def _decoder(constant: Callable[[str], Any]) -> json.JSONDecoder:
+    """Make a decoder once: ``json.loads`` makes one for each text, which takes longer than a short text."""
+    return json.JSONDecoder(parse_constant=constant)
 
 
 def whole_characters(text: str) -> str:

@@ -5,9 +5,10 @@ import lazy_loader
 # Written out, as reading the stub would cost every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    ["drawing"],
+    ["drawing", "svg"],
     submod_attrs={
         "html": ["picture", "values"],
+        "log_lines": ["json_line", "log_line"],
         "text": [
             "cell",
             "check_format",
@@ -26,6 +27,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "verdicts",
             "when",
         ],
-        "views": ["Bar", "Facts", "Page", "TextTable", "View"],
+        "views": ["Bar", "Chart", "Facts", "Page", "Series", "TextTable", "View"],
     },
 )

@@ -1,6 +1,9 @@
 from . import drawing as drawing
+from . import svg as svg
 from .html import picture as picture
 from .html import values as values
+from .log_lines import json_line as json_line
+from .log_lines import log_line as log_line
 from .text import cell as cell
 from .text import check_format as check_format
 from .text import difference as difference
@@ -18,7 +21,9 @@ from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
 from .views import Bar as Bar
+from .views import Chart as Chart
 from .views import Facts as Facts
 from .views import Page as Page
+from .views import Series as Series
 from .views import TextTable as TextTable
 from .views import View as View

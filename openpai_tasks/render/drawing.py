@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from openpai_tasks.plain_text import one_line, plain
-from openpai_tasks.render.views import GAP, Bar, Facts, Page, TextTable, View, width
+from openpai_tasks.render import charts
+from openpai_tasks.render.views import GAP, Bar, Chart, Facts, Page, TextTable, View, width
 
 STATES = {
     "WAITING": "yellow",
@@ -28,6 +29,18 @@ STATES = {
     "FAILED": "red",
     "STOPPED": "dim",
 }
+SERIES = (
+    "cyan",
+    "yellow",
+    "magenta",
+    "green",
+    "red",
+    "blue",
+    "bright_cyan",
+    "bright_yellow",
+    "bright_magenta",
+)
+"""Colours of the lines of a chart, in turn."""
 SHORT_TEXT = 20
 """Cells up to this width get it; columns of wider ones share the remaining width."""
 WHOLE_WORD, FOLDED_WORD = 24, 12
@@ -60,6 +73,10 @@ def console(file: IO[str], width: int | None = None, height: int | None = None) 
     )
 
 
+def _has_colours() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 def draw(view: View) -> str:
     """Return the view as text with colours, fitted to the width of the terminal."""
     out, size = io.StringIO(), shutil.get_terminal_size()
@@ -67,6 +84,8 @@ def draw(view: View) -> str:
     for part in _parts(view):
         if isinstance(part, TextTable) and len(part.rows) < LONG_TABLE:
             target.print(fitted(part, target.width))
+        elif isinstance(part, Chart):
+            target.print(_chart(part, target.width), soft_wrap=True)
         else:  # lines that the terminal wraps, so that an address can be copied from them
             target.print(_text(part), soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n"))
@@ -78,8 +97,20 @@ def live(view: View, room: int) -> RenderableType:
         return Text(one_line(view), no_wrap=True, overflow="ellipsis")
     if isinstance(view, Bar):
         return _bar(view, room)
-    return Group(
-        *(fitted(part, room) if isinstance(part, TextTable) else _text(part) for part in _parts(view))
+    return Group(*(_part(part, room) for part in _parts(view)))
+
+
+def _part(part: TextTable | Facts | Chart | Bar | str, room: int) -> RenderableType:
+    if isinstance(part, Chart):
+        return _chart(part, room)
+    return fitted(part, room) if isinstance(part, TextTable) else _text(part)
+
+
+def _chart(view: Chart, room: int) -> Text:
+    styles = [SERIES[number % len(SERIES)] for number in range(len(view.series))]
+    return Text("\n").join(
+        Text.assemble(*((text, "" if number is None else styles[number]) for text, number in line))
+        for line in charts.draw(view, room, _has_colours())
     )
 
 
@@ -179,7 +210,7 @@ def _cells(view: TextTable, row: Sequence[str]) -> list[Text]:
     ]
 
 
-def _parts(view: View) -> Iterator[TextTable | Facts | Bar | str]:
+def _parts(view: View) -> Iterator[TextTable | Facts | Chart | Bar | str]:
     if not isinstance(view, Page):
         yield view
         return
@@ -189,7 +220,7 @@ def _parts(view: View) -> Iterator[TextTable | Facts | Bar | str]:
         yield part
 
 
-def _text(part: TextTable | Facts | Bar | str) -> Text:
+def _text(part: TextTable | Facts | Chart | Bar | str) -> Text:
     if not isinstance(part, Facts):
         return Text(plain(str(part)))
     names = max((width(name) for name, _ in part.rows), default=0)

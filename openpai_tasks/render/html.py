@@ -8,7 +8,8 @@ from html import escape
 from typing import Any
 
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.render import text
+from openpai_tasks.render import svg, text
+from openpai_tasks.render.views import Chart, Page, TextTable, View
 
 ROWS = 500
 """The most rows that are drawn: the notebook keeps them in its file."""
@@ -33,7 +34,18 @@ def picture(items: Any, columns: text.Columns) -> str | None:
         return status(items)
     if columns is text.flat_table:
         return table(*text.flat(items))
-    return None if callable(columns) else table(items, columns)
+    return _view(columns(items)) if callable(columns) else table(items, columns)
+
+
+def _view(view: View) -> str | None:
+    """Return a view of tables and charts; None for one with text, which keeps its lines as text."""
+    if isinstance(view, Chart):
+        return svg.draw([view])
+    if isinstance(view, TextTable):
+        header = [one_line(name).lower() for name in view.header]
+        return _table(header, [list(map(one_line, row)) for row in view.rows], header)
+    parts = [_view(part) for part in view.parts] if isinstance(view, Page) else [None]
+    return None if None in parts else "".join(filter(None, parts))
 
 
 def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
@@ -47,10 +59,18 @@ def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
 def table(items: Any, columns: Sequence[str]) -> str:
     """One row for each item, with a header."""
     found = list(items) if isinstance(items, (list, tuple)) else [items]
-    head = "".join(f'<th style="{_LEFT}">{escape(one_line(name.replace("_", " ")))}</th>' for name in columns)
-    body = "".join(_row(row, columns) for row in text.cells(found[:ROWS], columns))
-    left = len(found) - ROWS
-    note = f"and {left} more" if left > 0 else "none" if not found else ""
+    header = [one_line(name.replace("_", " ")) for name in columns]
+    return _table(header, text.cells(found[:ROWS], columns), columns, len(found))
+
+
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[str], count: int | None = None
+) -> str:
+    count = len(rows) if count is None else count
+    head = "".join(f'<th style="{_LEFT}">{escape(name)}</th>' for name in header)
+    body = "".join(_row(row, columns) for row in rows[:ROWS])
+    left = count - ROWS
+    note = f"and {left} more" if left > 0 else "none" if not count else ""
     body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{note}</em></td></tr>' if note else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -204,7 +205,16 @@ def _plain(value: Any) -> Any:
 
 
 def _json(items: Any, columns: Columns) -> str:
-    return escape_json(json.dumps(_plain(items), indent=2, ensure_ascii=False))
+    return escape_json(json.dumps(finite(_plain(items)), indent=2, ensure_ascii=False))
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _yaml(items: Any, columns: Columns) -> str:

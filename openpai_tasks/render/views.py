@@ -36,10 +36,31 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Series:
+    """Points of a chart, as pairs of x and y."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over a common axis, such as the loss of several jobs by step."""
+
+    title: str
+    series: Sequence[Series]
+
+    def __str__(self) -> str:
+        from openpai_tasks.render import charts
+
+        return charts.text(self)
+
+
+@dataclass(frozen=True)
 class Page:
     """Views below each other."""
 
-    parts: Sequence[TextTable | Facts | str]
+    parts: Sequence[TextTable | Facts | Chart | str]
     spaced: bool = True
 
     def __str__(self) -> str:
@@ -57,7 +78,7 @@ class Bar:
         return self.line
 
 
-View: TypeAlias = TextTable | Facts | Page | Bar | str
+View: TypeAlias = TextTable | Facts | Chart | Page | Bar | str
 
 
 def width(text: str) -> int:

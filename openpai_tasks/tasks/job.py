@@ -6,7 +6,7 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, show
+from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import task
 
@@ -64,6 +64,11 @@ def config(c, name, cluster_alias=None, output=None):
         "stderr": "only stderr",
         "lines": "only the last lines of each task, so many",
         "plain": "without colours and other terminal escapes",
+        "structured": "only the log records of the program, of all tasks and attempts, by time",
+        "level": "with --structured: only records of this level or above, such as WARNING",
+        "since": "with --structured: only records since then: 90s, 1h30m or 2026-01-31T12:00",
+        "grep": "with --structured: only records in which this regular expression is found",
+        "output": "with --structured: json for JSON lines",
         "cluster-alias": ALIAS_HELP,
     },
 )
@@ -78,15 +83,25 @@ def logs(
     lines=None,
     attempt=None,
     plain=False,
+    structured=False,
+    level=None,
+    since=None,
+    grep=None,
     cluster_alias=None,
+    output=None,
 ):
-    """Show a job's output."""
+    """Show a job's output, or the log records in it."""
+    views.records.check_flags(structured, output, level=level, since=since, grep=grep)
+    chosen = sdk.logs.parse_filter(level, since, grep)
     client = connect(c, cluster_alias)
     which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
+    how = (client, name, which, follow, lines, sdk.diagnosis.News(client, say))
     with views.submitting.job_continues(name, follow):
-        views.submitting.write_output(
-            sdk.logs.read_output(client, name, which, follow, lines, sdk.diagnosis.News(client, say), plain)
-        )
+        if structured:
+            found = sdk.logs.read_structured(*how, chosen, sdk.files.mounts(settings(c)), output == "json")
+            views.submitting.write_output(views.records.encode(found, output, follow))
+        else:
+            views.submitting.write_output(sdk.logs.read_output(*how, plain))
     if follow:
         sdk.jobs.check_succeeded(sdk.jobs.wait(client, name))
 

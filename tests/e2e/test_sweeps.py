@@ -45,14 +45,14 @@ def test_grid_runs_and_its_results_form_a_table(cluster):
         "note": "a,b",
     }
     [one] = cluster.ok("job.results", "grid-lr-3-bs-20", "-o", "json").json()
-    assert one["point"] == {"lr": "3", "bs": "20"} and one["result"]["loss"] == 60
+    assert one["point"] == {"lr": 3, "bs": 20} and one["result"]["loss"] == 60
 
 
 def test_results_are_found_without_the_record_of_this_folder(cluster):
     cluster.ok("job.sub", """echo '{"x": {a}}'""", "-j", "elsewhere", "--sweep", "a=1,2")
     (cluster.project / ".openpai" / "sweeps" / "local" / "elsewhere.jsonl").unlink()
     found = cluster.ok("job.results", "elsewhere", "-o", "json").json()
-    assert sorted((row["point"]["a"], row["result"]["x"]) for row in found) == [("1", 1), ("2", 2)]
+    assert sorted((row["point"]["a"], row["result"]["x"]) for row in found) == [(1, 1), (2, 2)]
     assert len(cluster.ok("job.results", "elsewhere-*", "-o", "json").json()) == 2
     assert cluster.inv("job.results", "nowhere").code == 122
 

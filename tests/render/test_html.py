@@ -4,6 +4,7 @@ import pytest
 
 from openpai_tasks.render import html as render_html
 from openpai_tasks.render import text
+from openpai_tasks.render.views import Chart, Page, Series, TextTable
 
 PAGES = ("#ffffff", "#f5f5f5", "#111111", "#212121")  # of Jupyter's themes, and every second row of a table
 
@@ -54,6 +55,15 @@ def test_a_sweep_is_a_table_of_its_points():
 
 def test_documents_are_not_rendered_as_html():
     assert render_html.picture({"a": 1}, text.document) is None
+
+
+def test_charts_and_tables_are_drawn_and_escaped():
+    chart = Chart("<b>", [Series("", [(0, 1), (1, 2)])])
+    page = Page([chart, TextTable(["JOB", "STATE"], [["<i>\x1b", "FAILED"]])])
+    html = render_html.picture([], lambda _: page)
+    assert html.startswith("<svg ") and html.endswith("</table>")
+    assert "<b>" not in html and "&lt;i&gt;" in html and "\x1b" not in html and "<strong" in html
+    assert render_html.picture([], lambda _: Page([chart, "some text"])) is None
 
 
 def test_single_value_is_one_row():

@@ -104,6 +104,7 @@ COMMANDS = {
     "job.stop": ("job.stop", "z"),
     "job.wait": ("job.wait", "x"),
     "job.results": ("job.results", "x"),
+    "job.metrics": ("job.metrics", "x"),
     "cluster.list": ("cluster.list",),
     "cluster.info": ("cluster.info",),
     "cluster.update": ("cluster.update",),

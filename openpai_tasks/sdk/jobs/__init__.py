@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "watch",
             "watch_steps",
         ],
+        "metrics": ["MetricReader", "metric_rows", "read_metrics", "select_metrics"],
         "outputs": ["download_outputs", "find_outputs"],
         "resubmission": ["repeat"],
         "submission": [

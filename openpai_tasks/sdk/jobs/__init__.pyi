@@ -16,6 +16,10 @@ from .lookup import wait as wait
 from .lookup import wait_for_success as wait_for_success
 from .lookup import watch as watch
 from .lookup import watch_steps as watch_steps
+from .metrics import MetricReader as MetricReader
+from .metrics import metric_rows as metric_rows
+from .metrics import read_metrics as read_metrics
+from .metrics import select_metrics as select_metrics
 from .outputs import download_outputs as download_outputs
 from .outputs import find_outputs as find_outputs
 from .resubmission import repeat as repeat

@@ -10,6 +10,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents
@@ -58,13 +59,21 @@ class Outputs:
 
 def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:
     """Find the job's outputs, at the place that its stamp names."""
+    job, folder = output_folder(client, name, mounts)
+    if folder is None:
+        who = f"only jobs submitted by `{command('job.sub')}` on a cluster with a storage have one"
+        raise ConfigError(f"job {job.name!r} has no output folder: {who}")
+    return list_outputs(job.name, folder)
+
+
+def output_folder(client: Backend, name: str, mounts: Mounts = ()) -> tuple[JobInfo, Location | None]:
+    """Return the job and its output folder; None if it has none."""
     job, document = documents.job_document(client, name)
     stamp = read_stamp(document)
     if not stamp.storage:
-        who = f"only jobs submitted by `{command('job.sub')}` on a cluster with a storage have one"
-        raise ConfigError(f"job {job.name!r} has no output folder: {who}")
+        return job, None
     home = job_folders.at(client, stamp.storage, stamp.workspace, job.user, mounts)
-    return list_outputs(job.name, home.location(home.layout.output(job.name)))
+    return job, home.location(home.layout.output(job.name))
 
 
 def list_outputs(job: str, folder: Location) -> Outputs:

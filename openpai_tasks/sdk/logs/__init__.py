@@ -8,5 +8,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "lines": ["TextLines", "read_lines"],
         "output": ["LogChoice", "choose_stream", "output_steps", "read_output"],
+        "structured": ["parse_filter", "read_structured"],
     },
 )

@@ -108,8 +108,8 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """Yield the output so far."""
-    job = _job_attempt(client, lookup.find(client, name), which.attempt)
-    tasks = _select_tasks(job, which)
+    job = _find_attempt(client, lookup.find(client, name), which.attempt)
+    tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
         try:
@@ -121,13 +121,18 @@ def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]
         raise problem
 
 
-def _job_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
-    if attempt in (None, job.attempt):
+def _find_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
+    check_attempt(job, attempt)
+    if attempt is None or attempt == job.attempt:
         return job
-    if not 0 <= attempt < job.attempt:
+    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
+
+
+def check_attempt(job: JobInfo, attempt: int | None) -> None:
+    """Raise if the job has no such attempt; None stands for the latest."""
+    if attempt is not None and not 0 <= attempt <= job.attempt:
         has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
         raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
-    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
 
 
 class Follower:
@@ -208,7 +213,7 @@ class Follower:
 
     def _new(self, job: JobInfo, is_tailed: bool = False) -> Generator[Chunk, None, bool]:
         """Yield output since the last look; return whether everything could be read."""
-        tasks = _select_tasks(job, self._which)
+        tasks = select_tasks(job, self._which)
         is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
@@ -250,7 +255,7 @@ class Follower:
         if self._troubles:
             more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
-        if absent := [task.label for task in _select_tasks(job, self._which) if self._is_absent(job, task)]:
+        if absent := [task.label for task in select_tasks(job, self._which) if self._is_absent(job, task)]:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
 
     def _is_absent(self, job: JobInfo, task: TaskInfo) -> bool:
@@ -258,7 +263,7 @@ class Follower:
         return bool(task.launched and reader and reader.is_absent)
 
 
-def _select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
+def select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
     """Return the selected tasks; a waiting job has none yet."""
     roles = {task.role for task in job.tasks}
     role = which.role if which.role is None or which.role in roles else role_key(which.role)

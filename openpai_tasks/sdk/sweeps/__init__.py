@@ -7,8 +7,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "grid": ["parse_points"],
+        "metrics": ["follow_metrics", "gather_metrics"],
         "plan": ["check_sweep", "describe_progress", "plan_sweep"],
-        "results": ["gather_results"],
+        "results": ["gather_results", "sort_results"],
         "running": ["SweepRun"],
     },
 )

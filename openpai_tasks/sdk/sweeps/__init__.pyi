@@ -1,6 +1,9 @@
 from .grid import parse_points as parse_points
+from .metrics import follow_metrics as follow_metrics
+from .metrics import gather_metrics as gather_metrics
 from .plan import check_sweep as check_sweep
 from .plan import describe_progress as describe_progress
 from .plan import plan_sweep as plan_sweep
 from .results import gather_results as gather_results
+from .results import sort_results as sort_results
 from .running import SweepRun as SweepRun

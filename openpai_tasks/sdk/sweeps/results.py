@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,17 +13,19 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import lookup, outputs
 from openpai_tasks.sdk.logs import output
+from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
 
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
+
+_NUMBER = re.compile(r"-?(?:(?:0|[1-9]\d{0,17})(?:\.\d{0,17})?|\.\d{1,17})(?:[eE][-+]?\d{1,2})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class JobResult:
 
     name: str
     state: str
-    point: Point
+    point: dict[str, Any]
     result: dict[str, Any]
 
 
@@ -39,13 +42,20 @@ def gather_results(
     client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
 ) -> list[JobResult]:
     """Gather the results of jobs and sweeps by name or pattern."""
-    if not names:
-        raise ConfigError("name the jobs, sweeps or patterns such as 'train-*' whose results you want")
-    chosen: dict[str, Point | None] = {}
-    for name in names:
-        chosen = {**_members(client, name, folder), **chosen}
+    chosen = find_members(client, names, folder)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda job: _result(client, job, chosen[job], mounts), chosen))
+
+
+def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Point | None]:
+    """Return the jobs that these names and patterns of jobs and sweeps stand for, with their known points."""
+    if not names:
+        raise ConfigError("name the jobs, sweeps or patterns such as 'train-*' that you want")
+    chosen: dict[str, Point | None] = {}
+    for name in names:
+        for job, point in _members(client, name, folder).items():
+            chosen.setdefault(job, point)
+    return chosen
 
 
 def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None]:
@@ -57,7 +67,7 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
         found = [job for job in _list_jobs(client) if fnmatch.fnmatchcase(job.name, name)]
     else:
         try:
-            return {lookup.find(client, name).name: None}
+            return {lookup.typed_name(client, lookup.find(client, name)): None}
         except NotFound:
             found = [job for job in _list_jobs(client, name) if job.name.startswith(f"{name}-")]
             found = [
@@ -79,11 +89,11 @@ def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> 
     try:
         job = client.job(lookup.key_of(client, name))
     except NotFound:
-        return JobResult(name, "NOT FOUND", point or {}, {})
+        return JobResult(name, "NOT FOUND", _numbers(point), {})
     if point is None:
-        point = read_sweep_mark(client.job_document(job.key)).get("point") or {}
+        point = read_sweep_mark(client.job_document(job.key)).get("point")
     found = _read_printed(client, job) or _read_written(client, job, mounts) or {}
-    return JobResult(job.name, job.state, point, found)
+    return JobResult(job.name, job.state, _numbers(point), found)
 
 
 def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
@@ -101,21 +111,9 @@ def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
 
 def _collect_objects(found: dict[str, dict[str, Any]], lines: Iterable[output.Chunk]) -> None:
     for line in lines:
-        value = _parse_object(line.data)
+        value = parse_object(line.data)
         if value is not None:
             found[line.task] = value
-
-
-def _parse_object(line: bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None for any other text, which is quick to check."""
-    line = line.strip()
-    if not (line.startswith(b"{") and line.endswith(b"}")):
-        return None
-    try:
-        value = parse(line, float)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
@@ -131,9 +129,60 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
 
 
 def _last_object(text: bytes) -> dict[str, Any] | None:
-    whole = _parse_object(text)
+    whole = parse_object(text)
     if whole is not None:
         return whole
     return next(
-        (value for line in reversed(text.splitlines()) if (value := _parse_object(line)) is not None), None
+        (value for line in reversed(text.splitlines()) if (value := parse_object(line)) is not None), None
     )
+
+
+def _numbers(point: Any) -> dict[str, Any]:
+    """Return the values of a point, which are text, with numbers as numbers; empty if it is no point."""
+    return {name: as_number(value) for name, value in point.items()} if isinstance(point, dict) else {}
+
+
+def as_number(value: Any) -> Any:
+    """Return the number that a text stands for; anything else unchanged, also text such as 007."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        return value
+    return float(value) if set(".eE") & set(value) else int(value)
+
+
+# Sorting
+
+
+def sort_results(
+    results: Sequence[JobResult], column: str, lowest: bool = False, best: int | None = None
+) -> list[JobResult]:
+    """Sort by a column, numbers from the highest (or ``lowest``) on, then texts, then jobs without a value.
+
+    ``best`` is how many to return at most; these all have a value.
+    """
+    if best is not None and best < 1:
+        raise ConfigError(f"--best must be at least 1, got {best}")
+    found = [(as_number(_column(result, column)), result) for result in results]
+    if results and all(value is None for value, _ in found):
+        names = dict.fromkeys(name for one in results for name in ("name", "state", *one.point, *one.result))
+        raise ConfigError(f"--sort: no job has a value {column!r} (known: {', '.join(names)})")
+    numbers = [pair for pair in found if _is_number(pair[0])]
+    texts = [pair for pair in found if isinstance(pair[0], str)]
+    numbers.sort(key=lambda pair: pair[0], reverse=not lowest)
+    texts.sort(key=lambda pair: str(pair[0]))
+    ranked = [result for _, result in (*numbers, *texts)]
+    if best is not None:
+        return ranked[:best]
+    return ranked + [result for value, result in found if not (_is_number(value) or isinstance(value, str))]
+
+
+def _column(result: JobResult, column: str) -> Any:
+    """Return the value in a column of the table, in which a result's may be called ``result.name``."""
+    if column in ("name", "state"):
+        return getattr(result, column)
+    if column in result.point:
+        return result.point[column]
+    return result.result.get(column, result.result.get(column.removeprefix("result.")))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

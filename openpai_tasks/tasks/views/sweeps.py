@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from openpai_tasks import render, sdk
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import report_sources, show_preview
@@ -50,6 +51,15 @@ def run_sweep(
             screen.show(render.Page([line, render.flat_table(_visible(rows))], spaced=False), line)
     show(c, run.rows, render.flat_table, output)
     sdk.sweeps.check_sweep(sweep.name, run.rows)
+
+
+def check_sorting(sort: str | None, lowest: bool, best: int | None) -> None:
+    """Raise for flags that need --sort, and say which values count as the best."""
+    given = [flag for flag, value in (("--lowest", lowest or None), ("--best", best)) if value is not None]
+    if given and sort is None:
+        raise ConfigError(f"{given[0]} needs --sort: name the value to compare, such as --sort accuracy")
+    if best is not None and not lowest:
+        say(f"the best are those with the highest {sort}; use --lowest if lower is better")
 
 
 def _visible(rows: list[SweepJob]) -> list[SweepJob]:

@@ -1,0 +1,238 @@
+"""The JSON lines that a job's program wrote, read as they grow.
+
+They are in files ``.pai/<kind>/<role>-<index>-<attempt>.jsonl`` of the job's output folder; if there are
+none, in the logs of its tasks. A job is not trusted: lines may be torn, long or no JSON; links are not
+followed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeGuard
+
+from openpai_tasks.backends.base import Backend, TaskLog
+from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.states import role_key
+from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.jobs.outputs import output_folder
+from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.store import Entry, Store
+
+FOLDER = ".pai"
+LONGEST = 1 << 20
+"""Bytes of a line; the rest of a longer one is dropped."""
+TOGETHER = 32 << 20
+"""Bytes that all files which are read at the same time take in memory."""
+PIECES = (64 << 10, 1 << 20)
+"""The smallest and the largest part of a file that is read at once."""
+
+_NAME = re.compile(r"(.+)-([0-9]{1,9})-([0-9]{1,9})\.jsonl")
+
+
+@dataclass(frozen=True, order=True)
+class LineOrigin:
+    """The task that wrote a line, and its attempt."""
+
+    attempt: int
+    role: str
+    index: int
+
+    def is_chosen(self, which: LogChoice) -> bool:
+        return (
+            (which.role is None or role_key(which.role) == role_key(self.role))
+            and which.index in (None, self.index)
+            and which.attempt in (None, self.attempt)
+        )
+
+    def updated(self, fields: Mapping[str, Any]) -> LineOrigin:
+        """Return the origin that a line names; what it does not name stays."""
+        attempt, role, index = fields.get("attempt"), fields.get("role"), fields.get("index")
+        attempt = attempt if _is_count(attempt) else self.attempt
+        role = role if isinstance(role, str) and role else self.role
+        index = index if _is_count(index) else self.index
+        if (attempt, role, index) == (self.attempt, self.role, self.index):
+            return self  # as nearly always
+        return LineOrigin(attempt, role, index)
+
+
+class LineSource(Protocol):
+    """Lines of one task; each call of ``new`` continues where the last one ended."""
+
+    origin: LineOrigin
+    problem: ApiError | None
+    """Why the last read ended early."""
+
+    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+        """Yield the lines that were finished since the last call; the unfinished one only if ``is_last``."""
+
+
+class JobLines:
+    """All lines of one kind that a job's tasks have written."""
+
+    def __init__(
+        self, client: Backend, name: str, kind: str, mounts: Mounts = (), which: LogChoice | None = None
+    ) -> None:
+        self.job, self._folder = output_folder(client, name, mounts)
+        self._client, self._kind, self._which = client, kind, which or LogChoice()
+        self._files: dict[str, FileLines] = {}
+        self._logs: dict[tuple[object, ...], LogLines] = {}
+        self._attempts: dict[int, JobInfo | None] = {}
+
+    def sources(self, job: JobInfo, is_early: bool = False) -> list[LineSource]:
+        """Return the sources as of now, by attempt and task: files, or else the logs of ``job``.
+
+        ``is_early``: a job with an output folder may still write files, so that its logs are not needed yet.
+        """
+        if self._folder:
+            for entry in list_files(self._folder, self._kind):
+                source = self._files.setdefault(entry.path, FileLines(self._folder.store, entry))
+                source.size = entry.size
+        found: Iterable[LineSource] = self._files.values()
+        if not self._files and not (is_early and self._folder):
+            self._open_logs(job)
+            found = self._logs.values()
+        chosen = [source for source in found if source.origin.is_chosen(self._which)]
+        return sorted(chosen, key=lambda source: source.origin)
+
+    def _open_logs(self, job: JobInfo) -> None:
+        for attempt in range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt):
+            if attempt not in self._attempts and self._which.attempt in (None, attempt):
+                self._attempts[attempt] = self._find_attempt(job, attempt)
+        for one in (*filter(None, self._attempts.values()), job):
+            for task in one.tasks:
+                key = (one.attempt, task.label, task.attempt, task.log)
+                if key not in self._logs:
+                    log = self._client.open_log(one, task, self._which.stream)
+                    self._logs[key] = LogLines(log, LineOrigin(one.attempt, task.role, task.index))
+
+    def _find_attempt(self, job: JobInfo, attempt: int) -> JobInfo | None:
+        try:
+            found = self._client.job_attempt(job.key, attempt)
+        except NotFound:  # older servers know only the latest attempt
+            return None
+        return dataclasses.replace(found, attempt=attempt)
+
+
+def list_files(folder: Location, kind: str) -> Iterator[Entry]:
+    """Yield the files of a kind in an output folder; a link in place of a file or folder is left out."""
+    for name in (FOLDER, kind):
+        folder = folder.join(name)
+        there = folder.store.stat(folder.path)
+        if there is None or there.is_link or not there.is_folder:
+            return
+    for entry in folder.store.list(folder.path):
+        if _NAME.fullmatch(entry.name) and not (entry.is_folder or entry.is_link or entry.is_special):
+            yield entry
+
+
+class FileLines:
+    """The lines of a file on a storage; ``size`` is its size when the folder was listed."""
+
+    def __init__(self, store: Store, entry: Entry) -> None:
+        name = _NAME.fullmatch(entry.name)
+        assert name
+        self.origin = LineOrigin(int(name[3]), name[1], int(name[2]))
+        self.problem: ApiError | None = None
+        self.size = entry.size
+        self._store, self._path, self._offset, self._lines = store, entry.path, 0, ShortLines()
+
+    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+        while self._offset < self.size:
+            data = self._read(piece)
+            self._offset += len(data)
+            yield from self._lines.feed(data)
+            if len(data) < piece:
+                break
+        if is_last:
+            yield from self._lines.end()
+
+    def _read(self, piece: int) -> bytes:
+        """Read the next part in one request, so that no connection waits for the other files."""
+        try:
+            return b"".join(self._store.read(self._path, self._offset, piece))
+        except NotFound:  # it was removed
+            return b""
+
+
+class LogLines:
+    """The lines of a task's log."""
+
+    def __init__(self, log: TaskLog, origin: LineOrigin) -> None:
+        self.origin = origin
+        self.problem: ApiError | None = None
+        self._log, self._lines = log, ShortLines()
+
+    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+        """Fetch the log first, to a temporary file if it is long: the server need not wait for other logs."""
+        with tempfile.SpooledTemporaryFile(piece) as spool:
+            self.problem = None
+            try:
+                for data in self._log.read():
+                    spool.write(data)
+            except ApiError as err:  # other logs may still be readable
+                self.problem = err
+            spool.seek(0)
+            while data := spool.read(piece):
+                yield from self._lines.feed(data)
+        if is_last:
+            yield from self._lines.end()
+
+
+class ShortLines:
+    """Splits bytes into lines, without their ends; of a long line, only the beginning is kept."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        *whole, last = data.split(b"\n")
+        if whole:
+            whole[0] = bytes(self._rest + whole[0])
+            self._rest.clear()
+        self._rest += last[: LONGEST - len(self._rest)]
+        return (line[:LONGEST].removesuffix(b"\r") for line in whole)
+
+    def end(self) -> Iterator[bytes]:
+        """Yield the unfinished line, if there is one."""
+        rest = bytes(self._rest)
+        self._rest.clear()
+        return filter(None, [rest])
+
+
+def piece_size(sources: int) -> int:
+    """Return how many bytes of each source to read at once."""
+    least, most = PIECES
+    return max(least, min(most, TOGETHER // max(1, sources)))
+
+
+def parse_object(line: bytes) -> dict[str, Any] | None:
+    """Parse a JSON object; None for any other line, which is quick to check."""
+    line = line.strip()
+    if not (line.startswith(b"{") and line.endswith(b"}")):
+        return None
+    try:
+        value = parse(line.decode("utf-8", "replace"), float)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def number(value: Any) -> float | None:
+    """Return a number of a parsed line, which may be infinite or NaN; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
