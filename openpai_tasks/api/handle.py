@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.diagnosis.explain import Explanation
+    from openpai_tasks.sdk.jobs.metrics import Metric
     from openpai_tasks.sdk.jobs.outputs import Output
     from openpai_tasks.sdk.logs.output import LogChoice
+    from openpai_tasks.sdk.logs.structured import StructuredLine
 
 
 class JobHandle:
@@ -139,6 +141,30 @@ class JobHandle:
 
         which = _choice(role, index, stdout, stderr, attempt)
         return asynchronous.read_lines(self, which, follow, lines, plain)
+
+    def records(
+        self,
+        follow: bool = False,
+        *,
+        level: str | None = None,
+        since: str | None = None,
+        grep: str | None = None,
+        role: str | None = None,
+        index: int | None = None,
+        lines: int | None = None,
+        attempt: int | None = None,
+    ) -> Iterator[StructuredLine]:
+        """Yield the log records of the program, of all tasks and by time, like `job.logs --structured`."""
+        which = _choice(role, index, stdout=False, stderr=False, attempt=attempt)
+        chosen = sdk.logs.parse_filter(level, since, grep)
+        mounts = sdk.files.mounts(settings_here())
+        return sdk.logs.read_structured(
+            self.backend, self.name, which, follow, lines, None, chosen, mounts, is_strict=True
+        )
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics that the program has recorded so far, by name and task."""
+        return sdk.jobs.read_metrics(self.backend, self.name, sdk.files.mounts(settings_here()))
 
     def outputs(self, to: str | PathLike[str] | None = None) -> list[Output]:
         """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder."""

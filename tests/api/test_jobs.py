@@ -258,6 +258,24 @@ def test_outputs_are_listed_and_downloaded(project):
     assert Path("here", "model.pt").read_text() == "model\n"
 
 
+RECORDING = """
+mkdir -p $PAI_OUTPUT_DIR/.pai/metrics $PAI_OUTPUT_DIR/.pai/logs
+echo '{"time": 1, "name": "loss", "value": 0.5, "step": 1}' > $PAI_OUTPUT_DIR/.pai/metrics/main-0-0.jsonl
+echo '{"time": 1, "level": "INFO", "message": "begun"}' > $PAI_OUTPUT_DIR/.pai/logs/main-0-0.jsonl
+echo '{"time": 2, "level": "ERROR", "message": "lost"}' >> $PAI_OUTPUT_DIR/.pai/logs/main-0-0.jsonl
+"""
+
+
+def test_metrics_and_records_of_the_program_are_read(project):
+    job = submit(RECORDING)
+    job.wait()
+    assert [(metric.name, metric.last, metric.step) for metric in job.metrics()] == [("loss", 0.5, 1)]
+    assert [record.message for record in job.records()] == ["begun", "lost"]
+    assert [record.message for record in job.records(level="error")] == ["lost"]
+    with pytest.raises(ConfigError, match="no level named"):
+        job.records(level="loud")
+
+
 def test_an_unknown_job_is_an_error_and_not_none(project):
     lost = Job("never-submitted")
     for ask in (lost.wait, lost.stop, lost.why, lost.outputs, lost.document, lambda: list(lost.logs())):

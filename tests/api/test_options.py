@@ -35,7 +35,13 @@ def test_resubmit_takes_every_flag_of_job_resubmit():
 
 @pytest.mark.parametrize("method", [Job.logs, Job.logs_async])
 def test_logs_take_every_flag_of_job_logs(method):
-    assert parameters(method) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias"}
+    of_records = {"structured", "level", "since", "grep", "output"}
+    assert parameters(method) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias", *of_records}
+
+
+def test_records_take_the_flags_of_structured_logs():
+    of_text = {"structured", "output", "stdout", "stderr", "plain"}
+    assert parameters(Job.records) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias", *of_text}
 
 
 def test_outputs_and_wait_take_the_flags_of_their_commands():
