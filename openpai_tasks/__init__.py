@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openpai_tasks.api.executor import PaiExecutor as PaiExecutor
+    from openpai_tasks.api.remote import remote as remote
     from openpai_tasks.backends.openpai import Client as Client
     from openpai_tasks.errors import PaiError as PaiError
     from openpai_tasks.magics import submit_this_notebook as submit_this_notebook
@@ -20,7 +22,9 @@ _MODULES = {
     "JobRequest": "openpai_tasks.protocol",
     "PackedDataset": "openpai_tasks.sdk.files.dataset",
     "PaiError": "openpai_tasks.errors",
+    "PaiExecutor": "openpai_tasks.api.executor",
     "namespace": "openpai_tasks.tasks",
+    "remote": "openpai_tasks.api.remote",
     "submit_this_notebook": "openpai_tasks.magics",
     "validate": "openpai_tasks.protocol",
 }

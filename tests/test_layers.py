@@ -26,7 +26,7 @@ API = {"server.accounts", "server.api", *ENGINES}
 
 EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
-    "__init__": {"backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
+    "__init__": {"api", "backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
     "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "compat": set(),
@@ -87,6 +87,7 @@ MAY_IMPORT = {
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
     "render": {"errors", "plain_text"},
     "completion": set(),
+    "api": VALUES | SEAM | {"storage", "sdk"},
     "tasks": COMMANDS,
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"tasks.framework"},

@@ -38,7 +38,11 @@ class Pauses:
         """Return the result of ``call``, waiting out an outage of the cluster."""
         return watching.ask_patiently(self._client, call, self._limit)
 
-    def wait(self, moved: bool = False) -> None:
-        """Sleep; only for the shortest time if something has changed."""
+    def next(self, moved: bool = False) -> float:
+        """Return the seconds until the next request; only the shortest time if something has changed."""
         self._next = self._shortest if moved else min(self._next * GROWTH, self._longest)
-        time.sleep(max(0.0, min(self._next, self._limit - time.monotonic())))
+        return max(0.0, min(self._next, self._limit - time.monotonic()))
+
+    def wait(self, moved: bool = False) -> None:
+        """Sleep until the next request."""
+        time.sleep(self.next(moved))

@@ -1,0 +1,173 @@
+"""Calls, the jobs that run them, and the archives in which they travel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from openpai_tasks import protocol
+from openpai_tasks.api.call_request import CallTarget
+from openpai_tasks.api.executor_record import ExecutorRecord
+from openpai_tasks.api.pai_future import PaiFuture
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
+from openpai_tasks.sdk.payloads import call_runner, call_start
+from openpai_tasks.storage.job_files.sources import SourceFile
+
+MARK = "openpaiCalls"
+"""Key in a job's extras with its executor."""
+MOST_BYTES = 4 << 20
+"""Size of the calls that travel in one archive, unless a single job has more; each job fetches all of it."""
+START, RUNNER = "pai_call_start.py", "pai_call_runner.py"  # names that hide no module of the user
+PYTHON = "{}.{}".format(*sys.version_info)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A pickled call and its future."""
+
+    number: int
+    data: bytes = field(repr=False)
+    future: PaiFuture[Any]
+
+
+@dataclass
+class CallJob:
+    """A job and its calls that have no result yet."""
+
+    name: str
+    numbers: tuple[int, ...]
+    waiting: dict[int, PaiFuture[Any]]
+    parcel: Parcel | None = None
+    is_submitted: bool = False
+    state: str = ""
+    ended: float | None = None  # when that was noticed
+    missing: float | None = None  # since when the cluster does not list it
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in FINAL
+
+
+@dataclass
+class Parcel:
+    """An archive with the calls of some jobs, and the request that they share."""
+
+    request: JobRequest = field(repr=False)
+    files: JobFiles = field(repr=False)
+    python: str
+    mark: dict[str, str]
+    is_sent: bool = False
+
+    def submission(self, job: CallJob) -> Submission:
+        """Build the document of a job for its calls that nobody cancelled."""
+        numbers = ",".join(map(str, job.waiting))
+        request = dataclasses.replace(
+            self.request,
+            name=job.name,
+            command=f"{self.python} {call_runner.FOLDER}/{START} {PYTHON} {numbers}",
+            extras={MARK: self.mark},
+        )
+        text = protocol.dump(submission.build_document(request, self.files))
+        return Submission(job.name, text, self.files.archive, self.files.home, self.files.origin)
+
+
+def make_jobs(name: str, first: int, calls: Sequence[Call], batch: int) -> list[tuple[CallJob, list[Call]]]:
+    """Divide the calls among jobs."""
+    jobs = []
+    for number, start in enumerate(range(0, len(calls), batch), first):
+        part = list(calls[start : start + batch])
+        waiting = {call.number: call.future for call in part}
+        jobs.append((CallJob(f"{name}-{number}", tuple(waiting), waiting), part))
+    return jobs
+
+
+def group_jobs(jobs: Iterable[tuple[CallJob, list[Call]]]) -> Iterator[list[tuple[CallJob, list[Call]]]]:
+    """Group jobs whose calls are small enough to travel together."""
+    group: list[tuple[CallJob, list[Call]]] = []
+    size = 0
+    for job, calls in jobs:
+        own = sum(len(call.data) for call in calls)
+        if group and size + own > MOST_BYTES:
+            yield group
+            group, size = [], 0
+        group.append((job, calls))
+        size += own
+    if group:
+        yield group
+
+
+def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]) -> Parcel:
+    """Pack calls with the program that runs them, cloudpickle and the user's sources; send nothing."""
+    known = {**target.request.secrets, call_runner.KEY: record.facts.key}
+    request = dataclasses.replace(target.request, name=record.name, command="true", secrets=known)
+    with tempfile.TemporaryDirectory() as folder:
+        extra = [*_programs(), *_library(Path(folder)), *_call_files(Path(folder), calls)]
+        packed, files = submission.pack_files(target.client, request, target.here, target.mounts, extra)
+    parcel = Parcel(packed, files, target.python, mark_of(record))
+    _check_name(parcel, record.name)
+    return parcel
+
+
+def _check_name(parcel: Parcel, executor: str) -> None:
+    """Check the document, with one job for all: each gets its own name, and the rest is alike."""
+    sample = parcel.submission(CallJob(f"{executor}-1", (1,), {}))
+    if protocol.validate(sample.text).name != sample.name:
+        raise ConfigError("each job of an executor gets its own name: use name=, not update=['name=...']")
+
+
+def _programs() -> Iterator[SourceFile]:
+    for path, name in ((call_start.__file__, START), (call_runner.__file__, RUNNER)):
+        yield _source(Path(path), name)
+
+
+def _library(folder: Path) -> Iterator[SourceFile]:
+    """Yield cloudpickle and its version: a job need not have it, and must use the same version."""
+    import cloudpickle
+
+    package = Path(cloudpickle.__file__).parent
+    for path in sorted(package.glob("*.py")):
+        yield _source(path, f"{call_runner.LIBRARY}/cloudpickle/{path.name}")
+    version = folder / call_runner.VERSION_FILE
+    version.write_text(cloudpickle.__version__)
+    yield _source(version, f"{call_runner.LIBRARY}/{call_runner.VERSION_FILE}")
+
+
+def _call_files(folder: Path, calls: Sequence[Call]) -> Iterator[SourceFile]:
+    """Yield one file with all calls, as many small ones take long to unpack, and its index."""
+    index: dict[int, tuple[int, int]] = {}
+    joined = folder / call_runner.CALLS
+    with joined.open("wb") as file:
+        for call in calls:
+            index[call.number] = (file.tell(), len(call.data))
+            file.write(call.data)
+    yield _source(joined, call_runner.CALLS)
+    listed = folder / call_runner.INDEX
+    listed.write_text(json.dumps(index))
+    yield _source(listed, call_runner.INDEX)
+
+
+def _source(path: Path, name: str) -> SourceFile:
+    return SourceFile(path, f"{call_runner.FOLDER}/{name}", path.stat().st_size)
+
+
+def mark_of(record: ExecutorRecord) -> dict[str, str]:
+    """Return the mark of an executor's jobs, which tells them from those of another one of that name."""
+    return {"executor": record.name, "id": sha256(record.facts.key.encode()).hexdigest()[:16]}
+
+
+def read_mark(document: Any) -> dict[str, Any]:
+    """Read the executor from a job's document; empty if it has none."""
+    extras = document.get("extras") if isinstance(document, dict) else None
+    mark = extras.get(MARK) if isinstance(extras, dict) else None
+    return mark if isinstance(mark, dict) else {}
