@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,16 +70,22 @@ class Parcel:
     mark: dict[str, str]
     is_sent: bool = False
 
+    def __post_init__(self) -> None:
+        self._placeholder = f"pai{secrets.token_hex(8)}"
+
+    @functools.cached_property
+    def _template(self) -> str:
+        """The document of every job, with placeholders: writing YAML takes longer than submitting it."""
+        command = f"{self.python} {call_runner.FOLDER}/{START} {PYTHON} {self._placeholder}calls"
+        name = f"{self._placeholder}name"
+        request = dataclasses.replace(self.request, name=name, command=command, extras={MARK: self.mark})
+        return protocol.dump(submission.build_document(request, self.files))
+
     def submission(self, job: CallJob) -> Submission:
         """Build the document of a job for its calls that nobody cancelled."""
-        numbers = ",".join(map(str, job.waiting))
-        request = dataclasses.replace(
-            self.request,
-            name=job.name,
-            command=f"{self.python} {call_runner.FOLDER}/{START} {PYTHON} {numbers}",
-            extras={MARK: self.mark},
-        )
-        text = protocol.dump(submission.build_document(request, self.files))
+        name, numbers = f"{self._placeholder}name", ",".join(map(str, job.waiting))
+        text = self._template.replace(f"name: {name}\n", f'name: "{job.name}"\n', 1)
+        text = text.replace(name, job.name).replace(f"{self._placeholder}calls", numbers)
         return Submission(job.name, text, self.files.archive, self.files.home, self.files.origin)
 
 
@@ -145,16 +152,13 @@ def _library(folder: Path) -> Iterator[SourceFile]:
 
 def _call_files(folder: Path, calls: Sequence[Call]) -> Iterator[SourceFile]:
     """Yield one file with all calls, as many small ones take long to unpack, and its index."""
-    index: dict[int, tuple[int, int]] = {}
-    joined = folder / call_runner.CALLS
-    with joined.open("wb") as file:
+    joined, index = folder / call_runner.CALLS, folder / call_runner.INDEX
+    with joined.open("wb") as file, index.open("w") as lines:
         for call in calls:
-            index[call.number] = (file.tell(), len(call.data))
+            lines.write(f"{call.number} {file.tell()} {len(call.data)}\n")
             file.write(call.data)
     yield _source(joined, call_runner.CALLS)
-    listed = folder / call_runner.INDEX
-    listed.write_text(json.dumps(index))
-    yield _source(listed, call_runner.INDEX)
+    yield _source(index, call_runner.INDEX)
 
 
 def _source(path: Path, name: str) -> SourceFile:

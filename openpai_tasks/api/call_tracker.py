@@ -159,13 +159,22 @@ class CallTracker:
     # Results
 
     def _look(self) -> bool:
-        """Ask for the states of all jobs with one request."""
+        """Look at all jobs with one request, or with two if some have ended without their results."""
         if not self._submitted:
             return False
+        listed = self._list(state=states.UNFINISHED)
+        jobs = list(self._submitted.values())
+        moved = [self._update(job, listed[job.name]) for job in jobs if job.name in listed]
+        ended = [job for job in jobs if job.name not in listed]
+        moved += [self._collect_all(job) for job in ended]
+        lost = [job for job in ended if job.waiting]
+        listed = self._list() if lost else {}
+        return any([*moved, *(self._update(job, listed.get(job.name)) for job in lost)])
+
+    def _list(self, state: str | None = None) -> dict[str, JobInfo]:
         user, name = self._client.user, self._record.name
-        listed = self._sender.patiently(lambda: self._client.jobs(username=user, keyword=name))
-        found = {job.name: job for job in listed if job.user == user}
-        return any([self._update(job, found.get(job.name)) for job in list(self._submitted.values())])
+        ask = functools.partial(self._client.jobs, username=user, keyword=name, state=state)
+        return {job.name: job for job in self._sender.patiently(ask) if job.user == user}
 
     def _update(self, job: CallJob, info: JobInfo | None) -> bool:
         """Take over the state of a job, and its new results."""
@@ -199,14 +208,21 @@ class CallTracker:
         """Collect the results of a job that has ended; fail calls without one."""
         job.ended = time.monotonic() if job.ended is None else job.ended
         is_late = time.monotonic() - job.ended >= self._late
-        for number in list(job.waiting):
-            self._collect(job, number, is_late)
+        self._collect_all(job, is_late)
         if job.waiting and is_late:
             err = self._explain(job)
             for number in list(job.waiting):
                 self._fail(number, err)
+            self._submitted.pop(job.name, None)
+
+    def _collect_all(self, job: CallJob, is_late: bool = False) -> bool:
+        """Collect the results of a job that has probably ended; return whether there were any."""
+        before = len(job.waiting)
+        for number in list(job.waiting):
+            self._collect(job, number, is_late)
         if not job.waiting:
             self._submitted.pop(job.name, None)
+        return len(job.waiting) < before
 
     def _collect_early(self, job: CallJob) -> None:
         """Collect results of a running job with several calls, where its output can be read."""

@@ -1,15 +1,14 @@
 """Run calls in a job. This file is sent with the job, and needs only the standard library.
 
-``calls.bin`` beside this file has the pickled calls, and ``calls.json`` the place of each. A call's result is
-written to ``$PAI_OUTPUT_DIR/.pai/results/<number>.pkl``, complete or not at all, and sealed with the key of
-the executor, so that nobody else can write a result that its user unpickles. Imports are few, as they are
-most of the time that a small call takes.
+``calls.bin`` beside this file has the pickled calls, and ``calls.txt`` the number, offset and size of each. A
+call's result is written to ``$PAI_OUTPUT_DIR/.pai/results/<number>.pkl``, complete or not at all, and sealed
+with the key of the executor, so that nobody else can write a result that its user unpickles. Imports are few,
+as they take most of the time of a small call.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pickle
 import sys
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = ".pai-calls"
-LIBRARY, CALLS, INDEX = "lib", "calls.bin", "calls.json"
+LIBRARY, CALLS, INDEX = "lib", "calls.bin", "calls.txt"
 RESULTS = ".pai/results"
 ERROR = "error.txt"
 """The file with the reason why a job cannot run its calls."""
@@ -53,7 +52,7 @@ def main(numbers: str) -> None:
     folder = os.path.join(os.environ["PAI_OUTPUT_DIR"], *RESULTS.split("/"))
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(here, INDEX), encoding="ascii") as file:
-        index = json.load(file)
+        index = {number: (int(offset), int(size)) for number, offset, size in map(str.split, file)}
     for text in numbers.split(","):
         path = os.path.join(folder, result_name(int(text)))
         if os.path.exists(path):  # by an earlier attempt of the job

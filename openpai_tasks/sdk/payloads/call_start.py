@@ -20,6 +20,7 @@ if __name__ == "__main__":
         sys.exit("error: " + text)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # the log shows what a call prints while it runs
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import pai_call_runner  # type: ignore[import-not-found] # beside this file in the job
 
     pai_call_runner.main(sys.argv[2])
