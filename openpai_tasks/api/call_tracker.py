@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from openpai_tasks.api import call_jobs
@@ -72,7 +72,7 @@ class CallTracker:
         return bool(self._submitted)
 
     def collect(self, name: str, futures: Iterable[PaiFuture[Any]]) -> None:
-        """Watch a job of an earlier executor; it may never have been submitted, or be removed."""
+        """Watch a job of another executor; it may never have been submitted, or be removed."""
         waiting = {future.number: future for future in futures}
         job = CallJob(name, tuple(waiting), waiting, is_submitted=True, missing=-math.inf)
         self._submitted[name] = job
@@ -81,10 +81,16 @@ class CallTracker:
             future.job = name
             self._open.add(future)
 
-    def turn(self, calls: Sequence[Call], cancelled: Iterable[int]) -> bool:
-        """Handle new and cancelled calls, and look at all jobs; return whether anything has changed."""
+    def turn(
+        self, calls: Sequence[Call], cancelled: Iterable[int], planned: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Handle new and cancelled calls, and look at all jobs; return whether anything has changed.
+
+        ``planned`` is called when the new calls are recorded.
+        """
         moved = self._drop(cancelled)
         self._plan(calls)
+        planned()
         return any([moved, self._submit(), self._look()])
 
     # Submission
@@ -194,7 +200,7 @@ class CallTracker:
         """Search for a job that is not listed: a new one may appear late, an old one may be removed."""
         now = time.monotonic()
         job.missing = now if job.missing is None else job.missing
-        if now - job.missing < LATE_SECONDS:
+        if now - job.missing < LATE_SECONDS or (job.missing == -math.inf and self._record.is_held):
             return False
         try:
             info = self._sender.patiently(lambda: self._client.job(self._key(job)))

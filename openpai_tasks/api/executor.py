@@ -64,9 +64,10 @@ class PaiExecutor(Executor):
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Return an executor that collects the results of an earlier one, in its ``futures``.
+        """Return an executor that collects the results of another one, in its ``futures``.
 
-        The earlier program may have been killed. Only its record on this machine and the cluster are needed.
+        The program of that one may have been killed: only its record on this machine and the cluster are
+        needed.
         """
         record = ExecutorRecord.load(name)
         facts = record.facts
@@ -126,6 +127,8 @@ class PaiExecutor(Executor):
         self._thread.close(cancel_futures)
         if wait:
             self._thread.join()
+        else:
+            self._thread.wait_for_record()
 
 
 @atexit.register

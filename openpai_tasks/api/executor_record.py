@@ -2,19 +2,21 @@
 
 The first line has the cluster, the storage and the key of the results; each other line has the calls of a few
 jobs, and is written before they are submitted. Lines are only added, each with one write: a program that is
-killed leaves at most a last line that is cut, which is ignored.
+killed leaves at most a last line that is cut, which is ignored. The program that submits the jobs locks the
+record until it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
@@ -42,6 +44,7 @@ class ExecutorRecord:
 
     def __init__(self, name: str, facts: ExecutorFacts, jobs: Mapping[str, list[int]]) -> None:
         self.name, self.facts, self.jobs = name, facts, dict(jobs)
+        self._held: IO[bytes] | None = None
 
     @classmethod
     def create(cls, name: str, facts: ExecutorFacts) -> ExecutorRecord:
@@ -53,6 +56,8 @@ class ExecutorRecord:
         except FileExistsError:
             ways = f"PaiExecutor.attach({name!r}) collects its results; name={name + '-$'!r} makes a new one"
             raise ConfigError(f"an executor named {name!r} exists: {ways}") from None
+        record._held = path.open("rb")
+        fcntl.flock(record._held, fcntl.LOCK_SH)
         return record
 
     @classmethod
@@ -76,6 +81,23 @@ class ExecutorRecord:
         """Record jobs and their calls, before they are submitted."""
         self.jobs |= jobs
         self._write(jobs)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the program that started the executor may still submit its jobs."""
+        try:
+            with _path(self.name).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def release(self) -> None:
+        """End the lock: all jobs are submitted."""
+        if self._held:
+            self._held.close()
 
     def remove(self) -> None:
         """Remove the record of an executor that has given out all results."""

@@ -82,29 +82,39 @@ class ExecutorThread:
             self._changed.notify_all()
         for future in self._open.all() if cancel else ():
             future.cancel()
+        if self._thread is None:
+            self._end()
+
+    def wait_for_record(self) -> None:
+        """Wait until all calls are recorded, so that they can be collected elsewhere."""
+        with self._changed:
+            while (self._queue or self._is_planning) and self._is_alive:
+                self._changed.wait(0.1)
 
     def join(self) -> None:
         """Wait until all calls have a result."""
-        if self._thread is None:
-            self._end()
-        elif self._thread is not threading.current_thread():  # a callback of a future may be waiting
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def flush(self) -> None:
         """Wait until all calls are submitted, at the end of the program."""
         with self._changed:
-            while self._is_unsent and self._thread and self._thread.is_alive() and not self.broken:
+            while (self._queue or self._is_planning or self._tracker.has_planned) and self._is_alive:
                 self._changed.wait(0.1)
             left = len(self._open)
-        if left:
+        if not left:
+            self._end()
+        else:
             name = self._record.name
             log.warning(
                 "executor %r: %d calls continue; get them with PaiExecutor.attach(%r)", name, left, name
             )
 
     @property
-    def _is_unsent(self) -> bool:
-        return bool(self._queue) or self._is_planning or self._tracker.has_planned
+    def _is_alive(self) -> bool:
+        thread = self._thread
+        is_own = thread is threading.current_thread()  # in a callback of a future
+        return thread is not None and not is_own and thread.is_alive() and not self.broken
 
     def _start(self) -> None:
         """Start the thread: a daemon, as jobs can run for days and outlive this program."""
@@ -120,8 +130,7 @@ class ExecutorThread:
             pauses, moved = Pauses(self._client), True
             while self._wait(pauses, moved):
                 calls, cancelled = self._take()
-                moved = self._tracker.turn(calls, cancelled)
-                self._is_planning = False
+                moved = self._tracker.turn(calls, cancelled, self._planned)
             self._end()
         except PaiError as err:
             self._give_up(err)
@@ -153,6 +162,11 @@ class ExecutorThread:
             self._is_planning = bool(calls)
             return calls, cancelled
 
+    def _planned(self) -> None:
+        with self._changed:
+            self._is_planning = False
+            self._changed.notify_all()
+
     def _settled_at(self) -> float:
         """Return when the calls in the queue will be sent, unless more arrive."""
         if not self._queue:
@@ -163,11 +177,13 @@ class ExecutorThread:
         return min(last + self._settle, first + LONGEST_SETTLE_SECONDS)
 
     def _end(self) -> None:
+        self._record.release()
         if self._is_temporary:
             self._record.remove()
 
     def _give_up(self, err: PaiError) -> None:
         """Fail all calls, and keep the record."""
+        self._record.release()
         hint = f"PaiExecutor.attach({self._record.name!r}) collects the results of calls that were submitted"
         with self._changed:
             self.broken = err

@@ -1,11 +1,13 @@
 """PaiExecutor runs calls as jobs, and behaves as ``concurrent.futures`` says."""
 
+import ast
 import os
 import pickle
 import sys
 import threading
 import time
 from concurrent.futures import CancelledError, Executor, as_completed, wait
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from openpai_tasks import PaiExecutor
 from openpai_tasks.api.call_results import CallFailed, RemoteTraceback
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, Conflict, JobFailed
+from openpai_tasks.sdk.payloads import call_start
 
 WHOLE_MACHINE = os.cpu_count() or 1
 pytestmark = pytest.mark.usefixtures("here")
@@ -318,3 +321,10 @@ def test_a_retried_job_keeps_the_results_that_it_has():
 
     with PaiExecutor(cpu=1, batch=2, retries=1) as executor:
         assert list(executor.map(call, range(2))) == ["0", "1"]
+
+
+def test_the_program_that_checks_the_version_has_only_old_syntax():
+    new = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.FunctionDef, ast.Match, ast.AsyncFunctionDef)
+    tree = ast.parse(Path(call_start.__file__).read_text(), feature_version=(3, 4))
+    assert not [node for node in ast.walk(tree) if isinstance(node, new)]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
