@@ -5,6 +5,7 @@ Methods of Invoke are replaced in tasks/framework/invoke_patches.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 # Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
@@ -45,3 +46,14 @@ def project_folder(config: Any) -> str | None:
 def add_to_collection(collection: Any, item: Any) -> None:
     """Add a task or a collection."""
     collection._add_object(item)
+
+
+# Python 3.10 to 3.13: `threading._register_atexit`, which concurrent.futures uses; the last one runs first.
+
+
+def call_before_threads_end(call: Callable[[], None]) -> None:
+    """Call a function at the end of the program, while thread pools can still be used."""
+    import concurrent.futures.thread  # noqa: F401 - it must be registered before
+    import threading
+
+    threading._register_atexit(call)  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from openpai_tasks.api.call_request import CallFlags, open_target, reopen_target
 from openpai_tasks.api.executor_record import ExecutorFacts, ExecutorRecord
 from openpai_tasks.api.executor_thread import ExecutorThread
 from openpai_tasks.api.pai_future import PaiFuture
+from openpai_tasks.compat import call_before_threads_end
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.sdk.files.job_folders import cluster_mark
@@ -61,6 +62,7 @@ class PaiExecutor(Executor):
         )
         record = ExecutorRecord.create(new_name(name, "calls"), facts)
         self._begin(record, ExecutorThread(target, record, max_jobs, batch, is_temporary=not name))
+        _running.add(self._thread)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -92,7 +94,6 @@ class PaiExecutor(Executor):
         """The futures of an attached executor, in the order of its calls."""
         self._thread, self._lock, self._numbers = thread, threading.Lock(), itertools.count(1)
         self._refusal = ""
-        _running.add(thread)
         weakref.finalize(self, thread.close).atexit = False  # its thread ends if nobody shuts it down
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> PaiFuture[T]:
@@ -131,8 +132,13 @@ class PaiExecutor(Executor):
             self._thread.wait_for_record()
 
 
-@atexit.register
-def _flush() -> None:
+def _leave() -> None:
     """Submit the calls that are still on this machine when the program ends."""
-    for thread in list(_running):
-        thread.flush()
+    is_main_last = all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate())
+    for thread in list(_running) if is_main_last else ():  # else other threads may wait for results
+        thread.leave()
+        _running.discard(thread)
+
+
+call_before_threads_end(_leave)
+atexit.register(_leave)

@@ -21,6 +21,7 @@ SETTLE_SECONDS, SETTLE_BATCH_SECONDS = 0.01, 0.05
 """How long to wait for more calls, which then travel in the same archive or run in the same job."""
 LONGEST_SETTLE_SECONDS = 0.5
 MOST_CALLS = 1000  # that wait for more
+LEAVE_SECONDS = 5.0  # for a request that is under way when the program ends
 
 log = logging.getLogger("openpai_tasks")
 
@@ -45,7 +46,7 @@ class ExecutorThread:
         self._queued = (0.0, 0.0)  # when the first and the last of them came
         self._cancelled: list[int] = []
         self._is_planning = False
-        self._is_closed = False
+        self._is_closed = self._is_leaving = False
         self._thread: threading.Thread | None = None
         self.broken: PaiError | None = None
 
@@ -96,15 +97,19 @@ class ExecutorThread:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def flush(self) -> None:
-        """Wait until all calls are submitted, at the end of the program."""
+    def leave(self) -> None:
+        """Wait until all calls are submitted, and end the thread, at the end of the program."""
         with self._changed:
             while (self._queue or self._is_planning or self._tracker.has_planned) and self._is_alive:
                 self._changed.wait(0.1)
             left = len(self._open)
+            self._is_leaving = True
+            self._changed.notify_all()
+        if self._thread:
+            self._thread.join(LEAVE_SECONDS)
         if not left:
             self._end()
-        else:
+        elif not self.broken:
             name = self._record.name
             log.warning(
                 "executor %r: %d calls continue; get them with PaiExecutor.attach(%r)", name, left, name
@@ -131,7 +136,8 @@ class ExecutorThread:
             while self._wait(pauses, moved):
                 calls, cancelled = self._take()
                 moved = self._tracker.turn(calls, cancelled, self._planned)
-            self._end()
+            if not self._open:
+                self._end()
         except PaiError as err:
             self._give_up(err)
         except BaseException as err:  # no future may wait forever
@@ -145,7 +151,7 @@ class ExecutorThread:
         with self._changed:
             self._changed.notify_all()
             while True:
-                if self._is_closed and not self._open and not self._cancelled:
+                if self._is_leaving or (self._is_closed and not self._open and not self._cancelled):
                     return False
                 left = min(look, self._settled_at()) - time.monotonic()
                 if self._cancelled or left <= 0:
@@ -184,9 +190,9 @@ class ExecutorThread:
     def _give_up(self, err: PaiError) -> None:
         """Fail all calls, and keep the record."""
         self._record.release()
-        hint = f"PaiExecutor.attach({self._record.name!r}) collects the results of calls that were submitted"
+        later = Unreachable(f"{err}; later, PaiExecutor.attach({self._record.name!r}) collects the result")
         with self._changed:
             self.broken = err
             self._changed.notify_all()
         for future in self._open.all():
-            self._open.fail(future.number, Unreachable(f"{err}; {hint}"))
+            self._open.fail(future.number, later if future.job else err)

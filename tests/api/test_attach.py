@@ -39,9 +39,27 @@ time.sleep(600)
 """
 
 FORGETFUL = """
+import os, sys, time
 from openpai_tasks import PaiExecutor
 
-PaiExecutor(name="forgetful", cpu=1).submit(divmod, 7, 2)
+def call(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.02)
+    return "done"
+
+executor = PaiExecutor(name="forgetful", cpu=1)
+executor.submit(call, sys.argv[1])
+"""
+
+THREADED = """
+import threading
+from openpai_tasks import PaiExecutor
+
+def work():
+    with PaiExecutor(cpu=1) as executor:
+        print(executor.submit(divmod, 7, 2).result())
+
+threading.Thread(target=work).start()
 """
 
 
@@ -68,9 +86,10 @@ def test_results_are_collected_after_the_driver_was_killed(cluster, tmp_path):
     assert again.futures[1].result() == 1  # results can be collected more than once
 
 
-def test_a_program_that_ends_early_submits_its_calls_first(cluster):
+def test_a_program_that_ends_early_submits_its_calls_first(cluster, tmp_path):
+    gate = Gate(tmp_path / "open")
     run = subprocess.run(
-        [sys.executable, "-c", FORGETFUL],
+        [sys.executable, "-c", FORGETFUL, str(gate.path)],
         cwd=cluster.project,
         env=cluster.environment,
         capture_output=True,
@@ -81,8 +100,20 @@ def test_a_program_that_ends_early_submits_its_calls_first(cluster):
         run.stderr
         == "executor 'forgetful': 1 calls continue; get them with PaiExecutor.attach('forgetful')\n"
     )
+    gate.open()
     with PaiExecutor.attach("forgetful") as executor:
-        assert executor.futures[0].result() == (3, 1)
+        assert executor.futures[0].result() == "done"
+
+
+def test_a_thread_gets_its_results_although_the_main_thread_has_ended(cluster):
+    run = subprocess.run(
+        [sys.executable, "-c", THREADED],
+        cwd=cluster.project,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("(3, 1)\n", "", 0)
 
 
 def test_the_record_is_private_and_stays_only_if_the_executor_has_a_name(cluster):
@@ -159,7 +190,7 @@ def test_a_killed_cluster_fails_the_calls_and_their_results_are_collected_later(
         server = json.loads((shell.home / "local" / "server.json").read_text())
         os.kill(server["pid"], signal.SIGKILL)
         assert isinstance(future.exception(), Unreachable)
-        assert "PaiExecutor.attach('interrupted') collects the results" in str(future.exception())
+        assert "PaiExecutor.attach('interrupted') collects the result" in str(future.exception())
         with pytest.raises(RuntimeError, match="executor 'interrupted' has given up"):
             executor.submit(abs, 1)
     gate.open()
