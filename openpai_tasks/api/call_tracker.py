@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -13,7 +14,7 @@ from typing import Any
 from openpai_tasks.api import call_jobs
 from openpai_tasks.api.call_jobs import Call, CallJob
 from openpai_tasks.api.call_request import CallTarget
-from openpai_tasks.api.call_results import CallResults, ForeignResult, give
+from openpai_tasks.api.call_results import CallResults, give
 from openpai_tasks.api.executor_record import ExecutorRecord
 from openpai_tasks.api.pai_future import OpenFutures, PaiFuture
 from openpai_tasks.errors import ApiError, Conflict, JobFailed, NotFound, PaiError, Unreachable
@@ -232,15 +233,17 @@ class CallTracker:
 
     def _collect_early(self, job: CallJob) -> None:
         """Collect results of a running job with several calls, where its output can be read."""
-        if len(job.numbers) > 1 and isinstance(self._target.home.seen, Mounted):
+        if len(job.numbers) == 1 or not isinstance(self._target.home.seen, Mounted):
+            return
+        with contextlib.suppress(PaiError):  # the next look tries again
             there = self._results.present(job.name)
             for number in [number for number in job.waiting if result_name(number) in there]:
                 self._collect(job, number)
 
     def _collect(self, job: CallJob, number: int, is_late: bool = False) -> None:
         try:
-            body = self._results.read(job.name, number)
-        except ForeignResult as err:
+            body = self._sender.patiently(lambda: self._results.read(job.name, number))
+        except PaiError as err:
             if is_late:  # before, a share may show only a part of the file
                 self._fail(number, err)
             return
@@ -255,8 +258,9 @@ class CallTracker:
             return NotFound(f"job {name!r} was never submitted, or is removed with its results", 404)
         if self._asked < MOST_ASKED:
             self._asked += 1
-            info = self._sender.patiently(lambda: self._client.job(self._key(job)))
-            message, status = message or info.message, info.exit_status or status
+            with contextlib.suppress(ApiError):
+                info = self._sender.patiently(lambda: self._client.job(self._key(job)))
+                message, status = message or info.message, info.exit_status or status
         alias = () if self._target.is_selected else ("-a", self._client.cluster.alias)
         reason = f" ({message})" if message else ""
         why = f"`{command('job.why', name, *alias)}` says more"

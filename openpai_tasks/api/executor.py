@@ -8,7 +8,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from openpai_tasks.api.call_jobs import Call
@@ -84,7 +84,7 @@ class PaiExecutor(Executor):
             for job, numbers in record.jobs.items()
         }
         self.futures = tuple(sorted((one for some in jobs.values() for one in some), key=lambda f: f.number))
-        self._refusal = "an attached executor only collects results; start a new PaiExecutor for more calls"
+        self._is_attached = True
         self._thread.collect(jobs)
         return self
 
@@ -92,8 +92,7 @@ class PaiExecutor(Executor):
         self.name = record.name
         self.futures: tuple[PaiFuture[Any], ...] = ()
         """The futures of an attached executor, in the order of its calls."""
-        self._thread, self._lock, self._numbers = thread, threading.Lock(), itertools.count(1)
-        self._refusal = ""
+        self._thread, self._numbers, self._is_attached = thread, itertools.count(1), False
         weakref.finalize(self, thread.close).atexit = False  # its thread ends if nobody shuts it down
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> PaiFuture[T]:
@@ -101,12 +100,12 @@ class PaiExecutor(Executor):
 
         The call is pickled now, so later changes of its arguments have no effect.
         """
-        with self._lock:
-            if self._refusal:
-                raise RuntimeError(self._refusal)
-            if self._thread.broken:
-                raise BrokenExecutor(f"executor {self.name!r} has given up: {self._thread.broken}")
-            future: PaiFuture[T] = PaiFuture(next(self._numbers), self._thread.cancelled)
+        if self._is_attached:
+            raise RuntimeError(
+                "an attached executor only collects results; start a new PaiExecutor for more calls"
+            )
+        self._thread.check()
+        future: PaiFuture[T] = PaiFuture(next(self._numbers), self._thread.cancelled)
         import cloudpickle
 
         try:
@@ -123,8 +122,6 @@ class PaiExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; wait for the results, and optionally cancel calls that do not run yet."""
-        with self._lock:
-            self._refusal = "cannot schedule new futures after shutdown"
         self._thread.close(cancel_futures)
         if wait:
             self._thread.join()

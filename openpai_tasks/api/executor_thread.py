@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from openpai_tasks.api.call_jobs import Call
@@ -53,8 +54,9 @@ class ExecutorThread:
     # For other threads
 
     def put(self, call: Call) -> None:
-        """Run a call."""
+        """Run a call; raise if it is too late for that."""
         with self._changed:
+            self.check()
             now = time.monotonic()
             self._queued = (self._queued[0] if self._queue else now, now)
             self._queue.append(call)
@@ -62,6 +64,13 @@ class ExecutorThread:
             self._start()
             if len(self._queue) in (1, MOST_CALLS):
                 self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise if no call can be put."""
+        if self.broken:
+            raise BrokenExecutor(f"executor {self._record.name!r} has given up: {self.broken}")
+        if self._is_closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
 
     def collect(self, jobs: Mapping[str, list[PaiFuture[Any]]]) -> None:
         """Collect the results of jobs that an earlier executor submitted."""

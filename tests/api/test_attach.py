@@ -12,7 +12,7 @@ import pytest
 from openpai_tasks import PaiExecutor
 from openpai_tasks.api.call_results import ForeignResult
 from openpai_tasks.api.executor_record import ExecutorRecord
-from openpai_tasks.errors import ConfigError, NotFound, Unreachable
+from openpai_tasks.errors import ConfigError, NotFound, PathError, Unreachable
 from tests.api.test_executor import Gate, until
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -164,7 +164,7 @@ class Attack:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("content", ["forged", "cut", "swapped"])
+@pytest.mark.parametrize("content", ["forged", "cut", "swapped", "folder"])
 def test_a_result_without_the_seal_of_its_job_is_not_unpickled(cluster, tmp_path, content):
     with PaiExecutor(cpu=1, name=f"sealed-{content}", batch=2) as executor:
         assert list(executor.map(abs, (-1, -2))) == [1, 2]
@@ -174,9 +174,10 @@ def test_a_result_without_the_seal_of_its_job_is_not_unpickled(cluster, tmp_path
         "cut": first.read_bytes()[:-1],
         "swapped": first.with_name("2.pkl").read_bytes(),
     }
-    first.write_bytes(bodies[content])
+    first.unlink()
+    first.write_bytes(bodies[content]) if content in bodies else first.mkdir()
     with PaiExecutor.attach(f"sealed-{content}") as again:
-        assert isinstance(again.futures[0].exception(), ForeignResult)
+        assert isinstance(again.futures[0].exception(), PathError if content == "folder" else ForeignResult)
         assert again.futures[1].result() == 2
     assert not (tmp_path / "ran").exists()
 

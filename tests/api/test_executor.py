@@ -223,6 +223,17 @@ def test_shutdown_can_cancel_what_has_not_started(gate):
     assert first.result() == 0
 
 
+def test_a_shutdown_while_a_call_is_pickled_refuses_the_call():
+    class Meddling:
+        def __reduce__(self):
+            executor.shutdown()
+            return int, ()
+
+    executor = PaiExecutor(cpu=1)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, Meddling())
+
+
 def test_jobs_follow_each_other_within_max_jobs():
     with PaiExecutor(cpu=1, max_jobs=1) as executor:
         futures = [executor.submit(abs, number) for number in range(3)]
