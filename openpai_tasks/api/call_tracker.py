@@ -255,7 +255,7 @@ class CallTracker:
         """Return the error for calls whose job ended without their results."""
         name, message, status = job.name, self._results.error(job.name), PLATFORM_STATUS
         if job.state == GONE:
-            return NotFound(f"job {name!r} was never submitted, or is removed with its results", 404)
+            return NotFound(f"job {name!r} was never submitted, or is removed; submit its calls again", 404)
         if self._asked < MOST_ASKED:
             self._asked += 1
             with contextlib.suppress(ApiError):

@@ -38,6 +38,10 @@ class PaiExecutor(Executor):
     those of `job.sub`: image, sources, pip_installs, python, cpu, gpu, memory, shm, env (a mapping), secret,
     retries, max_time, tag, update, workspace, virtual_cluster. The calls outlive this program:
     ``attach(name)`` collects their results later. In a name, each ``$`` becomes random letters.
+
+    >>> with PaiExecutor(cpu=1) as executor:
+    ...     list(executor.map(abs, [-1, -2]))
+    [1, 2]
     """
 
     def __init__(
@@ -70,6 +74,12 @@ class PaiExecutor(Executor):
 
         The program of that one may have been killed: only its record on this machine and the cluster are
         needed.
+
+        >>> with PaiExecutor(cpu=1, name="overnight") as executor:
+        ...     future = executor.submit(pow, 2, 10)
+        >>> with PaiExecutor.attach("overnight") as later:
+        ...     [future.result() for future in later.futures]
+        [1024]
         """
         record = ExecutorRecord.load(name)
         facts = record.facts

@@ -76,6 +76,13 @@ def remote(**options: Unpack[ExecutorOptions]) -> Callable[[Callable[P, T]], Rem
     """Make a function whose ``submit`` and ``map`` run it as jobs; the options are those of PaiExecutor.
 
     Calling it as usual runs it here.
+
+    >>> @remote(cpu=1)
+    ... def double(number):
+    ...     return 2 * number
+    >>> double(1), double.submit(2).result(), list(double.map([3, 4]))
+    (2, 4, [6, 8])
+    >>> double.shutdown()
     """
     check_flags({name: value for name, value in options.items() if name not in OWN})
     return lambda function: RemoteFunction(function, options)
