@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import math
 import secrets
 import sys
 import tempfile
@@ -15,14 +15,15 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.api.call_request import CallTarget
-from openpai_tasks.api.executor_record import ExecutorRecord
-from openpai_tasks.api.pai_future import PaiFuture
+from openpai_tasks.api.executor_record import ExecutorRecord, RecordedParcel
+from openpai_tasks.api.pai_future import OnCancel, PaiFuture
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.sdk.files.job_folders import Home
 from openpai_tasks.sdk.jobs import submission
-from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
+from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.payloads import call_runner, call_start
+from openpai_tasks.storage.job_files.archive import Archive
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 MARK = "openpaiCalls"
@@ -49,8 +50,7 @@ class CallJob:
     name: str
     numbers: tuple[int, ...]
     waiting: dict[int, PaiFuture[Any]]
-    parcel: Parcel | None = None
-    is_submitted: bool = False
+    parcel: Parcel | None = None  # until it is submitted
     state: str = ""
     ended: float | None = None  # when that was noticed
     missing: float | None = None  # since when the cluster does not list it
@@ -62,31 +62,25 @@ class CallJob:
 
 @dataclass
 class Parcel:
-    """An archive with the calls of some jobs, and the request that they share."""
+    """The calls of some jobs: an archive, and the document of the jobs, with placeholders.
 
-    request: JobRequest = field(repr=False)
-    files: JobFiles = field(repr=False)
-    python: str
-    mark: dict[str, str]
+    The document is written once, as writing YAML takes longer than submitting it.
+    """
+
+    document: str = field(repr=False)
+    placeholder: str
+    home: Home
+    sha256: str
+    archive: Archive | None = None
     is_sent: bool = False
-
-    def __post_init__(self) -> None:
-        self._placeholder = f"pai{secrets.token_hex(8)}"
-
-    @functools.cached_property
-    def _template(self) -> str:
-        """The document of every job, with placeholders: writing YAML takes longer than submitting it."""
-        command = f"{self.python} {call_runner.FOLDER}/{START} {PYTHON} {self._placeholder}calls"
-        name = f"{self._placeholder}name"
-        request = dataclasses.replace(self.request, name=name, command=command, extras={MARK: self.mark})
-        return protocol.dump(submission.build_document(request, self.files))
 
     def submission(self, job: CallJob) -> Submission:
         """Build the document of a job for its calls that nobody cancelled."""
-        name, numbers = f"{self._placeholder}name", ",".join(map(str, job.waiting))
-        text = self._template.replace(f"name: {name}\n", f'name: "{job.name}"\n', 1)
-        text = text.replace(name, job.name).replace(f"{self._placeholder}calls", numbers)
-        return Submission(job.name, text, self.files.archive, self.files.home, self.files.origin)
+        name, numbers = f"{self.placeholder}name", ",".join(map(str, job.waiting))
+        text = self.document.replace(f"name: {name}\n", f'name: "{job.name}"\n', 1)
+        text = text.replace(name, job.name).replace(f"{self.placeholder}calls", numbers)
+        self.archive = self.archive or self.home.files.read(self.sha256)
+        return Submission(job.name, text, self.archive, self.home)
 
 
 def make_jobs(name: str, first: int, calls: Sequence[Call], batch: int) -> list[tuple[CallJob, list[Call]]]:
@@ -121,9 +115,35 @@ def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]
     with tempfile.TemporaryDirectory() as folder:
         extra = [*_programs(), *_library(Path(folder)), *_call_files(Path(folder), calls)]
         packed, files = submission.pack_files(target.client, request, target.here, target.mounts, extra)
-    parcel = Parcel(packed, files, target.python, mark_of(record))
+    assert files.archive is not None and files.home is not None
+    placeholder = f"pai{secrets.token_hex(8)}"
+    command = f"{target.python} {call_runner.FOLDER}/{START} {PYTHON} {placeholder}calls"
+    packed = dataclasses.replace(
+        packed, name=f"{placeholder}name", command=command, extras={MARK: mark_of(record)}
+    )
+    document = protocol.dump(submission.build_document(packed, files))
+    parcel = Parcel(document, placeholder, files.home, files.archive.sha256, files.archive)
     _check_name(parcel, record.name)
     return parcel
+
+
+def record_jobs(record: ExecutorRecord, parcel: Parcel, jobs: Iterable[CallJob], has_secrets: bool) -> None:
+    """Record jobs, and what another program needs to submit them; secrets of the user are not recorded."""
+    listed = {job.name: list(job.numbers) for job in jobs}
+    document = "" if has_secrets else parcel.document
+    record.add(RecordedParcel(listed, document, parcel.placeholder, parcel.sha256))
+
+
+def recorded_jobs(record: ExecutorRecord, home: Home, on_cancel: OnCancel) -> list[CallJob]:
+    """Return the jobs in a record, with new futures for their calls."""
+    jobs = []
+    for made in record.parcels:
+        parcel = Parcel(made.document, made.placeholder, home, made.archive) if made.document else None
+        for name, numbers in made.jobs.items():
+            waiting: dict[int, PaiFuture[Any]] = {number: PaiFuture(number, on_cancel) for number in numbers}
+            own = None if name in record.submitted else parcel
+            jobs.append(CallJob(name, tuple(numbers), waiting, own, missing=-math.inf))
+    return jobs
 
 
 def _check_name(parcel: Parcel, executor: str) -> None:

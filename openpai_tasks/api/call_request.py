@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from openpai_tasks.api.executor_record import ExecutorFacts
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -79,12 +80,13 @@ def open_target(cluster: str, given: Mapping[str, Any]) -> CallTarget:
     return CallTarget(client, home, request, mounts, Path.cwd(), _python(settings), _is_selected(client))
 
 
-def reopen_target(cluster: str, user: str, storage: str, workspace: str) -> CallTarget:
-    """Connect to the cluster of an earlier executor, to read its results."""
-    settings = _settings(cluster, {})
+def reopen_target(facts: ExecutorFacts) -> CallTarget:
+    """Connect to the cluster of an earlier executor."""
+    settings = _settings(facts.cluster, {})
     client, mounts = connect(settings), storages.mounts(settings)
-    home = job_folders.at(client, storage, workspace, user, mounts)
-    return CallTarget(client, home, JobRequest(), mounts, Path.cwd(), "", _is_selected(client))
+    home = job_folders.at(client, facts.storage, facts.workspace, facts.user, mounts)
+    request = JobRequest(tags=tuple(facts.tags))
+    return CallTarget(client, home, request, mounts, Path.cwd(), "", _is_selected(client))
 
 
 def connect(settings: Settings) -> Backend:

@@ -72,14 +72,12 @@ class CallTracker:
     def is_watching(self) -> bool:
         return bool(self._submitted)
 
-    def collect(self, name: str, futures: Iterable[PaiFuture[Any]]) -> None:
+    def collect(self, job: CallJob) -> None:
         """Watch a job of another executor; it may never have been submitted, or be removed."""
-        waiting = {future.number: future for future in futures}
-        job = CallJob(name, tuple(waiting), waiting, is_submitted=True, missing=-math.inf)
-        self._submitted[name] = job
-        self._job_of |= dict.fromkeys(waiting, job)
-        for future in waiting.values():
-            future.job = name
+        self._submitted[job.name] = job
+        self._job_of |= dict.fromkeys(job.waiting, job)
+        for future in job.waiting.values():
+            future.job = job.name
             self._open.add(future)
 
     def turn(
@@ -105,7 +103,8 @@ class CallTracker:
             inside = [call for _, part in group for call in part]
             try:
                 parcel = call_jobs.pack_calls(self._target, self._record, inside)
-                self._record.add({job.name: list(job.numbers) for job, _ in group})
+                has_secrets = bool(self._target.request.secrets)
+                call_jobs.record_jobs(self._record, parcel, [job for job, _ in group], has_secrets)
             except PaiError as err:
                 for call in inside:
                     self._open.fail(call.number, err)
@@ -139,7 +138,8 @@ class CallTracker:
             for number in list(job.waiting):
                 self._fail(number, err)
             return
-        parcel.is_sent, job.parcel, job.is_submitted = True, None, True
+        self._record.note(job.name)
+        parcel.is_sent, job.parcel = True, None
         self._submitted[job.name] = job
         for future in job.waiting.values():
             future.job = job.name
@@ -206,9 +206,13 @@ class CallTracker:
         try:
             info = self._sender.patiently(lambda: self._client.job(self._key(job)))
         except NotFound:
+            if job.parcel:  # its program ended before it was submitted
+                self._planned.append(self._submitted.pop(job.name))
+                return True
             job.state = GONE
             self._finish(job)
             return True
+        job.parcel = None
         return self._update(job, info)
 
     def _finish(self, job: CallJob) -> None:

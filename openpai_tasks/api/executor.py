@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from openpai_tasks.api.call_jobs import Call
+from openpai_tasks.api.call_jobs import Call, recorded_jobs
 from openpai_tasks.api.call_request import CallFlags, open_target, reopen_target
 from openpai_tasks.api.executor_record import ExecutorFacts, ExecutorRecord
 from openpai_tasks.api.executor_thread import ExecutorThread
@@ -63,6 +63,8 @@ class PaiExecutor(Executor):
             storage=target.home.storage,
             workspace=target.home.workspace,
             key=secrets.token_hex(32),
+            max_jobs=max_jobs,
+            tags=target.request.tags,
         )
         record = ExecutorRecord.create(new_name(name, "calls"), facts)
         self._begin(record, ExecutorThread(target, record, max_jobs, batch, is_temporary=not name))
@@ -73,7 +75,7 @@ class PaiExecutor(Executor):
         """Return an executor that collects the results of another one, in its ``futures``.
 
         The program of that one may have been killed: only its record on this machine and the cluster are
-        needed.
+        needed. Calls that it had not submitted are submitted now.
 
         >>> with PaiExecutor(cpu=1, name="overnight") as executor:
         ...     future = executor.submit(pow, 2, 10)
@@ -83,17 +85,15 @@ class PaiExecutor(Executor):
         """
         record = ExecutorRecord.load(name)
         facts = record.facts
-        target = reopen_target(facts.cluster, facts.user, facts.storage, facts.workspace)
+        target = reopen_target(facts)
         if (cluster_mark(target.client.cluster), target.client.user) != (facts.mark, facts.user):
             was = f"{facts.user!r} on {facts.mark}"
             raise ConfigError(f"executor {name!r} ran as {was}, but cluster {facts.cluster!r} is another now")
         self = cls.__new__(cls)
-        self._begin(record, ExecutorThread(target, record))
-        jobs = {
-            job: [PaiFuture[Any](number, self._thread.cancelled) for number in numbers]
-            for job, numbers in record.jobs.items()
-        }
-        self.futures = tuple(sorted((one for some in jobs.values() for one in some), key=lambda f: f.number))
+        self._begin(record, ExecutorThread(target, record, facts.max_jobs))
+        jobs = recorded_jobs(record, target.home, self._thread.cancelled)
+        futures = (future for job in jobs for future in job.waiting.values())
+        self.futures = tuple(sorted(futures, key=lambda future: future.number))
         self._is_attached = True
         self._thread.collect(jobs)
         return self

@@ -1,9 +1,9 @@
 """Records of executors: ``~/.openpai/executors/<name>.jsonl``, private to the user.
 
-The first line has the cluster, the storage and the key of the results; each other line has the calls of a few
-jobs, and is written before they are submitted. Lines are only added, each with one write: a program that is
-killed leaves at most a last line that is cut, which is ignored. The program that submits the jobs locks the
-record until it ends.
+The first line has the cluster, the storage and the key of the results. Others have the calls of some jobs and
+what is needed to submit them, and are written before that; or the name of a job that was submitted. Lines are
+only added, each with one write: a program that is killed leaves at most a last line that is cut, which is
+ignored. The program that submits the jobs locks the record until it ends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.home import home, make_private
 
 FORMAT = 1
+SUBMITTED = "submitted"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -36,20 +37,37 @@ class ExecutorFacts:
     storage: str
     workspace: str
     key: str = field(repr=False)
+    max_jobs: int | None = None
+    tags: tuple[str, ...] = ()
     format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class RecordedParcel:
+    """Jobs with their calls, the document that they share, and the archive of their calls on the storage.
+
+    The document is empty if it contains secrets of the user; these jobs cannot be submitted later.
+    """
+
+    jobs: Mapping[str, list[int]]
+    document: str = field(default="", repr=False)
+    placeholder: str = ""
+    archive: str = ""  # SHA-256
 
 
 class ExecutorRecord:
     """The record of one executor."""
 
-    def __init__(self, name: str, facts: ExecutorFacts, jobs: Mapping[str, list[int]]) -> None:
-        self.name, self.facts, self.jobs = name, facts, dict(jobs)
+    def __init__(self, name: str, facts: ExecutorFacts) -> None:
+        self.name, self.facts = name, facts
+        self.parcels: list[RecordedParcel] = []
+        self.submitted: set[str] = set()
         self._held: IO[bytes] | None = None
 
     @classmethod
     def create(cls, name: str, facts: ExecutorFacts) -> ExecutorRecord:
         """Start a record; raise if there is one of that name."""
-        record, path = cls(name, facts, {}), _path(name)
+        record, path = cls(name, facts), _path(name)
         make_private(path.parent)
         try:
             record._write(asdict(facts), os.O_CREAT | os.O_EXCL)
@@ -71,16 +89,21 @@ class ExecutorRecord:
         except (OSError, UnicodeDecodeError) as err:
             raise ConfigError(f"cannot read {path}: {err}") from err
         try:
-            facts = ExecutorFacts(**json.loads(lines[0]))
-            jobs = {job: calls for line in lines[1:] for job, calls in json.loads(line).items()}
-        except (ValueError, TypeError, IndexError, AttributeError) as err:
+            first, *others = map(json.loads, lines)
+            record = cls(name, ExecutorFacts(**first))
+            record.parcels = [RecordedParcel(**line) for line in others if SUBMITTED not in line]
+            record.submitted = {line[SUBMITTED] for line in others if SUBMITTED in line}
+        except (ValueError, TypeError) as err:
             raise ConfigError(f"{path} is not a valid record of an executor; remove it") from err
-        return cls(name, facts, jobs)
+        return record
 
-    def add(self, jobs: Mapping[str, list[int]]) -> None:
+    def add(self, parcel: RecordedParcel) -> None:
         """Record jobs and their calls, before they are submitted."""
-        self.jobs |= jobs
-        self._write(jobs)
+        self._write(asdict(parcel))
+
+    def note(self, job: str) -> None:
+        """Record that a job was submitted."""
+        self._write({SUBMITTED: job})
 
     @property
     def is_held(self) -> bool:

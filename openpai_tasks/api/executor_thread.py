@@ -6,15 +6,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor
-from typing import Any
 
-from openpai_tasks.api.call_jobs import Call
+from openpai_tasks.api.call_jobs import Call, CallJob
 from openpai_tasks.api.call_request import CallTarget
 from openpai_tasks.api.call_tracker import CallTracker
 from openpai_tasks.api.executor_record import ExecutorRecord
-from openpai_tasks.api.pai_future import OpenFutures, PaiFuture
+from openpai_tasks.api.pai_future import OpenFutures
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.sdk.jobs.polling import Pauses
 
@@ -72,11 +71,11 @@ class ExecutorThread:
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    def collect(self, jobs: Mapping[str, list[PaiFuture[Any]]]) -> None:
-        """Collect the results of jobs that an earlier executor submitted."""
-        for name, futures in jobs.items():
-            self._tracker.collect(name, futures)
-        if jobs:
+    def collect(self, jobs: Iterable[CallJob]) -> None:
+        """Collect the results of jobs of another executor, and submit those that it has not submitted."""
+        for job in jobs:
+            self._tracker.collect(job)
+        if self._open:
             self._start()
 
     def cancelled(self, number: int) -> None:

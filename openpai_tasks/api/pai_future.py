@@ -8,12 +8,14 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+OnCancel = Callable[[int], None]
+"""Is called with the number of a call whose future was cancelled."""
 
 
 class PaiFuture(Future[T]):
     """The future of a call; it is running once its job is, and can be cancelled until then."""
 
-    def __init__(self, number: int, on_cancel: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(self, number: int, on_cancel: OnCancel) -> None:
         super().__init__()
         self.number = number
         self.job = ""

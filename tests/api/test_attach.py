@@ -1,5 +1,6 @@
 """Calls outlive the program that made them: another one collects their results."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -12,7 +13,7 @@ import pytest
 from openpai_tasks import PaiExecutor
 from openpai_tasks.api.call_results import ForeignResult
 from openpai_tasks.api.executor_record import ExecutorRecord
-from openpai_tasks.errors import ConfigError, NotFound, PathError, Unreachable
+from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PathError, Unreachable
 from tests.api.test_executor import Gate, until
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -75,11 +76,10 @@ def test_results_are_collected_after_the_driver_was_killed(cluster, tmp_path):
     driver.communicate()
     gate.open()
     with PaiExecutor.attach("orphan") as executor:
-        first, second, third, never = executor.futures
+        first, second, third, fourth = executor.futures
         assert (first.result(), second.result()) == (0, 1)
         assert isinstance(third.exception(), ValueError) and "in call" in str(third.exception().__cause__)
-        assert isinstance(never.exception(), NotFound)
-        assert "'orphan-4' was never submitted" in str(never.exception())
+        assert fourth.result() == 3  # it was not submitted before, because of max_jobs
         with pytest.raises(RuntimeError, match="an attached executor only collects results"):
             executor.submit(abs, 1)
     again = PaiExecutor.attach("orphan")
@@ -137,7 +137,8 @@ def test_a_last_line_that_is_cut_is_ignored(cluster):
         executor.submit(abs, -1)
     with record_path(cluster, "cut").open("a") as file:
         file.write('{"cut-2": [2')
-    assert ExecutorRecord.load("cut").jobs == {"cut-1": [1]}
+    record = ExecutorRecord.load("cut")
+    assert [parcel.jobs for parcel in record.parcels] == [{"cut-1": [1]}] and record.submitted == {"cut-1"}
     record_path(cluster, "cut").write_text("[]\n")
     with pytest.raises(ConfigError, match="not a valid record of an executor"):
         PaiExecutor.attach("cut")
@@ -152,6 +153,31 @@ def test_a_record_of_another_cluster_is_refused(cluster):
         ConfigError, match=r"ran as .* on https://elsewhere.example, but cluster 'local' is another"
     ):
         PaiExecutor.attach("moved")
+
+
+def test_a_job_that_is_removed_is_not_submitted_again(cluster):
+    with PaiExecutor(cpu=1, name="removed") as executor:
+        assert executor.submit(abs, -1).result() == 1
+    record = ExecutorRecord.load("removed")
+    record.add(dataclasses.replace(record.parcels[0], jobs={"removed-2": [2], "removed-3": [3]}))
+    record.note("removed-2")
+    with PaiExecutor.attach("removed") as later:
+        first, removed, unknown = later.futures
+        assert first.result() == 1
+        assert isinstance(removed.exception(), NotFound)
+        assert "'removed-2' was never submitted, or is removed" in str(removed.exception())
+        assert isinstance(unknown.exception(), JobFailed)  # submitted now, without such a call
+
+
+def test_secrets_are_not_recorded_so_their_jobs_cannot_be_submitted_later(cluster, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "s3cret-value")
+    with PaiExecutor(cpu=1, name="secretive", secret="DB_PASSWORD", tag="one") as executor:
+        assert executor.submit(abs, -1).result() == 1
+    assert "s3cret-value" not in record_path(cluster, "secretive").read_text()
+    record = ExecutorRecord.load("secretive")
+    record.add(dataclasses.replace(record.parcels[0], jobs={"secretive-2": [2]}))
+    with PaiExecutor.attach("secretive") as later:
+        assert isinstance(later.futures[1].exception(), NotFound)
 
 
 class Attack:
