@@ -79,6 +79,7 @@ setup(
         "asyncssh>=2.23.1",
         "cryptography>=46.0.7",
         "PyJWT>=2.13.0",
+        "cloudpickle>=3.0",
     ],
     extras_require={
         "keyring": ["keyring>=24"],

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from openpai_tasks.api.cluster import Cluster as Cluster
     from openpai_tasks.api.cluster import OpenPAIClient as OpenPAIClient
     from openpai_tasks.api.cluster_list import ClusterList as ClusterList
+    from openpai_tasks.api.futures.executor import PaiExecutor as PaiExecutor
+    from openpai_tasks.api.futures.remote import remote as remote
     from openpai_tasks.api.job import Job as Job
     from openpai_tasks.api.submit import submit as submit
     from openpai_tasks.backends.openpai import Client as Client
@@ -29,8 +31,10 @@ _MODULES = {
     "OpenPAIClient": "openpai_tasks.api.cluster",
     "PackedDataset": "openpai_tasks.sdk.files.dataset",
     "PaiError": "openpai_tasks.errors",
+    "PaiExecutor": "openpai_tasks.api.futures.executor",
     "namespace": "openpai_tasks.tasks",
     "submit": "openpai_tasks.api.submit",
+    "remote": "openpai_tasks.api.futures.remote",
     "submit_this_notebook": "openpai_tasks.magics",
     "validate": "openpai_tasks.protocol",
 }

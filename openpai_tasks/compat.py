@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
@@ -64,3 +64,14 @@ def hidden_module(name: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
+
+
+# Python 3.10 to 3.13: `threading._register_atexit`, which concurrent.futures uses; the last one runs first.
+
+
+def call_before_threads_end(call: Callable[[], None]) -> None:
+    """Call a function at the end of the program, while thread pools can still be used."""
+    import concurrent.futures.thread  # noqa: F401 - it must be registered before
+    import threading
+
+    threading._register_atexit(call)  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import copying, jobs, logs, objects, packing, report, startup
+from benchmarks import copying, executor, jobs, logs, objects, packing, report, startup
 from benchmarks.plot import plot
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
@@ -127,3 +127,12 @@ def test_lists_of_few_and_many_jobs_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "ROUNDS", 1)
     (outcome,) = [run(one, rounds=1) for one in jobs.lists(tmp_path, many=300)]
     assert set(outcome.seconds) == {"ours", "100 jobs"} and len(outcome.seconds["ours"]) == 1
+
+
+def test_calls_through_executors_are_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(executor, "has_submitit", lambda: False)  # it takes seconds
+    monkeypatch.setattr(executor, "ROUNDS", 1)
+    monkeypatch.chdir(tmp_path)
+    outcomes = [run(comparison, rounds=1) for comparison in executor.comparisons(tmp_path, calls=4, batch=2)]
+    assert [outcome.what for outcome in outcomes] == ["4 calls, a job each", "4 calls, 2 in a job"]
+    assert all(set(outcome.seconds) == {"ours", "ProcessPoolExecutor"} for outcome in outcomes)

@@ -28,3 +28,14 @@ def use_home(monkeypatch, home):
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENPAI_HOME", str(home))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+
+
+@pytest.fixture
+def here(cluster, monkeypatch):
+    """The project folder, with the user's home of the cluster."""
+    for name in [name for name in os.environ if name.startswith(("INVOKE_", "OPENPAI_"))]:
+        monkeypatch.delenv(name)
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(cluster.project)
+    return cluster.project

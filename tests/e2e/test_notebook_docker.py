@@ -1,4 +1,4 @@
-"""Notebooks in real containers, with a plain Python and with one that has Jupyter."""
+"""Notebooks and calls in real containers, with a plain Python and with one that has Jupyter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks import PaiExecutor
 from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
 from tests.server.container_engines import engine_kit
@@ -96,6 +97,16 @@ def test_an_image_without_sshd_is_reported_without_waiting(shell):
     assert ran.code == 121 and "the image has no sshd" in last, ran
     assert last.endswith("`inv job.stop closed` stops it; `inv notebook.serve --direct` needs no ssh")
     assert shell.inv("job.wait", "closed").code == 143
+
+
+def test_calls_run_in_containers_with_the_python_of_the_image(shell, monkeypatch):
+    for name, value in shell.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(shell.project)
+    with PaiExecutor(cpu=1, memory="256m", image=IMAGE, batch=2) as executor:
+        first, second = executor.submit(lambda: __import__("sys").executable), executor.submit(lambda: 1 / 0)
+        assert first.result() == "/usr/local/bin/python3"
+        assert isinstance(second.exception(), ZeroDivisionError)
 
 
 @pytest.mark.parametrize("words", [("run",), ("serve", "--direct")], ids=["run", "serve"])

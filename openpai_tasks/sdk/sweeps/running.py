@@ -11,23 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, Conflict, TooManyRequests, Unreachable
+from openpai_tasks.errors import ConfigError, Conflict, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk.jobs import arrival, records, submission, watching
+from openpai_tasks.sdk.jobs import records, submission
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.submission import Missed, Submission
+from openpai_tasks.sdk.jobs.sending import Sender
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark
 
-TRIES = 3
 MOST_ASKED = 50  # failed jobs whose own exit code, missing in the list, is requested
 
 Say = Callable[[str], None]
-T = TypeVar("T")
 
 
 @dataclass
@@ -45,6 +42,7 @@ class SweepRun:
         self.jobs = {name: SweepJob(name, point) for name, point in self.sweep.points.items()}
         self._asked: set[str] = set()
         self._has_sent = False  # the archive of sources
+        self._sender = Sender(self.client, self._pausing)
         self._record = sweep_records.load(self.folder, self.client.cluster.alias, self.sweep.name)
 
     @property
@@ -88,7 +86,7 @@ class SweepRun:
         """Update the states of all jobs; return the names of those that exist."""
         user = self.client.user
         with self._explain_outage():
-            listed = self._patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
+            listed = self._sender.patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
         found = {job.name: job for job in listed if job.name in self.jobs and job.user == user}
         for name, job in found.items():
             self._set(name, job)
@@ -97,7 +95,7 @@ class SweepRun:
             if known.name not in self._asked:
                 self._asked.add(known.name)
                 key = job_key(user, known.name)
-                self._set(known.name, self._patiently(functools.partial(self.client.job, key)))
+                self._set(known.name, self._sender.patiently(functools.partial(self.client.job, key)))
         return list(found)
 
     def _set(self, name: str, job: JobInfo) -> None:
@@ -125,51 +123,23 @@ class SweepRun:
         """Submit one job; the archive of sources is uploaded once for all jobs."""
         made = self.sweep.submission(name)
         with submission.sent(self.client, made, self._has_sent):
-            self._submit_safely(made)
+            self._sender.submit(made, self._claim)
         self._has_sent = True
         self._record.add(name, self.sweep.points[name])
         records.save_record(self.client, made.text, made.origin)
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
         for tag in self.sweep.request.tags if self.client.capabilities.tags else ():
             key = job_key(self.client.user, name)
-            self._patiently(functools.partial(self.client.add_tag, key, tag))
+            self._sender.patiently(functools.partial(self.client.add_tag, key, tag))
 
-    def _submit_safely(self, made: Submission) -> None:
-        """Submit one document; repeat it only if the cluster certainly does not have the job."""
-        key = job_key(self.client.user, made.name)
-        for left in reversed(range(TRIES)):
-            try:
-                self._patiently(lambda: submission.submit_once(self.client, made), is_repeatable=False)
-                break
-            except Conflict:  # an answer was lost, or the same command runs twice at once
-                self._patiently(lambda: self._claim(made.name))
-                break
-            except Missed:
-                if not left:
-                    raise
-            except (Unreachable, ApiError) as err:
-                if not left or not (isinstance(err, Unreachable) or watching.is_outage(err)):
-                    raise
-                if self._patiently(lambda: arrival.exists(self.client, key)):
-                    self._claim(made.name)
-                    break
-
-    def _patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
-        """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
-        while True:
-            try:
-                return watching.ask_patiently(self.client, ask) if is_repeatable else ask()
-            except TooManyRequests as err:
-                self.say(
-                    f"the cluster asks for a pause of {err.retry_after:.0f} s"
-                    f" ({self.submitted} of {len(self.jobs)} are submitted)"
-                )
-                time.sleep(err.retry_after)
+    def _pausing(self, seconds: float) -> None:
+        progress = f"({self.submitted} of {len(self.jobs)} are submitted)"
+        self.say(f"the cluster asks for a pause of {seconds:.0f} s {progress}")
 
     def _claim(self, name: str) -> None:
         """Raise unless the existing job belongs to this sweep."""
         key = job_key(self.client.user, name)
-        mark = read_sweep_mark(self._patiently(functools.partial(self.client.job_document, key)))
+        mark = read_sweep_mark(self._sender.patiently(functools.partial(self.client.job_document, key)))
         if mark.get("name") != self.sweep.name:
             where = f"cluster {self.client.cluster.alias!r}"
             raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)
