@@ -296,7 +296,7 @@ def test_modules_travel_as_sources_and_missing_ones_are_named(here, monkeypatch)
 
 
 def test_invalid_arguments_are_refused():
-    with pytest.raises(ConfigError, match="no flag 'gpus', did you mean gpu"):
+    with pytest.raises(ConfigError, match="no option named 'gpus', did you mean 'gpu'"):
         PaiExecutor(gpus=1)
     with pytest.raises(ConfigError, match="batch must be at least 1"):
         PaiExecutor(batch=0)

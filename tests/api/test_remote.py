@@ -51,5 +51,5 @@ def test_nothing_starts_before_the_first_submission(tmp_path, monkeypatch):
 
 
 def test_unknown_options_are_refused_at_once():
-    with pytest.raises(ConfigError, match="no flag 'gpus'"):
+    with pytest.raises(ConfigError, match="no option named 'gpus'"):
         remote(gpus=1)
