@@ -20,6 +20,7 @@ from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.objects import errors, upload
 from openpai_tasks.storage.objects.s3 import answers
+from openpai_tasks.storage.objects.s3.connection import S3Call
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
@@ -192,7 +193,7 @@ def test_failed_upload_leaves_no_multipart_upload_behind(service):
     place = service.open()
     with pytest.raises(Damaged):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
-    uploads = place.store._bucket.wire.document("GET", "", {"uploads": ""})
+    uploads = place.store._bucket.wire.document(S3Call("GET", "", {"uploads": ""}))
     assert "Upload" not in answers.fields(uploads)
 
 
