@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from openpai_tasks.errors import PathError
 
@@ -177,6 +177,13 @@ class FolderCopy(Protocol):
     def close(self) -> None: ...
 
 
+class SameFiles(NamedTuple):
+    """Names and sizes of files that two folders have in common, and the number of their other entries."""
+
+    sizes: dict[str, int]
+    others: int
+
+
 class CopiesFolders(ABC):
     """A store that itself compares and copies the files of a folder, if it knows the source's store."""
 
@@ -184,8 +191,8 @@ class CopiesFolders(ABC):
     def can_copy_from(self, source: Store) -> bool: ...
 
     @abstractmethod
-    def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
-        """Yield the names and sizes of the files that have the same size and time in both folders."""
+    def same_files(self, source: Store, folder: str, target: str) -> Iterator[SameFiles]:
+        """Yield the files that have the same size and time in both folders, some at a time."""
 
     @abstractmethod
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
