@@ -7,20 +7,22 @@ PathError for the rest.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 
 PIECE = 1 << 20
 """Bytes per piece, unless a store uses another size."""
 SHA256 = "sha256"
 
 
-@dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
+@dataclasses.dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
 class Entry:
     """One name in a folder; a symlink has the values of its target (size 0 if that is missing)."""
 

@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
@@ -38,7 +39,7 @@ class Rules:
     preview: bool = False
 
 
-@dataclass
+@dataclass()
 class _Tally:
     """The counts so far, shared by the worker threads."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -157,7 +157,7 @@ def _begun(name: str) -> float:
 
 
 def part_name() -> str:
-    return f"{PART}{int(time.time()):08x}{secrets.token_hex(4)}"
+    return f"{PART}{int(time.time()):08x}{os.urandom(4).hex()}"
 
 
 @contextlib.contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
@@ -23,8 +24,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WalkedEntry:
+class WalkedEntry(NamedTuple):
     """An entry below a folder; ``depth`` is 1 for the folder's own entries."""
 
     entry: Entry
