@@ -5,7 +5,6 @@ Also has the time limits for answers.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import re
@@ -52,6 +51,8 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
 
 async def limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
     """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
+    import asyncio
+
     return await asyncio.wait_for(operation(*args, **values), LONGEST + size / SLOWEST)
 
 

@@ -20,7 +20,6 @@ from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.objects import errors, upload
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.s3.connection import S3Call
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
@@ -190,6 +189,8 @@ def test_failed_source_leaves_the_old_file(service):
 
 @over("rclone")
 def test_failed_upload_leaves_no_multipart_upload_behind(service):
+    from openpai_tasks.storage.objects.s3.connection import S3Call
+
     place = service.open()
     with pytest.raises(Damaged):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)

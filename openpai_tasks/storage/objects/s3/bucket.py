@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterator
+from html import escape
 from urllib.parse import unquote_plus
-from xml.sax import saxutils
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.objects.errors import understood
@@ -96,7 +96,7 @@ class S3Bucket:
             self.wire.discard(S3Call("DELETE", key))
 
     def _delete_at_once(self, keys: list[str]) -> None:
-        named = "".join(f"<Object><Key>{saxutils.escape(key)}</Key></Object>" for key in keys)
+        named = "".join(f"<Object><Key>{escape(key, quote=False)}</Key></Object>" for key in keys)
         body = f'<Delete xmlns="{answers.SPACE}">{named}<Quiet>true</Quiet></Delete>'.encode()
         md5 = answers.checked(ObjectBody(body, hashlib.md5(body, usedforsecurity=False).digest()))
         answer = self.wire.document(S3Call("POST", "", {"delete": ""}, md5, body))

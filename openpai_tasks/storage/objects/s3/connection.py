@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from xml.etree.ElementTree import Element
 
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
@@ -24,11 +24,14 @@ from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.s3.account import S3Account, S3Endpoint
-from openpai_tasks.storage.objects.s3.signing import S3Request, escape, signed
+from openpai_tasks.storage.objects.s3.given_account import GivenAccount, S3Login, is_given
+from openpai_tasks.storage.objects.s3.signing import S3Endpoint, S3Request, escape, signed
 from openpai_tasks.storage.objects.store import Note, ObjectEntry
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.objects.s3.account import S3Account
 
 SILENCE = 60.0  # seconds
 EXPRESS = "--x-s3"  # suffix of buckets whose ETags are not MD5s
@@ -66,7 +69,7 @@ class S3Wire:
         self._name = name
         self.address = f"s3://{name}"
         self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
-        self._account = S3Account(name, endpoint, key, secret, token)
+        self._account = _open_account(name, endpoint, S3Login(key, secret, token or None))
         self._lock = threading.Lock()
         self._route: _Route | None = None
 
@@ -198,7 +201,7 @@ class S3Wire:
             raise
 
     def _raise(self, error: Words, status: int, key: str) -> NoReturn:
-        code, text = error.get("Code", ""), error.get("Message", "") or http.client.responses.get(status, "")
+        code, text = error.get("Code", ""), error.get("Message", "") or _phrase(status)
         if status == 416 or code == "InvalidRange":
             raise PastEnd(f"{self.address}/{key}: ends before that")
         raise make_error(status, code, text, error.get("Key", key), self.address)
@@ -241,6 +244,10 @@ class _Route:
         return request_head(request.method, target, {**headers, **more})
 
 
+def _phrase(status: int) -> str:
+    return next((one.phrase for one in HTTPStatus if one == status), "")
+
+
 def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
     """Send a request; a server that refuses it may hang up before it has read all of it, and answer."""
     try:
@@ -254,6 +261,14 @@ def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
     except OSError:
         if not connection.is_stale():
             raise
+
+
+def _open_account(bucket: str, endpoint: str, login: S3Login) -> GivenAccount | S3Account:
+    if is_given(bucket, endpoint, login.access_key, login.secret_key):
+        return GivenAccount(bucket, endpoint, login)
+    from openpai_tasks.storage.objects.s3.account import S3Account
+
+    return S3Account(bucket, endpoint, login.access_key, login.secret_key, login.token or "")
 
 
 def _usual_endpoint() -> str:

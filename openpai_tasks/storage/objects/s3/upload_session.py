@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from xml.sax import saxutils
+from html import escape
 
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.storage.objects.errors import understood
@@ -38,7 +38,7 @@ class S3Session:
     def complete(self, md5: bytes = b"") -> None:
         """Combine the parts; if they are gone at a retry, the earlier answer was lost."""
         parts = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{saxutils.escape(etag)}</ETag></Part>"
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag, quote=False)}</ETag></Part>"
             for number, etag in sorted(self._etags.items())
         )
         body = f'<CompleteMultipartUpload xmlns="{answers.SPACE}">{parts}</CompleteMultipartUpload>'.encode()
