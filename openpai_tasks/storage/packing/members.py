@@ -105,12 +105,12 @@ def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
     """Look up the files' own times, many in parallel, if the listing has only those of the store."""
-    with ThreadPoolExecutor(ASKED, "pack") as pool:
-        while some := list(itertools.islice(entries, MANY)):
-            if any(entry.is_arrival for entry in some):
+    while some := list(itertools.islice(entries, MANY)):
+        if any(entry.is_arrival for entry in some):
+            with ThreadPoolExecutor(ASKED, "pack") as pool:
                 yield from pool.map(lambda entry: _own(store, entry), some)
-            else:
-                yield from some
+        else:
+            yield from some
 
 
 def _own(store: Store, entry: Entry) -> Entry:
