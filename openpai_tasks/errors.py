@@ -8,6 +8,7 @@ PaiError                 base, never raised itself
 ├── ApiError             a refusal of the server (.status .code)   122
 │   ├── Denied           401 and 403
 │   ├── NotFound         404
+│   │   ├── NoSuchPath   a missing file or folder                  123
 │   │   └── Unsupported  what this cluster cannot do               120
 │   ├── Conflict         409
 │   └── TooManyRequests  429 (.retry_after)
@@ -74,6 +75,15 @@ class Denied(ApiError):
 
 class NotFound(ApiError):
     pass
+
+
+class NoSuchPath(NotFound):
+    """A file or folder does not exist, on this machine or on a storage."""
+
+    exit_code = exits.BAD_PATH
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 404)
 
 
 class Unsupported(NotFound):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import copying, executor, jobs, logs, objects, packing, report, startup
+from benchmarks import copying, executor, jobs, logs, notebooks, objects, packing, report, startup
 from benchmarks.plot import plot
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
@@ -116,6 +116,11 @@ def test_packers_are_compared_and_checked(tmp_path):
     assert [outcome.what.split()[0] for outcome in outcomes] == ["pack", "unpack", "read", "read"]
     for outcome in outcomes:
         assert {"ours", "tarfile"} <= set(outcome.seconds)
+
+
+def test_notebooks_run_beside_every_installed_peer(tmp_path):
+    (outcome,) = [run(one, rounds=0) for one in notebooks.comparisons(tmp_path, cells=2)]
+    assert {"ours"} <= set(outcome.seconds) <= {"ours", "papermill", "nbclient"}
 
 
 def test_jobs_run_beside_every_installed_peer(tmp_path):

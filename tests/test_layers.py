@@ -27,7 +27,7 @@ API = {"server.accounts", "server.api", *ENGINES}
 EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
     "__init__": {"api", "backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
-    "__main__": {"exits", "tasks"},
+    "__main__": {"compat", "exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "compat": set(),
     "exits": set(),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.times import LONGEST_DAYS as LONGEST_DAYS
 from openpai_tasks.times import parse_seconds as parse_seconds
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 MOST_WORKERS = 64
 
@@ -53,6 +56,8 @@ def megabytes(text: str | int, where: str) -> int:
 
 def _bytes(text: str | int, plain: str) -> Decimal | None:
     """Parse a size; ``plain`` is the unit of a number without one."""
+    from decimal import Decimal
+
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         return None

@@ -164,14 +164,16 @@ def _forget(key: Key) -> None:
 
 
 def _read_file() -> dict[Key, dict[str, Any]]:
-    import yaml
-
     try:
-        records = yaml.safe_load(path().read_text(encoding="utf-8")) or []
+        text = path().read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as err:
         raise ConfigError(f"cannot read {path()}: {err.strerror}") from err
+    import yaml
+
+    try:
+        records = yaml.safe_load(text.decode()) or []
     except (yaml.YAMLError, UnicodeDecodeError) as err:  # the text of the error would show a part of the file
         raise ConfigError(f"{path()} is not valid YAML; fix it, or remove it and log in again") from err
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):

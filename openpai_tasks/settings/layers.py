@@ -100,14 +100,16 @@ def defaults_layer(path: Path) -> Layer:
 
 def read_defaults(path: Path) -> dict[str, Any]:
     """Read a defaults.yaml; empty if there is none."""
-    import yaml
-
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as err:
         raise ConfigError(f"cannot read {path}: {err}") from err
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.store import Digest, Entry, Hasher, check_name
 
 
@@ -26,7 +26,7 @@ class StoragesStore:
 
     def list(self, path: str) -> Iterator[Entry]:
         if path != "/":
-            raise NotFound(f"{self.address(path)}: no such folder", 404)
+            raise NoSuchPath(f"{self.address(path)}: no such folder")
         for name in self._names:
             yield Entry(check_name(name, self.address(path)), f"/{name}", True)
 

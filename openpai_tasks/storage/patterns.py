@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, base, parent
 
@@ -22,8 +22,8 @@ def sources(place: Location) -> list[Location]:
         found = sorted(matches(place), key=lambda match: match.path)
         if found:
             return found
-        raise NotFound(f"{place.url}: nothing matches this pattern", 404)
-    raise NotFound(f"{place.url}: no such file or folder", 404)
+        raise NoSuchPath(f"{place.url}: nothing matches this pattern")
+    raise NoSuchPath(f"{place.url}: no such file or folder")
 
 
 def target(place: Location) -> Location:

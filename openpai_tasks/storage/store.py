@@ -7,20 +7,22 @@ PathError for the rest.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import field
+from typing import Any, NamedTuple, Protocol
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 
 PIECE = 1 << 20
 """Bytes per piece, unless a store uses another size."""
 SHA256 = "sha256"
 
 
-@dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
+@dataclasses.dataclass(slots=True)  # there is one for each file: frozen, they take four times as long to make
 class Entry:
     """One name in a folder; a symlink has the values of its target (size 0 if that is missing)."""
 
@@ -177,6 +179,13 @@ class FolderCopy(Protocol):
     def close(self) -> None: ...
 
 
+class SameFiles(NamedTuple):
+    """Names and sizes of files that two folders have in common, and the number of their other entries."""
+
+    sizes: dict[str, int]
+    others: int
+
+
 class CopiesFolders(ABC):
     """A store that itself compares and copies the files of a folder, if it knows the source's store."""
 
@@ -184,8 +193,8 @@ class CopiesFolders(ABC):
     def can_copy_from(self, source: Store) -> bool: ...
 
     @abstractmethod
-    def same_files(self, source: Store, folder: str, target: str) -> Iterator[tuple[str, int]]:
-        """Yield the names and sizes of the files that have the same size and time in both folders."""
+    def same_files(self, source: Store, folder: str, target: str) -> Iterator[SameFiles]:
+        """Yield the files that have the same size and time in both folders, some at a time."""
 
     @abstractmethod
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:

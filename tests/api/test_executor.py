@@ -304,7 +304,7 @@ def test_invalid_arguments_are_refused():
         PaiExecutor(max_jobs=0)
     with pytest.raises(ConfigError, match=r"invalid name of an executor '\.\./x'"):
         PaiExecutor(name="../x")
-    with pytest.raises(ConfigError, match="secret 'MISSING' is not in the environment"):
+    with pytest.raises(ConfigError, match="secret 'MISSING' is needed"):
         PaiExecutor(secret="MISSING")
 
 

@@ -395,7 +395,7 @@ BAD = {
     ("notebook.run", "plain.ipynb", "-p", "__name__=3"): (120, "'__name__' is reserved by Python"),
     ("notebook.run", "--", "-plain.ipynb", "--no-browser"): (120, "unexpected word '--no-browser' after --"),
     ("notebook.run", "other.ipynb", "-p", "x=1"): (120, "Python notebooks only"),
-    ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "no such source"),
+    ("notebook.run", "plain.ipynb", "--sources", "no.py"): (123, "'no.py': no such file or folder"),
     ("notebook.fetch", "no-such-job"): (122, "no job named 'no-such-job'"),
     ("notebook.fetch", "plain-job"): (120, "runs no notebook"),
     ("notebook.resubmit", "no.ipynb"): (123, "No such file"),

@@ -73,10 +73,10 @@ def test_bad_input_ends_in_one_line(files):
         (120, "no format named 'zip' (known: tar, tfrecord", pack, "data", "out", "--format", "zip"),
         (120, "--shard-size needs bytes or a size", pack, "data", "out", "--shard-size", "huge"),
         (123, "cannot be packed into itself", pack, "data", "data/out"),
-        (122, "has no index.jsonl", unpack, "data", "out"),
+        (123, "has no index.jsonl", unpack, "data", "out"),
         (123, "unsupported index version 7: this openpai-tasks reads version 1", unpack, "set", "out"),
         (123, "is not a shard", unpack, "file", "out"),
-        (122, "no such file or folder", unpack, "missing", "out"),
+        (123, "no such file or folder", unpack, "missing", "out"),
     ):
         ran = files.inv(*words)
         assert (ran.code, ran.out) == (code, ""), (words, ran)
@@ -99,7 +99,7 @@ def test_broken_set_is_reported_and_damaged_files_are_not_written(files):
     assert os.listdir(files.project / "out" / "sub") == ["empty"]
     shard.unlink()
     ran = files.inv("storage.unpack", f"{HOME}/set", "out")
-    assert ran.code == 122 and "is missing" in ran.err
+    assert ran.code == 123 and "is missing" in ran.err
 
 
 def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
@@ -116,7 +116,7 @@ def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
     left = os.listdir(files.project / "set")
     assert left and all(name.startswith(".pai-part-") for name in left)
     os.truncate(big / "large.bin", 5)
-    assert files.inv("storage.unpack", "set", "out").code == 122
+    assert files.inv("storage.unpack", "set", "out").code == 123
     files.ok("storage.pack", "big", "set")
     files.ok("storage.unpack", "set", "out")
     assert (files.project / "out" / "large.bin").read_bytes() == bytes(5)

@@ -147,9 +147,10 @@ def test_the_exit_code_is_0_only_if_everything_arrived(files):
 
 
 def test_exit_code_depends_on_the_error(files):
-    for target, code in (("pai://none/x", 120), (f"{HOME}/", 122)):
+    for target, code in (("pai://none/x", 120), (f"{HOME}/", 123)):
         assert files.inv("storage.cp", "nosuch", target).code == code
     assert files.inv("storage.cp", "data", "data/sub").code == 123
+    assert files.inv("job.sub", "true", "--sources", "nosuch").code == 123
 
 
 @measurable

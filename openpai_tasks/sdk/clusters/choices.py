@@ -56,14 +56,18 @@ def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -
 
 
 def _read() -> dict[str, Any]:
+    try:
+        text = path().read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"cannot read {path()}; fix or remove the file") from err
     import yaml
 
     try:
-        chosen = yaml.safe_load(path().read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
-        raise ConfigError(f"cannot read {path()}; fix or remove the file") from err
+        chosen = yaml.safe_load(text)
+    except yaml.YAMLError as err:
+        raise ConfigError(f"{path()} is not valid YAML; fix or remove the file") from err
     if chosen is not None and not isinstance(chosen, dict):
         raise ConfigError(f"{path()} must be a mapping (name: value); fix or remove the file")
     return chosen or {}

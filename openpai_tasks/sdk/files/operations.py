@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.errors import ConfigError, NoSuchPath, PathError
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.amounts import at_least, size
 from openpai_tasks.storage import patterns
@@ -86,7 +86,7 @@ def existing(place: Location) -> Entry:
     with naming(place):
         entry = place.store.stat(place.path)
     if entry is None:
-        raise NotFound(f"{place.url}: no such file or folder", 404)
+        raise NoSuchPath(f"{place.url}: no such file or folder")
     return entry
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError
+from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
@@ -100,7 +100,7 @@ def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
 def _existing(place: Location) -> Entry:
     entry = _itself(place)
     if entry is None:
-        raise NotFound(f"{place.url}: no such file or folder", 404)
+        raise NoSuchPath(f"{place.url}: no such file or folder")
     return entry
 
 

@@ -6,11 +6,12 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
@@ -38,7 +39,7 @@ class Rules:
     preview: bool = False
 
 
-@dataclass
+@dataclass()
 class _Tally:
     """The counts so far, shared by the worker threads."""
 
@@ -61,11 +62,12 @@ class _Tally:
                 self.removed += 1
         self.watch.ended(path, outcome, size)
 
-    def skip(self, path: str, size: int) -> None:
-        """Count a file that the walk finds unchanged."""
+    def skip(self, sizes: Mapping[str, int]) -> None:
+        """Count files that the walk finds unchanged."""
         self.watch.check()
-        self.watch.found(size)
-        self.add(path, "skipped", size)
+        with self.lock:
+            self.skipped += len(sizes)
+        self.watch.skipped(sizes)
 
     def fail(self, path: str, reason: str) -> None:
         with self.lock:
@@ -120,7 +122,7 @@ def _queue_items(
     for step in _steps(errands, tally, rules):
         if isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
-                tally.skip(step.entry.path, step.entry.size)
+                tally.skip({step.entry.path: step.entry.size})
             else:
                 tally.watch.found(step.entry.size)
                 add_item(step)

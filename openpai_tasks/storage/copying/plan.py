@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
@@ -35,7 +35,7 @@ def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
     if there is not None and not there.is_folder and (target.is_folder or len(found) > 1):
         raise PathError(f"{target.url}: a file is there, not a folder")
     if there is None and len(found) > 1 and not target.is_folder:
-        raise NotFound(f"{target.url}: no such folder to copy {len(found)} sources into", 404)
+        raise NoSuchPath(f"{target.url}: no such folder to copy {len(found)} sources into")
     errands = [_errand(source, target, there, len(found) > 1) for source in found]
     _refuse_clashes(errands)
     return errands
@@ -76,7 +76,7 @@ def _there(place: Location) -> Entry:
     with naming(place):
         entry = place.store.stat(place.path)
     if entry is None:
-        raise NotFound(f"{place.url}: no such file or folder", 404)
+        raise NoSuchPath(f"{place.url}: no such file or folder")
     return entry
 
 

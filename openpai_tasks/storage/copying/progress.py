@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from openpai_tasks import exits
 from openpai_tasks.errors import PaiError
@@ -52,6 +53,12 @@ class Watch:
 
     def ended(self, name: str, outcome: str, size: int) -> None:
         """Called when a file has been copied, skipped or removed, or has failed."""
+
+    def skipped(self, sizes: Mapping[str, int]) -> None:
+        """Called with the paths and sizes of files that the walk finds unchanged."""
+        for path, size in sizes.items():
+            self.found(size)
+            self.ended(path, "skipped", size)
 
     def interrupted(self, copied: Copied) -> None:
         """Called with the result so far when the copy is interrupted."""

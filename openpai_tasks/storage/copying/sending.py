@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.resume import is_near
 from openpai_tasks.storage.crc import Crc32c
@@ -22,7 +22,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-@dataclass
+@dataclass()
 class Passing:
     """Pieces being sent: counted, hashed and reported to the watch."""
 

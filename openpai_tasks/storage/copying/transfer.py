@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from openpai_tasks.errors import NotFound, PaiError, PathError
+from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_claimed, note_of
@@ -47,7 +47,7 @@ def transfer(source: Store, entry: Entry, target: Store, path: str, watch: Watch
         opened = source.one_file() if isinstance(source, ReadsVersions) else source
         now = known.pop() if known and not entry.is_arrival else opened.stat(entry.path)
         if now is None:
-            raise NotFound(f"{entry.path}: it disappeared while it was copied", 404)
+            raise NoSuchPath(f"{entry.path}: it disappeared while it was copied")
         _once(opened, now, target, path, watch, failed)
         return now.size
 
@@ -157,7 +157,7 @@ def _begun(name: str) -> float:
 
 
 def part_name() -> str:
-    return f"{PART}{int(time.time()):08x}{secrets.token_hex(4)}"
+    return f"{PART}{int(time.time()):08x}{os.urandom(4).hex()}"
 
 
 @contextlib.contextmanager

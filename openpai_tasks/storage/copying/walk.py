@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
@@ -23,8 +24,7 @@ from openpai_tasks.storage.store import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WalkedEntry:
+class WalkedEntry(NamedTuple):
     """An entry below a folder; ``depth`` is 1 for the folder's own entries."""
 
     entry: Entry
@@ -98,6 +98,9 @@ class Trouble:
 
 Step = Item | Surplus | Trouble
 
+Skip = Callable[[Mapping[str, int]], None]
+"""Gets the paths and sizes of files that need not be copied."""
+
 
 @dataclass(frozen=True)
 class _CopiedFolder:
@@ -147,12 +150,12 @@ class Steps:
         make_folder: Callable[[Store, str], None],
         preview: bool,
         taken: set[str] | None,
-        skip: Callable[[str, int], None] | None,
+        skip: Skip | None,
     ) -> None:
         """``taken`` contains the target files of the copy so far, if errands may write the same path.
 
-        ``skip`` is called with the path and size of files that the target has already, by size and time, as
-        far as the store can tell for a whole folder; None if size and time do not suffice.
+        ``skip`` is called with the files that the target has already, by size and time, as far as the store
+        can tell for a whole folder; None if size and time do not suffice.
         """
         self._source, self._target = errand.source.store, errand.target.store
         self._errand = errand
@@ -195,8 +198,8 @@ class Steps:
         if folder.is_new and not self._preview:
             self._make_new(folder)
         same: set[str] = set()
-        if self._skip and not folder.is_new:
-            self._skip_same(self._skip, folder, same)
+        if self._skip and not folder.is_new and not self._skip_same(self._skip, folder, same):
+            return
         there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target, same))
         for entry in _listed(self._source, folder.source, same):
             if is_part(entry):
@@ -211,14 +214,16 @@ class Steps:
         if there:
             yield Surplus(self._target, there)
 
-    def _skip_same(self, skip: Callable[[str, int], None], folder: _CopiedFolder, same: set[str]) -> None:
-        """Skip the files that are the same, and add their names to ``same``."""
+    def _skip_same(self, skip: Skip, folder: _CopiedFolder, same: set[str]) -> bool:
+        """Skip the files that are the same, add their names to ``same``, and return whether others exist."""
         assert isinstance(self._target, CopiesFolders)
-        inside = join(folder.source, "")
-        for name, size in self._target.same_files(self._source, folder.source, folder.target):
-            if not name.startswith(PART):
-                same.add(name)
-                skip(inside + name, size)
+        inside, others = join(folder.source, ""), 0
+        for found in self._target.same_files(self._source, folder.source, folder.target):
+            sizes = {name: size for name, size in found.sizes.items() if not name.startswith(PART)}
+            others += found.others + len(found.sizes) - len(sizes)
+            same.update(sizes)
+            skip({inside + name: size for name, size in sizes.items()})
+        return others > 0
 
     def _make_new(self, folder: _CopiedFolder) -> None:
         """Give the folder the mode of the source's, but keep it accessible to the user."""

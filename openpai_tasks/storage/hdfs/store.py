@@ -13,7 +13,7 @@ from typing import Any
 
 import pyhdfs
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, NotFound, PathError
 from openpai_tasks.storage.hdfs.digest import BlockHasher, Shape
 from openpai_tasks.storage.hdfs.native.files import Direct, FileLayout
 from openpai_tasks.storage.hdfs.native.rpc import Status
@@ -145,7 +145,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
             return bool(self._names.delete(real, recursive=flag)) or number > 0  # an earlier answer was lost
 
         if not self._names.patiently(attempt, path):
-            raise NotFound(f"{path}: no such file or folder on HDFS", 404)
+            raise NoSuchPath(f"{path}: no such file or folder on HDFS")
 
     def rename(self, source: str, target: str) -> None:
         real, new = self._real(source), self._new(target)

@@ -51,7 +51,7 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
         raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
     if not path.exists():
-        raise PathError(f"no such source: {given!r} (looked in {root})")
+        raise PathError(f"source {given!r}: no such file or folder in {root}")
     name = os.path.relpath(path, root)
     if name.startswith(os.pardir):
         name = path.name

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.lazy_dataclass import dataclass
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,7 +46,7 @@ def remove_tree(name: str, holder: int) -> None:
         os.close(descent.here)
 
 
-@dataclass
+@dataclass()
 class _Level:
     """A folder on the way down: its name, the identity of its parent, and its subfolders that are left."""
 

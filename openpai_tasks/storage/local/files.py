@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import BinaryIO
 
-from openpai_tasks.errors import Denied, NotFound, PathError
+from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.local import clearing
 from openpai_tasks.storage.store import join, parent
 
@@ -82,10 +82,10 @@ def mapping_errors(path: str) -> Iterator[None]:
         raise _ours(err, path) from err
 
 
-def _ours(err: OSError, path: str) -> PathError | NotFound | Denied:
+def _ours(err: OSError, path: str) -> PathError | NoSuchPath | Denied:
     reason = (err.strerror or str(err)).lower()
     if err.errno in MISSING:
-        return NotFound(f"{path}: {reason}", 404)
+        return NoSuchPath(f"{path}: {reason}")
     if err.errno in FORBIDDEN:
         return Denied(f"{path}: {reason}", 403)
     return PathError(f"{path}: {reason}")

@@ -5,7 +5,6 @@ Also has the time limits for answers.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import re
@@ -13,7 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.retry import Damaged
 
@@ -44,7 +43,7 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
         return Unreachable(f"{where}: the server is not ready: {message}")
     if status == 404:
-        return NotFound(f"{where}: no such file", 404)
+        return NoSuchPath(f"{where}: no such file")
     if status in (401, 403) or code in REFUSALS:
         return Denied(f"{where}: refused: {message} (check the key and its permissions)", status)
     return PathError(f"{where}: the server answered: {message}")
@@ -52,6 +51,8 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
 
 async def limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
     """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
+    import asyncio
+
     return await asyncio.wait_for(operation(*args, **values), LONGEST + size / SLOWEST)
 
 

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol, TypeAlias
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
+from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
@@ -166,7 +166,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         self._refuse_change(path)
         entry = self.stat(path)
         if entry is None:
-            raise NotFound(f"{path}: no such file or folder in {self._bucket.address}", 404)
+            raise NoSuchPath(f"{path}: no such file or folder in {self._bucket.address}")
         if not entry.is_folder:
             return self._delete([self._key(path)])
         if not recursive and next(self.list(path), None) is not None:
@@ -205,7 +205,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
     def digest(self, path: str) -> Digest | None:
         thing = retrying(lambda: self._bucket.head(self._key(path)))
         if thing is None:
-            raise NotFound(f"{path}: no such file in {self._bucket.address}", 404)
+            raise NoSuchPath(f"{path}: no such file in {self._bucket.address}")
         return thing.digest
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
@@ -260,7 +260,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
     def _refuse_no_folder(self, path: str) -> None:
         thing = retrying(lambda: self._bucket.head(self._key(path)))
         if thing is None:
-            raise NotFound(f"{path}: no such folder in {self._bucket.address}", 404)
+            raise NoSuchPath(f"{path}: no such folder in {self._bucket.address}")
         if not thing.is_folder:
             raise PathError(f"{path}: a file, not a folder")
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.copying.transfer import PART, is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
@@ -105,18 +105,18 @@ def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
     """Look up the files' own times, many in parallel, if the listing has only those of the store."""
-    with ThreadPoolExecutor(ASKED, "pack") as pool:
-        while some := list(itertools.islice(entries, MANY)):
-            if any(entry.is_arrival for entry in some):
+    while some := list(itertools.islice(entries, MANY)):
+        if any(entry.is_arrival for entry in some):
+            with ThreadPoolExecutor(ASKED, "pack") as pool:
                 yield from pool.map(lambda entry: _own(store, entry), some)
-            else:
-                yield from some
+        else:
+            yield from some
 
 
 def _own(store: Store, entry: Entry) -> Entry:
     found = store.stat(entry.path) if entry.is_arrival else entry
     if found is None:
-        raise NotFound(f"{entry.path}: it disappeared while it was packed", 404)
+        raise NoSuchPath(f"{entry.path}: it disappeared while it was packed")
     return found
 
 

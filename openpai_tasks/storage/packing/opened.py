@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.progress import Watch
@@ -61,7 +61,7 @@ def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
         raise PathError(f"{url}: {len(sizes)} shards are there, not {len(shards)} as before")
     for shard, size in zip(shards, sizes, strict=True):
         if size is None:
-            raise NotFound(f"{join(url, shard.name)}: a shard of the index is missing", 404)
+            raise NoSuchPath(f"{join(url, shard.name)}: a shard of the index is missing")
         if size != shard.size:
             raise PathError(
                 f"{join(url, shard.name)}: it has {size} of {shard.size} bytes; truncated or changed"
@@ -71,10 +71,9 @@ def _check(url: str, shards: list[Shard], sizes: list[int | None]) -> None:
 def _with_index(folder: Location) -> PackedSet:
     place = folder.join(indexes.NAME)
     if place.store.stat(place.path) is None:
-        raise NotFound(
+        raise NoSuchPath(
             f"{folder.url} has no {indexes.NAME}: no packed files, or an incomplete pack; "
-            "name shards themselves to read them without it",
-            404,
+            "name shards themselves to read them without it"
         )
     url, store = place.url, place.store
     index = retrying(lambda: indexes.read(store.read(place.path), url), Watch().wait)
@@ -106,5 +105,5 @@ def _is_folder(place: Location) -> bool:
 def _size(place: Location) -> int:
     entry = place.store.stat(place.path)
     if entry is None:
-        raise NotFound(f"{place.url}: no such file", 404)
+        raise NoSuchPath(f"{place.url}: no such file")
     return entry.size

@@ -80,8 +80,8 @@ def _walked(tree: Location, target: Location, form: Format, index: Index, watch:
         walked.add(folder)
         if folder.name:
             index.add_folder(folder.name, folder.mode)
+        watch.check()
         for size in folder.sizes():
-            watch.check()
             watch.found(size)
             if form.most and size > form.most:
                 large = next(member.path for member in folder.members() if member.size > form.most)

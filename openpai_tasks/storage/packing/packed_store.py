@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from openpai_tasks.errors import Denied, NotFound, PathError
+from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.opened import PackedSet
@@ -42,7 +42,7 @@ class PackedStore:
     def list(self, path: str) -> Iterator[Entry]:
         name = path.strip("/")
         if name not in self._folders:
-            raise NotFound(f"{path}: no such folder among the packed files", 404)
+            raise NoSuchPath(f"{path}: no such folder among the packed files")
         yield from map(self.entry, self._folders.files(name))
         for inner in self._folders.folders(name):
             yield self._folder(inner, join(path, base(inner)))
@@ -66,7 +66,7 @@ class PackedStore:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         number = self.number(path.strip("/"))
         if number is None:
-            raise NotFound(f"{path}: no such file among the packed ones", 404)
+            raise NoSuchPath(f"{path}: no such file among the packed ones")
         row = self.index[number]
         left = max(0, row.size - offset)
         left = left if length is None else min(left, length)

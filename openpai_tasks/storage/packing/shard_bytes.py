@@ -45,15 +45,20 @@ class ShardBytes:
 
     def _small(self, batch: list[PackMember], contents: list[bytes]) -> bytes:
         encoder, at, pieces = self._encoder, self._at, list[bytes]()
+        add, ended = self.offsets.append, self._watch.ended
         for member, content in zip(batch, contents, strict=True):
             before = encoder.before(member, at)
             encoder.passing(content)
             after = encoder.after(member)
+            at += len(before)
             if not member.is_folder:
-                self._ended(member, at + len(before), crc32c(content))
+                add(at)
+                ended(member.path, "copied", member.size)
             pieces += before, content, after
-            at += len(before) + len(content) + len(after)
+            at += len(content) + len(after)
         self._at = at
+        pairs = zip(batch, contents, strict=True)
+        self.crcs.extend([crc32c(content) for member, content in pairs if not member.is_folder])
         self._count(sum(map(len, contents)))
         return b"".join(pieces)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from openpai_tasks.errors import Denied, Lost, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.errors import Denied, Lost, NoSuchPath, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.storage.retry import retrying
 
 SECONDS = 1800.0  # for one file, however large
@@ -205,7 +205,7 @@ def _mapping_errors(path: str) -> Iterator[None]:
     except OSError as err:
         reason = (err.strerror or str(err) or "it failed").lower()
         if err.errno in GONE:
-            raise NotFound(f"{path}: no such file or folder", 404) from err
+            raise NoSuchPath(f"{path}: no such file or folder") from err
         if err.errno == errno.EACCES:
             raise Denied(f"{path}: {reason}", 403) from err
         raise PathError(f"{path}: the container reports {reason!r}; is its disk full?") from err

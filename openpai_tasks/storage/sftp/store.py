@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.errors import NoSuchPath, NotFound, PathError
 from openpai_tasks.storage.retry import numbered
 from openpai_tasks.storage.sftp.sessions import RemoteConnection, Sessions
 from openpai_tasks.storage.store import (
@@ -88,7 +88,7 @@ class SftpStore(Appends, SetsModes):
     def remove(self, path: str, recursive: bool = False) -> None:
         there = self.stat(path)
         if there is None and not self._is_link(path):
-            raise NotFound(f"{path}: no such file or folder", 404)
+            raise NoSuchPath(f"{path}: no such file or folder")
         if there is None or there.is_link or not there.is_folder:
             return self._unlinked(path)
         folders = self._emptied(path) if recursive else [path]

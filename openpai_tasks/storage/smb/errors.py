@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.errors import ApiError, Denied, NoSuchPath, NotFound, PaiError, PathError, Unreachable
 
 NO_MORE_FILES = 0x80000006
 STOPPED_ON_SYMLINK = 0x8000002D
@@ -109,7 +109,7 @@ KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, ST
 def make_error(status: int, path: str, host: str) -> PaiError:
     """Return the error for a status of the server about the path."""
     if status in MISSING:
-        return NotFound(f"{path}: no such file or folder on {host}", 404)
+        return NoSuchPath(f"{path}: no such file or folder on {host}")
     if status in FORBIDDEN:
         return Denied(f"{path}: {FORBIDDEN[status]}", 403)
     if status in LOST:

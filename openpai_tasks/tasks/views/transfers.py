@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.context import Context
@@ -60,6 +60,15 @@ class Meter(Watch):
                 self._moved += size
             if self._names:
                 terminal.say(f"{outcome} {render.cell('path', name)}")
+            self._draw()
+
+    def skipped(self, sizes: Mapping[str, int]) -> None:
+        if self._names:
+            return super().skipped(sizes)
+        count, size = len(sizes), sum(sizes.values())
+        with self._lock:
+            self._files, self._done = self._files + count, self._done + count
+            self._bytes, self._moved = self._bytes + size, self._moved + size
             self._draw()
 
     def interrupted(self, copied: Copied) -> None:

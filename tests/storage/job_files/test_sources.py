@@ -68,7 +68,7 @@ def test_two_sources_with_the_same_name_are_refused(tmp_path):
 
 
 def test_error_names_a_missing_source(tmp_path):
-    with pytest.raises(PathError, match=r"no such source: 'nope\.py'"):
+    with pytest.raises(PathError, match=r"'nope\.py': no such file or folder"):
         collect(["nope.py"], tmp_path)
 
 

@@ -189,10 +189,12 @@ def test_failed_source_leaves_the_old_file(service):
 
 @over("rclone")
 def test_failed_upload_leaves_no_multipart_upload_behind(service):
+    from openpai_tasks.storage.objects.s3.connection import S3Call
+
     place = service.open()
     with pytest.raises(Damaged):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
-    uploads = place.store._bucket.wire.document("GET", "", {"uploads": ""})
+    uploads = place.store._bucket.wire.document(S3Call("GET", "", {"uploads": ""}))
     assert "Upload" not in answers.fields(uploads)
 
 

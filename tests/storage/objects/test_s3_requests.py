@@ -13,6 +13,7 @@ from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.location import open_storage
+from openpai_tasks.storage.objects.s3.given_account import GivenAccount, S3Login, is_given
 from openpai_tasks.storage.objects.s3.signing import S3Request, SigningScope, signed
 from openpai_tasks.storage.store import StorageSpec
 from tests.certificates import make_certificate
@@ -27,16 +28,19 @@ pytest.importorskip("botocore")
 
 FILE = Reply(b"content", headers=(("ETag", '"x"'), ("Last-Modified", "Mon, 12 Oct 2009 17:50:30 GMT")))
 NOW = 1_700_000_000
+KEYS = S3Login("AK", "theirs", None)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 QUERIES = st.dictionaries(TEXT.filter(bool), TEXT, max_size=3)
 
 
-@pytest.fixture(autouse=True)
-def plain_settings(monkeypatch, tmp_path):
+@pytest.fixture(autouse=True, params=["given", "botocore"])
+def plain_settings(monkeypatch, tmp_path, request):
+    """An account without settings, and one for which botocore looks for settings."""
     for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if request.param == "botocore":
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
 
 @pytest.fixture
@@ -58,6 +62,52 @@ def content(store):
 
 def scope(asked):
     return asked.headers["authorization"].partition("Credential=")[2].split(",")[0].split("/")[2:4]
+
+
+ENDPOINTS = [
+    "http://127.0.0.1:9000",
+    "http://localhost:80/",
+    "https://minio.example.org",
+    "http://[::1]:9000",
+]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("bucket", ["data", "My_Data", "a.b.c", "x-1"])
+def test_given_server_and_keys_need_no_botocore(endpoint, bucket, monkeypatch, tmp_path):
+    from openpai_tasks.storage.objects.s3.account import S3Account
+
+    monkeypatch.delenv("AWS_CONFIG_FILE", raising=False)
+    ours, theirs = GivenAccount(bucket, endpoint, KEYS), S3Account(bucket, endpoint, "AK", "theirs", "")
+    for bundle in (None, "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        if bundle:
+            monkeypatch.setenv(bundle, str(tmp_path / bundle))
+            theirs = S3Account(bucket, endpoint, "AK", "theirs", "")
+        assert is_given(bucket, endpoint, *KEYS[:2])
+        assert ours.locate(None) == theirs.locate(None)
+        assert endpoint.startswith("http:") or ours.certificates == theirs.certificates
+        monkeypatch.delenv(bundle or "-", raising=False)
+    login = theirs.login()
+    assert ours.login() == (login.access_key, login.secret_key, login.token)
+
+
+def test_settings_and_special_buckets_are_left_to_botocore(monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_CONFIG_FILE", raising=False)
+    usual = ("data", "http://127.0.0.1:9000", "AK", "theirs")
+    assert is_given(*usual)
+    for number, value in (
+        *((0, bucket) for bucket in ("data--use1-az4--x-s3", "data-s3alias")),
+        *((1, url) for url in ("", "https://s3.amazonaws.com", "http://h:1/path", "http://me@h:1")),
+        *((number, "") for number in (2, 3)),
+    ):
+        assert not is_given(*usual[:number], value, *usual[number + 1 :])
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "x")
+            assert not is_given(*usual)
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text("[default]\nregion = eu-west-1\n")
+    assert not is_given(*usual)
 
 
 @steady(200)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pyhdfs
 from requests.exceptions import RequestException
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError, Unreachable
+from openpai_tasks.errors import Denied, NoSuchPath, PaiError, PathError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.protocol.fields import text
@@ -165,7 +165,7 @@ def make_error(err: Exception, path: str) -> PaiError:
     if line.startswith("Path is not a file"):
         return PathError(f"{path}: a folder, not a file")
     if isinstance(err, pyhdfs.HdfsFileNotFoundException):
-        return NotFound(f"{path}: no such file or folder on HDFS", 404)
+        return NoSuchPath(f"{path}: no such file or folder on HDFS")
     if isinstance(err, (pyhdfs.HdfsRetriableException, pyhdfs.HdfsStandbyException)) or _may_pass(err, line):
         return Unreachable(f"{path}: HDFS is not ready: {line}")
     if isinstance(err, pyhdfs.HdfsFileAlreadyExistsException):

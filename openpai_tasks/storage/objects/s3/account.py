@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
@@ -21,21 +20,11 @@ from botocore.httpsession import get_cert_path  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.storage.objects.s3.signing import SigningScope
+from openpai_tasks.storage.objects.s3.signing import S3Endpoint, SigningScope
 
 SETTINGS = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 0}}
 SESSION_TOKEN = "x-amz-s3session-token"
 RENEW = 60  # seconds before a session of S3 Express ends; it lasts five minutes
-
-
-@dataclass(frozen=True)
-class S3Endpoint:
-    """Where requests for a bucket go, and how they are signed."""
-
-    url: SplitResult  # of the bucket, without a slash at its end
-    scope: SigningScope
-    token_header: str
-    signs_payload: bool
 
 
 class S3Account:

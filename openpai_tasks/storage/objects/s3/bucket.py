@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Iterator
+from html import escape
 from urllib.parse import unquote_plus
-from xml.sax import saxutils
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.s3.connection import S3Wire
+from openpai_tasks.storage.objects.s3.connection import S3Call, S3Wire
 from openpai_tasks.storage.objects.s3.upload_session import S3Session, abort_stale
 from openpai_tasks.storage.objects.store import Note, ObjectEntry, ObjectPage, ignore, resumed
 from openpai_tasks.storage.objects.upload import ObjectBody
@@ -43,7 +43,7 @@ class S3Bucket:
         query = {"list-type": "2", "prefix": prefix, "max-keys": str(limit), "encoding-type": "url"}
         query |= {} if rest is None else {"continuation-token": rest}
         query |= {} if flat else {"delimiter": "/"}
-        found = self.wire.document("GET", "", query)
+        found = self.wire.document(S3Call("GET", "", query))
         with understood(prefix, self.wire.address):
             facts = answers.fields(found)
             decode = unquote_plus if facts.get("EncodingType") == "url" else str
@@ -93,13 +93,14 @@ class S3Bucket:
         if len(plain) > 1:
             self._delete_at_once(plain)
         for key in keys if len(plain) <= 1 else [key for key in keys if not key.isprintable()]:
-            self.wire.discard("DELETE", key)
+            self.wire.discard(S3Call("DELETE", key))
 
     def _delete_at_once(self, keys: list[str]) -> None:
-        named = "".join(f"<Object><Key>{saxutils.escape(key)}</Key></Object>" for key in keys)
+        named = "".join(f"<Object><Key>{escape(key, quote=False)}</Key></Object>" for key in keys)
         body = f'<Delete xmlns="{answers.SPACE}">{named}<Quiet>true</Quiet></Delete>'.encode()
         md5 = answers.checked(ObjectBody(body, hashlib.md5(body, usedforsecurity=False).digest()))
-        for error in answers.children(self.wire.document("POST", "", {"delete": ""}, md5, body), "Error"):
+        answer = self.wire.document(S3Call("POST", "", {"delete": ""}, md5, body))
+        for error in answers.children(answer, "Error"):
             self.wire.refuse(error)
 
     def copy(self, source: str, target: str) -> None:
@@ -107,7 +108,7 @@ class S3Bucket:
         with understood(source, self.address):
             size = answers.thing(source, head).size
         if size <= COPIED_AT_ONCE:
-            self.wire.document("PUT", target, headers=self.wire.source(source), size=size)
+            self.wire.document(S3Call("PUT", target, headers=self.wire.source(source), size=size))
             return
         of_parts = f"{answers.METADATA}{answers.PART_SIZE}"
         kept = {name: value for name, value in answers.metadata(head).items() if name != of_parts}
@@ -126,4 +127,4 @@ class S3Bucket:
                 "x-amz-metadata-directive": "REPLACE",
                 "content-type": head.get("content-type", "binary/octet-stream"),
             }
-            self.wire.document("PUT", key, headers=headers, size=size)
+            self.wire.document(S3Call("PUT", key, headers=headers, size=size))

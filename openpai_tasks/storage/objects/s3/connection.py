@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from xml.etree.ElementTree import Element
 
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
@@ -23,11 +24,14 @@ from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.s3.account import S3Account, S3Endpoint
-from openpai_tasks.storage.objects.s3.signing import S3Request, escape, signed
+from openpai_tasks.storage.objects.s3.given_account import GivenAccount, S3Login, is_given
+from openpai_tasks.storage.objects.s3.signing import S3Endpoint, S3Request, escape, signed
 from openpai_tasks.storage.objects.store import Note, ObjectEntry
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.objects.s3.account import S3Account
 
 SILENCE = 60.0  # seconds
 EXPRESS = "--x-s3"  # suffix of buckets whose ETags are not MD5s
@@ -40,6 +44,18 @@ STATUSES = {"AccessDenied": 403, "InternalError": 500}
 SMALL = 1 << 16  # bytes of a body that is sent with its head
 
 Words = Mapping[str, str]
+NOTHING: Words = MappingProxyType({})
+
+
+class S3Call(NamedTuple):
+    """A request about a key; ``size`` is the number of bytes that its answer transfers or stands for."""
+
+    method: str
+    key: str
+    query: Words = NOTHING
+    headers: Words = NOTHING
+    body: bytes = b""
+    size: int = 0
 
 
 class S3Wire:
@@ -53,7 +69,7 @@ class S3Wire:
         self._name = name
         self.address = f"s3://{name}"
         self.identity = f"s3://{endpoint.partition('://')[2]}/{name}"
-        self._account = S3Account(name, endpoint, key, secret, token)
+        self._account = _open_account(name, endpoint, S3Login(key, secret, token or None))
         self._lock = threading.Lock()
         self._route: _Route | None = None
 
@@ -65,62 +81,43 @@ class S3Wire:
         """Return the header that names the object to copy."""
         return {"x-amz-copy-source": escape(f"{self._name}/{key}", safe="/")}
 
-    def send(
-        self,
-        method: str,
-        key: str,
-        query: Words | None = None,
-        headers: Words | None = None,
-        body: bytes = b"",
-        size: int = 0,
-    ) -> HttpReply:
-        """Send a request and return its successful answer; ``size`` is the number of bytes it transfers."""
-        with self._mapping_errors(key):
+    def send(self, call: S3Call) -> HttpReply:
+        """Send a request and return its successful answer."""
+        with self._mapping_errors(call.key):
             route = self._route or self._find(None, None)
-            reply = self._exchange(route, method, key, query or {}, headers or {}, body, size)
+            reply = self._exchange(route, call)
             if reply.status_code < 300:
                 return reply
             error = answers.error(reply.content)
         region = reply.headers.get("x-amz-bucket-region") or error.get("Region", "")
         if reply.status_code in MISPLACED and region and not route.is_corrected:
-            with self._mapping_errors(key):
+            with self._mapping_errors(call.key):
                 self._find(route, region)
-            return self.send(method, key, query, headers, body, size)
-        self._raise(error, reply.status_code, key)
+            return self.send(call)
+        self._raise(error, reply.status_code, call.key)
 
-    def discard(self, method: str, key: str, query: Words | None = None) -> None:
-        """Send a request whose answer has no content."""
-        with self._mapping_errors(key):
-            self.send(method, key, query).discard()
-
-    def document(
-        self,
-        method: str,
-        key: str,
-        query: Words | None = None,
-        headers: Words | None = None,
-        body: bytes = b"",
-        size: int = 0,
-    ) -> Element:
-        """Send a request and return the XML of its answer, which may be an error in spite of its status."""
-        with self._mapping_errors(key), understood(key, self.address):
-            root = answers.parse(self.send(method, key, query, headers, body, size).content)
-            if answers.local_name(root) == "Error":
-                self.refuse({"Key": key, **answers.fields(root)})
-        return root
-
-    def put(self, key: str, body: bytes, headers: Words, query: Words | None = None) -> Words:
-        """Upload an object or a part; return the headers of the answer."""
-        with self._mapping_errors(key):
-            reply = self.send("PUT", key, query, headers, body)
+    def discard(self, call: S3Call) -> Words:
+        """Send a request whose answer has no content; return the headers of the answer."""
+        with self._mapping_errors(call.key):
+            reply = self.send(call)
             reply.discard()
         return reply.headers
 
+    def document(self, call: S3Call) -> Element:
+        """Send a request and return the XML of its answer, which may be an error in spite of its status."""
+        with self._mapping_errors(call.key), understood(call.key, self.address):
+            root = answers.parse(self.send(call).content)
+            if answers.local_name(root) == "Error":
+                self.refuse({"Key": call.key, **answers.fields(root)})
+        return root
+
+    def put(self, key: str, body: bytes, headers: Words, query: Words = NOTHING) -> Words:
+        """Upload an object or a part; return the headers of the answer."""
+        return self.discard(S3Call("PUT", key, query, headers, body))
+
     def headers(self, key: str) -> Words:
         """Return the headers of the answer about an object."""
-        reply = self.send("HEAD", key)
-        reply.discard()
-        return reply.headers
+        return self.discard(S3Call("HEAD", key))
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
@@ -136,7 +133,7 @@ class S3Wire:
         last = "" if length is None else str(offset + length - 1)
         part = {"range": f"bytes={offset}-{last}"} if offset or last else {}
         try:
-            reply = self.send("GET", key, headers={**part, **version})
+            reply = self.send(S3Call("GET", key, headers={**part, **version}))
         except PastEnd:
             return
         with understood(key, self.address):
@@ -169,7 +166,7 @@ class S3Wire:
         there = self.head(key)
         if there is not None and there.version != version:
             return False
-        self.discard("DELETE", key)
+        self.discard(S3Call("DELETE", key))
         return True
 
     def _find(self, old: _Route | None, region: str | None) -> _Route:
@@ -182,10 +179,9 @@ class S3Wire:
                 self._route = _Route(place, pool, proxy, is_corrected=old is not None)
             return self._route
 
-    def _exchange(
-        self, route: _Route, method: str, key: str, query: Words, headers: Words, body: bytes, size: int
-    ) -> HttpReply:
+    def _exchange(self, route: _Route, call: S3Call) -> HttpReply:
         """Send one request and receive the head of its answer."""
+        method, key, query, headers, body, size = call
         place, login = route.place, self._account.login()
         path = f"{place.url.path}/{escape(key, safe='/')}" if key else place.url.path or "/"
         token = {place.token_header: login.token} if login.token else {}
@@ -205,7 +201,7 @@ class S3Wire:
             raise
 
     def _raise(self, error: Words, status: int, key: str) -> NoReturn:
-        code, text = error.get("Code", ""), error.get("Message", "") or http.client.responses.get(status, "")
+        code, text = error.get("Code", ""), error.get("Message", "") or _phrase(status)
         if status == 416 or code == "InvalidRange":
             raise PastEnd(f"{self.address}/{key}: ends before that")
         raise make_error(status, code, text, error.get("Key", key), self.address)
@@ -248,6 +244,10 @@ class _Route:
         return request_head(request.method, target, {**headers, **more})
 
 
+def _phrase(status: int) -> str:
+    return next((one.phrase for one in HTTPStatus if one == status), "")
+
+
 def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
     """Send a request; a server that refuses it may hang up before it has read all of it, and answer."""
     try:
@@ -261,6 +261,14 @@ def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
     except OSError:
         if not connection.is_stale():
             raise
+
+
+def _open_account(bucket: str, endpoint: str, login: S3Login) -> GivenAccount | S3Account:
+    if is_given(bucket, endpoint, login.access_key, login.secret_key):
+        return GivenAccount(bucket, endpoint, login)
+    from openpai_tasks.storage.objects.s3.account import S3Account
+
+    return S3Account(bucket, endpoint, login.access_key, login.secret_key, login.token or "")
 
 
 def _usual_endpoint() -> str:

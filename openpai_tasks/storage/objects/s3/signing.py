@@ -8,7 +8,7 @@ import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -20,6 +20,16 @@ class SigningScope:
 
     region: str
     service: str
+
+
+@dataclass(frozen=True)
+class S3Endpoint:
+    """Where requests for a bucket go, and how they are signed."""
+
+    url: SplitResult  # of the bucket, without a slash at its end
+    scope: SigningScope
+    token_header: str
+    signs_payload: bool
 
 
 @dataclass(frozen=True)

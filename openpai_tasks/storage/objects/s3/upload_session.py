@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from xml.sax import saxutils
+from html import escape
 
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.storage.objects.errors import understood
 from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.objects.s3.connection import S3Wire
+from openpai_tasks.storage.objects.s3.connection import S3Call, S3Wire
 from openpai_tasks.storage.objects.upload import ObjectBody
 
 COPIED_PART = 1 << 30
@@ -23,7 +23,8 @@ class S3Session:
     def __init__(self, wire: S3Wire, key: str, metadata: dict[str, str]) -> None:
         self._wire, self._key = wire, key
         with understood(key, wire.address):
-            self._upload = answers.fields(wire.document("POST", key, {"uploads": ""}, metadata))["UploadId"]
+            begun = wire.document(S3Call("POST", key, {"uploads": ""}, metadata))
+            self._upload = answers.fields(begun)["UploadId"]
         self._etags: dict[int, str] = {}
         self._md5s: dict[int, bytes] = {}
         self._was_asked = False
@@ -37,12 +38,12 @@ class S3Session:
     def complete(self, md5: bytes = b"") -> None:
         """Combine the parts; if they are gone at a retry, the earlier answer was lost."""
         parts = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{saxutils.escape(etag)}</ETag></Part>"
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag, quote=False)}</ETag></Part>"
             for number, etag in sorted(self._etags.items())
         )
         body = f'<CompleteMultipartUpload xmlns="{answers.SPACE}">{parts}</CompleteMultipartUpload>'.encode()
         try:
-            answer = self._wire.document("POST", self._key, {"uploadId": self._upload}, body=body)
+            answer = self._wire.document(S3Call("POST", self._key, {"uploadId": self._upload}, body=body))
             self._version = answers.fields(answer).get("ETag", "").strip('"')
         except NotFound:
             if not self._was_asked:
@@ -54,7 +55,7 @@ class S3Session:
         return self._wire.delete_version(self._key, self._version)
 
     def abort(self) -> None:
-        self._wire.discard("DELETE", self._key, {"uploadId": self._upload})
+        self._wire.discard(S3Call("DELETE", self._key, {"uploadId": self._upload}))
 
     def is_right(self, size: int, md5: bytes) -> bool:
         there = self._wire.head(self._key)
@@ -77,7 +78,7 @@ class S3Session:
 
     def _copy_part(self, number: int, source: str, start: int, end: int) -> None:
         which = {**self._wire.source(source), "x-amz-copy-source-range": f"bytes={start}-{end}"}
-        answer = self._wire.document("PUT", self._key, self._part(number), which, size=end - start)
+        answer = self._wire.document(S3Call("PUT", self._key, self._part(number), which, size=end - start))
         with understood(self._key, self._wire.address):
             self._etags[number] = answers.fields(answer)["ETag"]
 
@@ -88,6 +89,7 @@ class S3Session:
 def abort_stale(wire: S3Wire, key: str) -> None:
     """Abort day-old uploads of this object by killed copies: they are invisible and cost money."""
     with understood(key, wire.address):
-        for upload in answers.children(wire.document("GET", "", {"uploads": "", "prefix": key}), "Upload"):
+        found = wire.document(S3Call("GET", "", {"uploads": "", "prefix": key}))
+        for upload in answers.children(found, "Upload"):
             if upload["Key"] == key and time.time() - answers.moment(upload["Initiated"]) > STALE:
-                wire.discard("DELETE", key, {"uploadId": upload["UploadId"]})
+                wire.discard(S3Call("DELETE", key, {"uploadId": upload["UploadId"]}))
