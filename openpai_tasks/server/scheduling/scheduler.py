@@ -30,16 +30,17 @@ from openpai_tasks.server.scheduling.launching import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.task_end import read_log_end
 from openpai_tasks.server.ssh.logins import SshLogins
-from openpai_tasks.server.state.records import Task
+from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State, now
 
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
 GATHER = 0.05  # seconds in which new jobs are looked at together while none can start
+EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-FIRST_PAGE, PAGE = 4, 50  # waiting jobs per query; often, only the first can start
+FIRST_PAGE, PAGE = 2, 50  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -70,6 +71,7 @@ class Scheduler:
         self._next_poll = 0.0  # when to poll all tasks again
         self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
+        self._explain_at = 0.0  # when to explain again why jobs wait
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -114,15 +116,19 @@ class Scheduler:
             self._record_all(polled)
             self._settle_stopped()
             ending = self._agenda.ending()
-            delays = [] if ending else list(self._start_waiting())
+            delays = [] if ending else list(self._start_and_look(bool(ended)))
         if ending:
             polled = self._stop(ending)
             with self._state.database.transaction():
                 self._record_all(polled)
-                delays = list(self._start_waiting())
-        if self._agenda.is_any_alive():
-            delays.append(LOOK_AFTER)
+                delays = list(self._start_and_look(bool(ended)))
         return min(delays, default=None)
+
+    def _start_and_look(self, is_busy: bool) -> Iterator[float]:
+        """Start the jobs that fit; yield the seconds until there may be something to do."""
+        yield from self._start_waiting(is_busy)
+        if self._agenda.is_any_alive():
+            yield LOOK_AFTER
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
@@ -157,7 +163,8 @@ class Scheduler:
         self._mirror_queue([(task, status) for task, status, _ in polled if status is not None])
         for task, status, log_end in polled:
             try:
-                self._record(task, status, log_end)
+                with self._state.database.savepoint():
+                    self._record(task, status, log_end)
             except (OSError, PaiError):  # one task must not stop the others from being recorded
                 log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
 
@@ -173,7 +180,7 @@ class Scheduler:
                 begun.setdefault(task.job, []).append(task)
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
-            self._progress.begin(key, tasks)
+            self._progress.begin_queued(key, tasks)
         for key, why in reasons.items():
             self._report_wait(key, why)
 
@@ -197,8 +204,11 @@ class Scheduler:
 
     # Starting
 
-    def _start_waiting(self) -> Iterator[float]:
-        """Start the jobs that fit; yield the seconds until a delayed retry is due."""
+    def _start_waiting(self, is_busy: bool) -> Iterator[float]:
+        """Start the jobs that fit; yield the seconds until a delayed retry is due.
+
+        If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
+        """
         self._is_full = False
         lines = self._agenda.lines()
         if not lines:
@@ -206,26 +216,31 @@ class Scheduler:
         self._engine.hold(self._agenda.unfinished())
         free = self._free_resources()
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
+        waits: dict[str, str] = {}  # job -> why it cannot start
         started = 0
-        for job in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda job: job.queued):
-            if job.virtual_cluster in blocked:
+        for one in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda one: one.queued):
+            cluster = one.job.virtual_cluster
+            if cluster in blocked:
                 continue
-            if job.not_before > now():
-                yield (job.not_before - now()) / 1000
+            if one.not_before > now():
+                yield (one.not_before - now()) / 1000
                 continue
             if started == MOST_STARTED:
                 yield 0.0  # in the next turn, so that others can write in between
                 return
-            answer = self._try_start(job, free)
+            answer = self._try_start(one, free)
             started += answer.start
             if answer.look_after is not None:
                 yield answer.look_after
-            if not answer.start and not answer.hopeless:
-                stuck = lines if answer.machine_full else [job.virtual_cluster]
-                blocked.update((name, job.key) for name in stuck if name not in blocked)
-        for cluster in lines:
-            self._explain(cluster, blocked.get(cluster))
+            if not answer.start:
+                waits[one.job.key] = answer.why
+                stuck = [] if answer.hopeless else lines if answer.machine_full else [cluster]
+                blocked.update((name, one.job.key) for name in stuck if name not in blocked)
         self._is_full = len(blocked) == len(self._clusters)
+        if is_busy and time.monotonic() < self._explain_at:
+            yield GATHER
+        else:
+            self._explain({cluster: blocked.get(cluster) for cluster in lines}, waits)
 
     def _free_resources(self) -> FreeResources | NoLimits:
         if self._engine.queues:
@@ -243,36 +258,32 @@ class Scheduler:
                 yield job
             place, size = page[-1].queued, PAGE
 
-    def _try_start(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _try_start(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
         try:
-            answer = self._start_whole(job, free) if job.gang else self._start_each(job, free)
+            return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
         except PortShortage as err:
-            answer = StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
+            return StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
         except PaiError as err:
-            self._progress.refuse(job.key, str(err))
+            self._progress.refuse(one.job.key, str(err))
             self._engine.hold(self._agenda.unfinished())  # its ports and GPUs are free again
             self.wake()  # and so are its resources
             return StartDecision(True)
-        if not answer.start:
-            self._report_wait(job.key, answer.why)
-        return answer
 
-    def _start_whole(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
-        answer = free.judge(job.virtual_cluster, job.need)
+    def _start_whole(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+        job = one.job
+        answer = free.judge(job.virtual_cluster, one.need)
         if answer.start:
-            found = self._launcher.job(job.key)
-            tasks = self._launcher.waiting_tasks(found)
+            tasks = self._launcher.waiting_tasks(job)
             self._warn(job.key, answer)
-            self._launcher.launch(found, tasks)
-            free.take(job.virtual_cluster, job.need)
+            self._launcher.launch(job, tasks)
+            free.take(job.virtual_cluster, one.need)
         return answer
 
-    def _start_each(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_each(self, job: Job, free: FreeResources | NoLimits) -> StartDecision:
         """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)
-        found = self._launcher.job(job.key)
-        for task in self._launcher.waiting_tasks(found):
+        for task in self._launcher.waiting_tasks(job):
             need = self._launcher.need(task)
             answer = free.judge(job.virtual_cluster, need)
             if not answer.start:
@@ -281,7 +292,7 @@ class Scheduler:
             free.take(job.virtual_cluster, need)
             ready.append(task)
         if ready:
-            self._launcher.launch(found, ready)
+            self._launcher.launch(job, ready)
         return answer
 
     # Events that explain
@@ -296,12 +307,16 @@ class Scheduler:
         if why and self._wait_reasons.get(key) != why:
             self._wait_reasons[key] = why
             self._state.add_event(key, "Warning", "FailedScheduling", why)
-            self._agenda.mark_explained(key)
+            self._agenda.mark_explained([key])
 
-    def _explain(self, cluster: str, head: str | None) -> None:
-        """Add one event to each job that waits behind another."""
-        behind = f"behind job {head} " if head else ""
-        with self._state.database.transaction():
-            for key in self._agenda.unexplained(cluster):
+    def _explain(self, heads: Mapping[str, str | None], waits: Mapping[str, str]) -> None:
+        """Add one event to each job that cannot start, and to those that wait behind one."""
+        self._explain_at = time.monotonic() + EXPLAIN_AFTER
+        for key, why in waits.items():
+            self._report_wait(key, why)
+        for cluster, head in heads.items():
+            behind = f"behind job {head} " if head else ""
+            keys = self._agenda.unexplained(cluster)
+            for key in keys:
                 self._state.add_event(key, "Normal", "Queued", f"waits {behind}in virtual cluster {cluster}")
-                self._agenda.mark_explained(key)
+            self._agenda.mark_explained(keys)

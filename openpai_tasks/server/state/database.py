@@ -37,11 +37,10 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything inside or, after an error, nothing; a nested one commits with the outer one."""
+        """Commit everything inside or, after an error, nothing; a nested one is a part of the outer one."""
         with self._lock:
             if self._connection.in_transaction:
-                with self._savepoint():
-                    yield
+                yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
             self._writer = threading.get_ident()
@@ -59,7 +58,8 @@ class Database:
             callback()
 
     @contextlib.contextmanager
-    def _savepoint(self) -> Iterator[None]:
+    def savepoint(self) -> Iterator[None]:
+        """Undo everything inside after an error, in a transaction that may still succeed."""
         callbacks = len(self._when_committed)
         self._connection.execute("SAVEPOINT nested")
         try:
@@ -84,12 +84,22 @@ class Database:
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
+    def write_each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one statement for each of these values."""
+        with self._lock:
+            self._connection.executemany(sql, rows)
+
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         connection = self._borrow()
         try:
             return connection.execute(sql, values).fetchall()
         finally:
             self._give_back(connection)
+
+    def recent_rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+        """Read with the connection that writes, for short queries; every commit empties the others' caches."""
+        with self._lock:
+            return self._connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         found = self.rows(sql, values)

@@ -48,8 +48,7 @@ def add_finished(state: State, first: int, end: int) -> None:
             text = document(f"job-{number}", {"main": role("true")})
             job = state.submit("alice", validate(text), text)
             tasks = progress.new_tasks(job, state.document(job.key).roles)
-            progress.add_tasks(job.key, tasks)
-            progress.begin(job.key, tasks)
+            progress.begin(job, tasks)
             progress.finish(state.tasks(job.key, 0)[0], TaskExit(0))
 
 
