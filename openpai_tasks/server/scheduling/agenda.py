@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
-from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.records import Job, Task
@@ -30,6 +31,20 @@ _IS_ALIVE = (
 )
 """Condition for tasks that the engine has; a task that waits there is in the sub-state PREPARING."""
 
+
+class Overview(NamedTuple):
+    """Whether there are jobs and tasks to stop, and tasks that the engine has."""
+
+    jobs_to_stop: bool
+    tasks_to_stop: bool
+    running: bool
+
+
+_OVERVIEW = (
+    "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'STOPPING'),"
+    " EXISTS (SELECT 1 FROM tasks WHERE state = 'STOPPING'),"
+    f" EXISTS (SELECT 1 FROM tasks WHERE {_IS_ALIVE})"
+)
 
 _OF_QUEUE = ("cpu", "memory_mb", "gang", "queued", "not_before")
 
@@ -83,18 +98,26 @@ class Agenda:
         """Return every task that has to be stopped."""
         return self._tasks("state = 'STOPPING'")
 
-    def unfinished(self) -> list[Task]:
-        """Return every task that holds ports; a waiting task of a job without tasks to start holds none."""
+    def unfinished(self) -> tuple[list[Task], dict[str, ResourceAmount]]:
+        """Return every task that holds ports, and the resources of those that run, by virtual cluster.
+
+        A waiting task of a job without tasks to start holds none.
+        """
         rows = self._database.rows(
             "SELECT tasks.* FROM tasks JOIN jobs ON jobs.key = tasks.job"
             " WHERE tasks.state IN ('WAITING', 'RUNNING', 'STOPPING') AND (tasks.state != 'WAITING'"
             f" OR tasks.sub_state = '{states.PREPARING}'"
             " OR (jobs.pending = 1 AND tasks.job_attempt = jobs.attempt))"
         )
-        return [schema.task(row) for row in rows]
+        usage: dict[str, ResourceAmount] = {}
+        for row in rows:
+            if row["state"] != states.WAITING:
+                need = ResourceAmount(row["cpu"], row["memory_mb"], row["gpu"])
+                usage[row["virtual_cluster"]] = usage.get(row["virtual_cluster"], NOTHING) + need
+        return [schema.task(row) for row in rows], usage
 
-    def is_any_alive(self) -> bool:
-        return bool(self._database.rows(f"SELECT 1 FROM tasks WHERE {_IS_ALIVE} LIMIT 1"))
+    def overview(self) -> Overview:
+        return Overview(*map(bool, self._database.rows(_OVERVIEW)[0]))
 
     def stopping(self) -> list[str]:
         """Return the jobs that users have asked to stop."""
@@ -106,6 +129,6 @@ class Agenda:
 
 def _waiting(row: sqlite3.Row) -> Waiting:
     values = dict(row)
-    cpu, memory, gang, queued, not_before = (values.pop(name) for name in _OF_QUEUE)
+    cpu, memory, gang, queued, not_before = [values.pop(name) for name in _OF_QUEUE]
     need = ResourceAmount(cpu, memory, values["gpus"])
     return Waiting(schema.job(values), need, bool(gang), queued, not_before)

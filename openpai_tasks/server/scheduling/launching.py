@@ -103,7 +103,7 @@ class Launcher:
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         requests = {name: plan.ssh for name, plan in plans.items()}
-        logins = self._logins.for_tasks(job, requests, lambda: self._state.tasks(key, job.attempt))
+        logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
             Launch(
                 uid=task.uid,

@@ -122,6 +122,8 @@ class Progress:
         """Record the end of a task, then retry it or settle its job; ``log`` is the end of its log."""
         with self._database.transaction():
             job = self._job(task.job)
+            if job.state != states.STOPPING:
+                self._state.document(job.key)  # raises before any change if it is invalid by now
             done = task_end.finished(task, end, job.state == states.STOPPING)
             if done.state == states.FAILED and end.user_code:
                 done = task_end.explained(done, end, log, self._state.document(job.key).secrets)
@@ -139,22 +141,21 @@ class Progress:
 
     def _settle(self, job: Job, tasks: Sequence[Task] | None = None) -> None:
         """Settle the job; ``tasks`` are the latest attempts of all its tasks, if they are known."""
-        attempt = self._attempt(job)
+        decided = self._attempt(job) if job.sub_state == states.DELETION_PENDING else None
         counts = Counter((task.role, task.state) for task in tasks) if tasks else self._counts(job)
         decision: dict[str, object] = {}
-        if attempt.exit_code is None:
+        if decided and decided.exit_code is not None:
+            code, why = decided.exit_code, decided.diagnostics
+        else:
             verdict = self._verdict(job, counts, tasks)
             if verdict is None:
                 return
-            decision = _decision(verdict)
-            attempt = dataclasses.replace(
-                attempt, exit_code=verdict.exit_code, diagnostics=verdict.diagnostics
-            )
+            decision, code, why = _decision(verdict), verdict.exit_code, verdict.diagnostics
             if any(state not in states.FINAL for _, state in counts):
                 self._end_tasks(job)
                 counts = self._counts(job)
         if not any(state in _ALIVE for _, state in counts):
-            self._complete(job, attempt, decision)
+            self._complete(job, code, why, decision)
         elif decision:
             self._update_attempt(job, decision)
             self._mark_ending(job)
@@ -201,15 +202,14 @@ class Progress:
                 done = task_end.finished(task, end, job.state == states.STOPPING)
                 task_rows.update(self._database, done)
 
-    def _complete(self, job: Job, attempt: Attempt, decision: Mapping[str, object]) -> None:
-        code = attempt.exit_code if attempt.exit_code is not None else exit_codes.RUNTIME_FAILURE
+    def _complete(self, job: Job, code: int, why: str, decision: Mapping[str, object]) -> None:
         again = job.execution == START and self._may_retry(job, code)
         restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
         sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
         end = {"state": states.final_state(code), "sub_state": sub_state, "completed": now()}
         self._update_attempt(job, {**decision, **end})
         if again:
-            self._retry_job(job, code, attempt.diagnostics)
+            self._retry_job(job, code, why)
         elif restart:
             self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
         else:

@@ -40,7 +40,7 @@ GATHER = 0.05  # seconds in which new jobs are looked at together while none can
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-FIRST_PAGE, PAGE = 2, 50  # waiting jobs per query; often, only the first can start
+FIRST_PAGE, PAGE = 3, 50  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -69,6 +69,7 @@ class Scheduler:
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
+        self._has_started = False  # some job, in this turn
         self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._explain_at = 0.0  # when to explain again why jobs wait
@@ -114,21 +115,17 @@ class Scheduler:
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
         with self._state.database.transaction():
             self._record_all(polled)
-            self._settle_stopped()
-            ending = self._agenda.ending()
-            delays = [] if ending else list(self._start_and_look(bool(ended)))
+            seen = self._agenda.overview()
+            if seen.jobs_to_stop:
+                self._settle_stopped()
+            ending = self._agenda.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
+            delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
             polled = self._stop(ending)
             with self._state.database.transaction():
                 self._record_all(polled)
-                delays = list(self._start_and_look(bool(ended)))
-        return min(delays, default=None)
-
-    def _start_and_look(self, is_busy: bool) -> Iterator[float]:
-        """Start the jobs that fit; yield the seconds until there may be something to do."""
-        yield from self._start_waiting(is_busy)
-        if self._agenda.is_any_alive():
-            yield LOOK_AFTER
+                delays = list(self._start_waiting(bool(ended)))
+        return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
@@ -163,8 +160,7 @@ class Scheduler:
         self._mirror_queue([(task, status) for task, status, _ in polled if status is not None])
         for task, status, log_end in polled:
             try:
-                with self._state.database.savepoint():
-                    self._record(task, status, log_end)
+                self._record(task, status, log_end)
             except (OSError, PaiError):  # one task must not stop the others from being recorded
                 log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
 
@@ -189,6 +185,7 @@ class Scheduler:
             self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
         if isinstance(status, TaskExit):
             self._progress.finish(task, status, log_end)
+            self._state.database.when_committed(lambda: self._engine.forget(task))
 
     def _settle_stopped(self) -> None:
         """Settle the jobs that users stop."""
@@ -209,11 +206,10 @@ class Scheduler:
 
         If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
         """
-        self._is_full = False
+        self._is_full = self._has_started = False
         lines = self._agenda.lines()
         if not lines:
             return
-        self._engine.hold(self._agenda.unfinished())
         free = self._free_resources()
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
         waits: dict[str, str] = {}  # job -> why it cannot start
@@ -230,6 +226,7 @@ class Scheduler:
                 return
             answer = self._try_start(one, free)
             started += answer.start
+            self._has_started |= answer.start
             if answer.look_after is not None:
                 yield answer.look_after
             if not answer.start:
@@ -243,19 +240,21 @@ class Scheduler:
             self._explain({cluster: blocked.get(cluster) for cluster in lines}, waits)
 
     def _free_resources(self) -> FreeResources | NoLimits:
+        tasks, usage = self._agenda.unfinished()
+        self._engine.hold(tasks)
         if self._engine.queues:
             return NoLimits()
         total = self._engine.capacity().total
-        return FreeResources(total, self._clusters, self._state.usage(), self._enforce)
+        return FreeResources(total, self._clusters, usage, self._enforce)
 
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
         place, size = 0, FIRST_PAGE
-        while page := self._agenda.line(name, place, size):
-            for job in page:
+        while name not in blocked and (page := self._agenda.line(name, place, size)):
+            for one in page:
                 if name in blocked:
                     return
-                yield job
+                yield one
             place, size = page[-1].queued, PAGE
 
     def _try_start(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
@@ -265,7 +264,7 @@ class Scheduler:
             return StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
         except PaiError as err:
             self._progress.refuse(one.job.key, str(err))
-            self._engine.hold(self._agenda.unfinished())  # its ports and GPUs are free again
+            self._engine.hold(self._agenda.unfinished()[0])  # its ports and GPUs are free again
             self.wake()  # and so are its resources
             return StartDecision(True)
 

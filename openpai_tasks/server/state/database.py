@@ -57,21 +57,6 @@ class Database:
         for callback in done:
             callback()
 
-    @contextlib.contextmanager
-    def savepoint(self) -> Iterator[None]:
-        """Undo everything inside after an error, in a transaction that may still succeed."""
-        callbacks = len(self._when_committed)
-        self._connection.execute("SAVEPOINT nested")
-        try:
-            yield
-        except BaseException:
-            del self._when_committed[callbacks:]
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO nested")
-                self._connection.execute("RELEASE nested")
-            raise
-        self._connection.execute("RELEASE nested")
-
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
         if self._writer == threading.get_ident():
@@ -97,7 +82,7 @@ class Database:
             self._give_back(connection)
 
     def recent_rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        """Read with the connection that writes, for short queries; every commit empties the others' caches."""
+        """Read with the connection that writes, whose cache outlives a commit; for short queries."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 

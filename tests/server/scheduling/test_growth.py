@@ -56,8 +56,8 @@ def work_of_a_start(folder: Path) -> int:
     """Return the steps of opening the database and of one turn without anything to do."""
     database = CountedDatabase(folder / "cluster.db", SCHEMA)
     state, agenda = State(database, folder / "jobs"), Agenda(database)
-    assert not (agenda.alive() or agenda.ending() or agenda.unfinished() or agenda.stopping())
-    assert not (agenda.lines() or agenda.is_any_alive() or agenda.alive_in(["x"]))
+    assert not (agenda.alive() or agenda.ending() or any(agenda.unfinished()) or agenda.stopping())
+    assert not (agenda.lines() or any(agenda.overview()) or agenda.alive_in(["x"]))
     assert not state.usage() and state.counts().keys() == {"SUCCEEDED"}
     database.close()
     return database.steps
@@ -92,7 +92,7 @@ def test_a_trivial_job_leaves_few_files(workshop: Make) -> None:
     here = workshop()
     key = here.run("one", "true").key
     folder = here.tasks(key)[0].folder
-    found = {str(path.relative_to(folder.parent.parent)) for path in folder.parent.parent.rglob("*")}
-    names = ("environment", "exit", "group", "lock", "logs", "mounts", "started", "work")
-    logs = {f"0/main-0-0/logs/{name}" for name in ("all", "stdout", "stderr")}
-    assert found == {"0", "0/main-0-0", *(f"0/main-0-0/{name}" for name in names), *logs}
+    logs = {f"logs/{name}" for name in ("all", "stdout", "stderr")}
+    until(lambda: {str(path.relative_to(folder)) for path in folder.rglob("*")} == {"logs", *logs})
+    assert [path.name for path in folder.parent.parent.rglob("*")][:2] == ["0", folder.name]
+    assert sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file()) == 0
