@@ -15,13 +15,13 @@ _MOST = 1 << 18  # bytes
 
 
 def began(folder: Path) -> bool:
-    return (folder / "started").exists()
+    return os.path.exists(f"{folder}/started")
 
 
 def alive(folder: Path) -> bool:
     """Whether the runner holds the lock of ``started``."""
     try:
-        handle = os.open(folder / "started", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(f"{folder}/started", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:
         if err.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return False
@@ -44,7 +44,7 @@ class Started(NamedTuple):
 
 
 def started(folder: Path) -> Started:
-    lines = _text(folder / "started").splitlines()
+    lines = _text(f"{folder}/started").splitlines()
     words = lines[0].split() if lines else []
     if len(words) < 2:
         return Started()
@@ -58,7 +58,7 @@ def read_exit(folder: Path) -> TaskExit | None:
     A file damaged by a power cut or by the job counts as missing.
     """
     try:
-        values = {name: int(value) for name, value in map(str.split, _text(folder / "exit").splitlines())}
+        values = {name: int(value) for name, value in map(str.split, _text(f"{folder}/exit").splitlines())}
         code, lost = values["code"], values["lost"]
         return TaskExit(
             user_code=code if code >= 0 else 128 - code,
@@ -70,7 +70,7 @@ def read_exit(folder: Path) -> TaskExit | None:
         return None
 
 
-def _text(path: Path) -> str:
+def _text(path: str | Path) -> str:
     try:
         with open_regular(path) as file:
             return file.read(_MOST).decode("utf-8", "replace")

@@ -36,7 +36,7 @@ from openpai_tasks.server.state.state import State, now
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
-GATHER = 0.05  # seconds in which new jobs are looked at together while none can start
+QUIET = 0.05  # seconds without the end of a task, after which there is time to explain why jobs wait
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
@@ -76,15 +76,23 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
-        self._state.listen(self.wake)
+        self._state.listen(self._note_submission, self.wake)
         self._thread.start()
 
     def wake(self) -> None:
         self._bell.ring()
 
+    def _note_submission(self) -> None:
+        """Look at a new job now, unless it has to wait for the end of another.
+
+        A turn that did not see the job has decided before whether it is full, as both are transactions.
+        """
+        if not self._is_full:
+            self.wake()
+
     def close(self) -> None:
         """End the thread; tasks continue."""
-        self._state.listen(lambda: None)
+        self._state.listen(lambda: None, lambda: None)
         self._closing = True
         self.wake()
         if self._thread.is_alive():
@@ -104,8 +112,6 @@ class Scheduler:
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
             ended = self._bell.wait(pause)
-            if not ended and self._is_full and not self._closing:
-                ended = self._bell.wait_for_end(GATHER)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
@@ -235,7 +241,7 @@ class Scheduler:
                 blocked.update((name, one.job.key) for name in stuck if name not in blocked)
         self._is_full = len(blocked) == len(self._clusters)
         if is_busy and time.monotonic() < self._explain_at:
-            yield GATHER
+            yield QUIET
         else:
             self._explain({cluster: blocked.get(cluster) for cluster in lines}, waits)
 

@@ -57,11 +57,11 @@ class State:
         schema.complete(database)
         self._documents: dict[str, JobDocument] = {}
         self._documents_lock = threading.Lock()
-        self._changed: Callable[[], None] = lambda: None
+        self.listen(lambda: None, lambda: None)
 
-    def listen(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever a user submits, stops or starts a job."""
-        self._changed = changed
+    def listen(self, submitted: Callable[[], None], changed: Callable[[], None]) -> None:
+        """Call ``submitted`` whenever a user submits a job, and ``changed`` for a stop or a new start."""
+        self._submitted, self._changed = submitted, changed
 
     # Changes by users
 
@@ -77,7 +77,7 @@ class State:
                 raise Conflict(message, status=409, code="ConflictJobError")
             self.add_attempt(job.key, 0)
         self._remember(job.key, document)
-        self.database.when_committed(self._changed)  # a transaction around this one may go on
+        self.database.when_committed(self._submitted)  # a transaction around this one may go on
         return job
 
     def set_execution(self, key: str, value: str) -> None:
