@@ -18,6 +18,7 @@ import requests
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
+from openpai_tasks.server.engines import traces
 from openpai_tasks.server.resources import ResourceAmount
 from tests.server.conftest import ServerProcess, wait_for
 
@@ -165,7 +166,8 @@ def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> N
     api, name = own_server.admin(), own_server.owner["user"]
     api.run("outlives", "sleep 30")
     api.until(f"{name}~outlives", "RUNNING")
-    wait_for(lambda: list(own_server.folder.glob("jobs/*/0/*/group")))
+    begun = "jobs/*/0/*/started"
+    wait_for(lambda: any(traces.started(path.parent).group for path in own_server.folder.glob(begun)))
     own_server.end()
     own_server.start()
     assert api.detail(f"{name}~outlives")["jobStatus"]["state"] == "RUNNING"

@@ -31,6 +31,8 @@ def events(text: str, reader: Any) -> Iterator[Any]:
 
 def content(value: str) -> str:
     """Return a string of an event as it was in the document, with surrogate pairs joined."""
+    if value.isascii():
+        return value
     value = value.translate(_BACK)
     if any("\ud800" <= char <= "\udfff" for char in value):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -34,6 +34,7 @@ _DAYS = "Mon Tue Wed Thu Fri Sat Sun"
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _SAFE = 2**53
 _NONE = object()
+_FIRST = frozenset("~nNtTfF0123456789+-.")  # of every word that is not text
 
 
 class Timestamp(dict[str, Any]):
@@ -55,6 +56,8 @@ class Binary(dict[str, Any]):
 
 def plain(text: str) -> Any:
     """Return the value of an unquoted word: null, a boolean, a number, a date, or the word itself."""
+    if text and text[0] not in _FIRST:
+        return text
     for meaning in (null, boolean, whole, real, timestamp):
         value = meaning(text)
         if value is not _NONE:

@@ -451,6 +451,7 @@ class NotebookRun:
                     if "died" in str(err) and number < KERNEL_STARTS:
                         continue
                     stop(f"cannot start kernel {kernel}: {err}")
+                client.km.cleanup_connection_file()  # both sides have read it, and a kill would leave it
                 yield client
                 return
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+from typing import TYPE_CHECKING
+
 from openpai_tasks.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from openpai_tasks.server.accounts.users import User
 
 
 @dataclass(frozen=True)
@@ -13,3 +19,4 @@ class Identity:
     token_id: str
     issued: int  # seconds, as in the token
     expires: int | None
+    account: User = field(repr=False)

@@ -117,7 +117,7 @@ class Tokens:
             raise refusals.bad_token()
         application = bool(payload["application"])
         return Identity(
-            user.name, user.admin, application, payload["jti"], payload["iat"], payload.get("exp")
+            user.name, user.admin, application, payload["jti"], payload["iat"], payload.get("exp"), user
         )
 
     def _basic(self, value: str) -> Identity:

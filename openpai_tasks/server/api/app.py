@@ -109,7 +109,7 @@ class Dispatch:
         request = Request(
             method=web.method,
             params=match.params,
-            query={name: tuple(found) for name, found in _query(web.url.query).items()},
+            query={name: tuple(found) for name, found in _query(_raw_query(web)).items()},
             headers=dict(web.headers),
             body=bodies.parse(web.headers.get("content-type", ""), raw),
             identity=identity,
@@ -169,6 +169,11 @@ async def _body(web: WebRequest, limit: int) -> bytes:
 def _raw_path(web: WebRequest) -> str:
     raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
     return raw.partition(b"?")[0].decode("latin-1")
+
+
+def _raw_query(web: WebRequest) -> str:
+    raw: bytes = web.scope["query_string"]
+    return raw.decode("latin-1")
 
 
 def _query(text: str) -> dict[str, list[str]]:

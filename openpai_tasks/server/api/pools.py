@@ -39,7 +39,12 @@ class Pools:
     async def run(self, handler: Callable[..., Any] | None, function: Callable[..., T], *arguments: Any) -> T:
         """Call the function in a thread of the handler's pool, or of the default pool."""
         name = OF_HANDLERS.get(handler, "") if handler else ""
-        limiter = self._limiters.setdefault(name, anyio.CapacityLimiter(SIZES[name])) if name else None
+        limiter = self._limiter(name) if name else None
         if limiter and limiter.statistics().tasks_waiting >= MOST_WAITING:
             raise ApiError("Too many such requests at once, please try again later.", 503)
         return await anyio.to_thread.run_sync(function, *arguments, limiter=limiter)
+
+    def _limiter(self, name: str) -> anyio.CapacityLimiter:
+        if name not in self._limiters:
+            self._limiters[name] = anyio.CapacityLimiter(SIZES[name])  # needs a running event loop
+        return self._limiters[name]

@@ -49,7 +49,7 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:
     """Raise for a name in use, a virtual cluster that the user may not use, and missing storages."""
-    if context.state.job(job_key(user.name, document.name)):
+    if context.state.has_job(job_key(user.name, document.name)):
         raise refusals.job_exists(document.name)
     if document.virtual_cluster not in user.virtual_clusters:
         raise refusals.forbidden(f"User {user.name} may not use virtual cluster {document.virtual_cluster}.")

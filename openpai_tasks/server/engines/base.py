@@ -153,6 +153,9 @@ class Engine(Protocol):
     def stop(self, task: Task) -> None:
         """Ask the task to end, and kill it after the grace period."""
 
+    def forget(self, task: Task) -> None:
+        """Remove what was only needed until the task's end was recorded."""
+
     def notes(self, task: Task) -> Sequence[NewEvent]:
         """Return new events of the task; after a restart of the server, old ones may be repeated."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import time
 from pathlib import Path
 
 
@@ -33,13 +32,6 @@ class Bell:
             *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")
             return {os.fsdecode(name) for name in called if name}
         return set()
-
-    def wait_for_end(self, seconds: float) -> set[str]:
-        """Wait until a task has ended, or for this long; all other rings are answered together."""
-        limit, ended = time.monotonic() + seconds, set[str]()
-        while not ended and (left := limit - time.monotonic()) > 0:
-            ended = self.wait(left)
-        return ended
 
     def close(self) -> None:
         os.close(self._handle)

@@ -105,7 +105,7 @@ class ContainerEngine(LocalEngine):
 
     def _abandoned(self, task: Task, found: TaskExit) -> TaskExit:
         """Remove the container of a supervisor that did not write an outcome."""
-        if traces.started(task.folder)[1] is not None:
+        if traces.started(task.folder).boot is not None:
             self._program.remove(creation.container_name(task.uid))
         if found.user_code is None or found.stopped:
             return found
@@ -113,6 +113,9 @@ class ContainerEngine(LocalEngine):
 
     def stop(self, task: Task) -> None:
         self._processes.stop(task)
+
+    def forget(self, task: Task) -> None:
+        self._processes.forget(task)
 
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
         found = tuple(_read_notes(task.folder / "notes"))

@@ -1,7 +1,8 @@
 """Run tasks as processes of this machine, each under a runner that outlives the server.
 
 The state of a task is in its folder (see runner/), so that a new server can continue: if ``started`` exists,
-the task has begun; while the lock is held, it runs; if ``exit`` exists, it has ended.
+the task has begun; while it is locked, the task runs; if ``exit`` exists, it has ended. Once the end is
+recorded, the logs and the files of the job are left.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ NODE_LOST = -1001
 PATIENCE = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
+_INPUTS = ("environment", "prologue", "sidecar")
+_STATE = ("exit", "started")
 GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
 
 
@@ -111,17 +114,26 @@ class ProcessEngine(LocalEngine):
             self._requests.pop(task.uid, None)
             self._failed.pop(task.uid, None)
             self._ssh_failures.discard(task.uid)
-            _remove_scripts(task.folder)
+            _remove_inputs(task.folder)
         return found
+
+    def forget(self, task: Task) -> None:
+        folder = str(task.folder)
+        for name in _STATE:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{folder}/{name}")
+        for name in runner.FOLDERS:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(f"{folder}/{name}")
 
     def stop(self, task: Task) -> None:
         if not self._cancel(task.folder) and traces.alive(task.folder):
-            pid = traces.started(task.folder)[0]
-            if pid:  # otherwise it is about to write its pid: the scheduler asks again
+            begun = traces.started(task.folder)
+            if begun.pid:
                 with contextlib.suppress(OSError):  # it exists already, or the disk is full
                     _write_new(task.folder / STOP, b"", os.O_EXCL)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGTERM)
+                    os.kill(begun.pid, signal.SIGTERM)
 
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
         """Return why the task's SSH service failed to start, once."""
@@ -149,12 +161,12 @@ class ProcessEngine(LocalEngine):
 
     def _abandoned(self, task: Task) -> TaskExit:
         """Return the exit of a task whose runner ended without writing one."""
-        boot, group = traces.started(task.folder)[1], traces.read_number(task.folder / "group")
-        if boot is None:
+        begun = traces.started(task.folder)
+        if begun.boot is None:
             return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
-        if boot != self._boot:
+        if begun.boot != self._boot:
             return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
-        leftovers.kill(task.uid, group)
+        leftovers.kill(task.uid, begun.group)
         note = traces.last_line(task.folder / "runner.log")
         return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
 
@@ -253,12 +265,13 @@ def mount_point(folder: Path, path: str) -> Path:
     return folder.joinpath("mounts", *parts)
 
 
-def _remove_scripts(folder: Path) -> None:
-    """Remove files that may contain secrets; another attempt writes its own."""
+def _remove_inputs(folder: Path) -> None:
+    """Remove what the runner has read, which may contain secrets; another attempt writes its own."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(folder):
-            if name.startswith("command"):
-                (folder / name).unlink(missing_ok=True)
+            if name in _INPUTS or name.startswith("command"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{folder}/{name}")
 
 
 def _link(link: Path, target: Path) -> None:

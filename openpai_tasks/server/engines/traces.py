@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server.engines.base import TaskExit
@@ -13,15 +15,17 @@ _MOST = 1 << 18  # bytes
 
 
 def began(folder: Path) -> bool:
-    return (folder / "started").exists()
+    return os.path.exists(f"{folder}/started")
 
 
 def alive(folder: Path) -> bool:
-    """Whether the runner holds its lock; the check takes the lock, so call it only after it has begun."""
+    """Whether the runner holds the lock of ``started``."""
     try:
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        handle = os.open(f"{folder}/started", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as err:
+        if err.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
+            return False
+        raise
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -31,12 +35,21 @@ def alive(folder: Path) -> bool:
     return False
 
 
-def started(folder: Path) -> tuple[int, str | None]:
-    """Return the runner's pid and the machine's boot id, or (0, None) if there was no runner."""
-    words = _text(folder / "started").split()
+class Started(NamedTuple):
+    """The runner of a task, the boot id of its machine, and the process group of the task."""
+
+    pid: int = 0
+    boot: str | None = None  # None if there was no runner
+    group: int | None = None  # None if it was not started
+
+
+def started(folder: Path) -> Started:
+    lines = _text(f"{folder}/started").splitlines()
+    words = lines[0].split() if lines else []
     if len(words) < 2:
-        return 0, None
-    return int(words[0]), words[2] if len(words) > 2 else ""
+        return Started()
+    group = int(lines[1]) if len(lines) > 1 and lines[1].isdigit() else None
+    return Started(int(words[0]), words[2] if len(words) > 2 else "", group)
 
 
 def read_exit(folder: Path) -> TaskExit | None:
@@ -45,7 +58,7 @@ def read_exit(folder: Path) -> TaskExit | None:
     A file damaged by a power cut or by the job counts as missing.
     """
     try:
-        values = {name: int(value) for name, value in map(str.split, _text(folder / "exit").splitlines())}
+        values = {name: int(value) for name, value in map(str.split, _text(f"{folder}/exit").splitlines())}
         code, lost = values["code"], values["lost"]
         return TaskExit(
             user_code=code if code >= 0 else 128 - code,
@@ -57,17 +70,12 @@ def read_exit(folder: Path) -> TaskExit | None:
         return None
 
 
-def _text(path: Path) -> str:
+def _text(path: str | Path) -> str:
     try:
         with open_regular(path) as file:
             return file.read(_MOST).decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
-
-
-def read_number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
 
 
 def last_line(path: Path) -> str:

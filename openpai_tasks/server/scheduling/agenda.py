@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sqlite3
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
-from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.records import Task
+from openpai_tasks.server.state.records import Job, Task
 
 
 @dataclass(frozen=True)
 class Waiting:
     """A job in the queue of its virtual cluster, and the need of all its tasks."""
 
-    key: str
-    virtual_cluster: str
+    job: Job  # without its document
     need: ResourceAmount
     gang: bool
     queued: int
@@ -31,6 +32,30 @@ _IS_ALIVE = (
 """Condition for tasks that the engine has; a task that waits there is in the sub-state PREPARING."""
 
 
+class Overview(NamedTuple):
+    """Whether there are jobs and tasks to stop, and tasks that the engine has."""
+
+    jobs_to_stop: bool
+    tasks_to_stop: bool
+    running: bool
+
+
+_OVERVIEW = (
+    "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'STOPPING'),"
+    " EXISTS (SELECT 1 FROM tasks WHERE state = 'STOPPING'),"
+    f" EXISTS (SELECT 1 FROM tasks WHERE {_IS_ALIVE})"
+)
+
+_OF_QUEUE = ("cpu", "memory_mb", "gang", "queued", "not_before")
+
+_NEXT_LINE = "SELECT min(virtual_cluster) FROM jobs WHERE pending = 1"
+_LINES = (
+    f"WITH RECURSIVE lines (line) AS ({_NEXT_LINE} UNION ALL SELECT ({_NEXT_LINE} AND virtual_cluster > line)"
+    " FROM lines WHERE line IS NOT NULL) SELECT line FROM lines WHERE line IS NOT NULL"
+)
+"""One step for each virtual cluster; DISTINCT would read every waiting job."""
+
+
 class Agenda:
     """The queries of every turn; their cost does not grow with the number of finished jobs."""
 
@@ -40,27 +65,23 @@ class Agenda:
     def line(self, virtual_cluster: str, after: int, limit: int) -> list[Waiting]:
         """Return the next jobs of a virtual cluster, after position ``after``, that have tasks to start."""
         rows = self._database.rows(
-            "SELECT key, cpu, memory_mb, gpus, gang, queued, not_before FROM jobs"
+            f"SELECT {schema.LISTED_JOB}, {', '.join(_OF_QUEUE)} FROM jobs"
             " WHERE pending = 1 AND virtual_cluster = ? AND queued > ? ORDER BY queued LIMIT ?",
             [virtual_cluster, after, limit],
         )
-        return [
-            Waiting(row[0], virtual_cluster, ResourceAmount(*row[1:4]), bool(row[4]), row[5], row[6])
-            for row in rows
-        ]
+        return [_waiting(row) for row in rows]
 
     def lines(self) -> list[str]:
         """Return the virtual clusters with waiting jobs."""
-        rows = self._database.rows("SELECT DISTINCT virtual_cluster FROM jobs WHERE pending = 1")
-        return [row[0] for row in rows]
+        return [row[0] for row in self._database.rows(_LINES)]
 
     def unexplained(self, virtual_cluster: str) -> list[str]:
         """Return the waiting jobs without an event that explains it."""
         sql = "SELECT key FROM jobs WHERE pending = 1 AND explained = 0 AND virtual_cluster = ?"
         return [row[0] for row in self._database.rows(sql, [virtual_cluster])]
 
-    def mark_explained(self, key: str) -> None:
-        self._database.write("UPDATE jobs SET explained = 1 WHERE key = ?", [key])
+    def mark_explained(self, keys: Iterable[str]) -> None:
+        self._database.write_each("UPDATE jobs SET explained = 1 WHERE key = ?", [[key] for key in keys])
 
     def alive(self) -> list[Task]:
         """Return every task that the engine has."""
@@ -69,29 +90,45 @@ class Agenda:
     def alive_in(self, folders: Collection[str]) -> list[Task]:
         """Return every task that the engine has in these folders."""
         holes = ", ".join("?" * len(folders))
-        return self._tasks(f"{_IS_ALIVE} AND folder IN ({holes})", *folders)
+        where = f"{_IS_ALIVE} AND folder IN ({holes})"
+        rows = self._database.recent_rows(f"SELECT * FROM tasks WHERE {where}", list(folders))
+        return [schema.task(row) for row in rows]
 
     def ending(self) -> list[Task]:
         """Return every task that has to be stopped."""
         return self._tasks("state = 'STOPPING'")
 
-    def unfinished(self) -> list[Task]:
-        """Return every task that holds ports; a waiting task of a job without tasks to start holds none."""
+    def unfinished(self) -> tuple[list[Task], dict[str, ResourceAmount]]:
+        """Return every task that holds ports, and the resources of those that run, by virtual cluster.
+
+        A waiting task of a job without tasks to start holds none.
+        """
         rows = self._database.rows(
             "SELECT tasks.* FROM tasks JOIN jobs ON jobs.key = tasks.job"
             " WHERE tasks.state IN ('WAITING', 'RUNNING', 'STOPPING') AND (tasks.state != 'WAITING'"
             f" OR tasks.sub_state = '{states.PREPARING}'"
             " OR (jobs.pending = 1 AND tasks.job_attempt = jobs.attempt))"
         )
-        return [schema.task(row) for row in rows]
+        usage: dict[str, ResourceAmount] = {}
+        for row in rows:
+            if row["state"] != states.WAITING:
+                need = ResourceAmount(row["cpu"], row["memory_mb"], row["gpu"])
+                usage[row["virtual_cluster"]] = usage.get(row["virtual_cluster"], NOTHING) + need
+        return [schema.task(row) for row in rows], usage
 
-    def is_any_alive(self) -> bool:
-        return bool(self._database.rows(f"SELECT 1 FROM tasks WHERE {_IS_ALIVE} LIMIT 1"))
+    def overview(self) -> Overview:
+        return Overview(*map(bool, self._database.rows(_OVERVIEW)[0]))
 
     def stopping(self) -> list[str]:
         """Return the jobs that users have asked to stop."""
         return [row[0] for row in self._database.rows("SELECT key FROM jobs WHERE state = 'STOPPING'")]
 
-    def _tasks(self, where: str, *values: str) -> list[Task]:
-        rows = self._database.rows(f"SELECT * FROM tasks WHERE {where}", values)
-        return [schema.task(row) for row in rows]
+    def _tasks(self, where: str) -> list[Task]:
+        return [schema.task(row) for row in self._database.rows(f"SELECT * FROM tasks WHERE {where}")]
+
+
+def _waiting(row: sqlite3.Row) -> Waiting:
+    values = dict(row)
+    cpu, memory, gang, queued, not_before = [values.pop(name) for name in _OF_QUEUE]
+    need = ResourceAmount(cpu, memory, values["gpus"])
+    return Waiting(schema.job(values), need, bool(gang), queued, not_before)

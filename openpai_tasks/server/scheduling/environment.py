@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -98,7 +98,7 @@ def _hosts(tasks: Sequence[Task]) -> dict[str, str]:
 def _own(task: Task) -> dict[str, str]:
     index, http = str(task.index), _first(task, "http")
     labels = {f"PAI_CONTAINER_HOST_{label}_PORT_LIST": _list(task, label) for label in task.ports}
-    role = role_key(task.role)
+    role, folder = role_key(task.role), os.path.abspath(task.folder)
     return labels | {
         "PAI_CURRENT_TASK_ROLE_NAME": role,
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
@@ -109,8 +109,8 @@ def _own(task: Task) -> dict[str, str]:
         "PAI_CURRENT_CONTAINER_PORT": http,
         "PAI_CONTAINER_SSH_PORT": _first(task, "ssh"),
         "PAI_CONTAINER_HOST_PORT_LIST": ";".join(f"{label}:{_list(task, label)}" for label in task.ports),
-        "PAI_WORK_DIR": str(_absolute(task.folder) / "work"),
-        "PAI_MOUNT_ROOT": str(_absolute(task.folder) / "mounts"),
+        "PAI_WORK_DIR": f"{folder}/work",
+        "PAI_MOUNT_ROOT": f"{folder}/mounts",
         "FC_TASKROLE_NAME": role,
         "FC_TASK_INDEX": index,
         "FC_POD_UID": task.uid,
@@ -138,7 +138,3 @@ def _list(task: Task, label: str) -> str:
 
 def _first(task: Task, label: str) -> str:
     return str(task.ports[label][0]) if task.ports.get(label) else ""
-
-
-def _absolute(folder: Path) -> Path:
-    return folder.absolute()

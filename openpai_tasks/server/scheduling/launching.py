@@ -52,8 +52,10 @@ class Launcher:
         if tasks is None:
             if job.tasks > MOST_TASKS:
                 raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
-            tasks = self._with_ports(self._progress.new_tasks(job, self._state.document(job.key).roles))
-            self._progress.add_tasks(job.key, tasks)
+            document = self._state.document(job.key)
+            tasks = self._with_ports(self._progress.new_tasks(job, document.roles))
+            if not document.gang:  # otherwise, all start now
+                self._progress.save_tasks(job, tasks)
         return tasks
 
     def need(self, task: Task) -> ResourceAmount:
@@ -64,10 +66,13 @@ class Launcher:
         wanted, key = list(tasks), job.key
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
-        launches = self._launches(job, ready, ready if len(ready) == job.tasks else None)
+        try:
+            launches = self._launches(job, ready, ready if len(ready) == job.tasks else None)
+        except PaiError:
+            self._progress.save_tasks(job, wanted)
+            raise
         record = self._progress.queue_in_engine if self._engine.queues else self._progress.begin
-        if not record(key, ready):
-            return
+        record(job, ready)
         self._note_images(key)
         self._note_infiniband(key)
         plans = _plans(self._state.document(key))
@@ -98,7 +103,7 @@ class Launcher:
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         requests = {name: plan.ssh for name, plan in plans.items()}
-        logins = self._logins.for_tasks(job, requests, lambda: self._state.tasks(key, job.attempt))
+        logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
             Launch(
                 uid=task.uid,

@@ -7,7 +7,7 @@ be repeated, so that the next server can continue.
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from openpai_tasks.protocol import TaskRole, exit_codes, states
@@ -35,12 +35,12 @@ class Progress:
 
     # Beginning
 
-    def add_tasks(self, key: str, tasks: Iterable[Task]) -> None:
-        """Record the tasks of the current attempt, all waiting."""
-        document = self._state.document(key)
+    def save_tasks(self, job: Job, tasks: Iterable[Task]) -> None:
+        """Record tasks of the current attempt that have not started before."""
+        roles = self._state.document(job.key).roles
         with self._database.transaction():
             for task in tasks:
-                task_rows.insert(self._database, task, document.roles, document.virtual_cluster)
+                task_rows.save(self._database, task, roles, job.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
         """Return a first attempt of every task instance of the job's current attempt."""
@@ -53,64 +53,51 @@ class Progress:
 
     def waiting_tasks(self, job: Job) -> list[Task] | None:
         """Return the tasks of the current attempt that have yet to start; None if it has no tasks yet."""
-        where = "job = ? AND job_attempt = ?"
-        rows = self._database.rows(
-            f"SELECT * FROM tasks WHERE {where} AND sub_state = ? ORDER BY place, task_index",
-            [job.key, job.attempt, states.CREATION_PENDING],
-        )
-        return [schema.task(row) for row in rows] if rows or self._counts(job) else None
+        where, values = "job = ? AND job_attempt = ?", [job.key, job.attempt]
+        if job.state != states.WAITING:  # there may be very many that have started
+            where, values = f"{where} AND sub_state = ?", [*values, states.CREATION_PENDING]
+        rows = self._database.rows(f"SELECT * FROM tasks WHERE {where} ORDER BY place, task_index", values)
+        if not rows and job.state == states.WAITING:
+            return None
+        return [schema.task(row) for row in rows if row["sub_state"] == states.CREATION_PENDING]
 
-    def queue_in_engine(self, key: str, tasks: Sequence[Task]) -> bool:
-        """Record these tasks as waiting in the engine's queue; only then may the engine get them.
-
-        Return False, without a change, if the user has stopped the job in the meantime.
-        """
+    def queue_in_engine(self, job: Job, tasks: Sequence[Task]) -> None:
+        """Record these tasks as waiting in the engine's queue; only then may the engine get them."""
         with self._database.transaction():
-            job = self._job(key)
-            if job.state not in (states.WAITING, states.RUNNING):
-                return False
-            for task in tasks:
-                self._database.write(
-                    "UPDATE tasks SET sub_state = ?, gpus = ? WHERE uid = ?",
-                    [states.PREPARING, json.dumps(task.gpus), task.uid],
-                )
+            self.save_tasks(job, [dataclasses.replace(task, sub_state=states.PREPARING) for task in tasks])
             self._database.write(
                 "UPDATE jobs SET sub_state = CASE state WHEN 'WAITING' THEN ? ELSE sub_state END,"
-                f" pending = {_PENDING} WHERE key = ?",
-                [states.PREPARING, key],
+                f" pending = {_pending(job, tasks)} WHERE key = ?",
+                [states.PREPARING, job.key],
             )
             self._database.write(
                 "UPDATE attempts SET sub_state = CASE state WHEN 'WAITING' THEN ? ELSE sub_state END"
                 " WHERE job = ? AND id = ?",
-                [states.PREPARING, key, job.attempt],
+                [states.PREPARING, job.key, job.attempt],
             )
-        return True
 
-    def begin(self, key: str, tasks: Sequence[Task]) -> bool:
-        """Record these tasks as running, and the job with them; only then may they be started.
-
-        Return False, without a change, if the user has stopped the job in the meantime.
-        """
-        time, count = now(), len(tasks)
+    def begin(self, job: Job, tasks: Sequence[Task]) -> None:
+        """Record these tasks as running, and the job with them; only then may they be started."""
+        (state, sub_state), time, count = _RUNNING, now(), len(tasks)
+        running = [
+            dataclasses.replace(task, state=state, sub_state=sub_state, launched=time) for task in tasks
+        ]
         with self._database.transaction():
-            job = self._job(key)
-            if job.state not in (states.WAITING, states.RUNNING):
-                return False
-            for task in tasks:
-                self._database.write(
-                    "UPDATE tasks SET state = ?, sub_state = ?, launched = ?, gpus = ?"
-                    " WHERE uid = ? AND state = 'WAITING'",
-                    [*_RUNNING, time, json.dumps(task.gpus), task.uid],
-                )
-            self._mark_running(job, time)
+            self.save_tasks(job, running)
+            self._mark_running(job, tasks, time)
             started = f"{count} task{'s' if count > 1 else ''} of attempt {job.attempt} started"
-            self._state.add_event(key, "Normal", "Started", started)
-        return True
+            self._state.add_event(job.key, "Normal", "Started", started)
 
-    def _mark_running(self, job: Job, time: int) -> None:
+    def begin_queued(self, key: str, tasks: Sequence[Task]) -> None:
+        """Record these tasks of an engine's queue as running, unless the user has stopped the job."""
+        job = self._job(key)
+        if job.state in (states.WAITING, states.RUNNING):
+            self.begin(job, tasks)
+
+    def _mark_running(self, job: Job, tasks: Sequence[Task], time: int) -> None:
         self._database.write(
             "UPDATE jobs SET state = ?, sub_state = ?, launched = coalesce(launched, ?),"
-            f" pending = {_PENDING} WHERE key = ?",
+            f" pending = {_pending(job, tasks)} WHERE key = ?",
             [*_RUNNING, time, job.key],
         )
         self._database.write(
@@ -124,7 +111,7 @@ class Progress:
         with self._database.transaction():
             self._state.add_event(key, "Warning", "CannotRun", reason)
             job = self._job(key)
-            self._decide(job, AttemptResult(CANNOT_BE_MADE, None, reason))
+            self._update_attempt(job, _decision(AttemptResult(CANNOT_BE_MADE, None, reason)))
             self._mark_ending(job)
             self._end_tasks(job)
             self.settle(key)
@@ -135,6 +122,8 @@ class Progress:
         """Record the end of a task, then retry it or settle its job; ``log`` is the end of its log."""
         with self._database.transaction():
             job = self._job(task.job)
+            if job.state != states.STOPPING:
+                self._state.document(job.key)  # raises before any change if it is invalid by now
             done = task_end.finished(task, end, job.state == states.STOPPING)
             if done.state == states.FAILED and end.user_code:
                 done = task_end.explained(done, end, log, self._state.document(job.key).secrets)
@@ -143,39 +132,43 @@ class Progress:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
                     return
-            self._settle(job)
+            self._settle(job, [done] if job.tasks == 1 else None)
 
     def settle(self, key: str) -> None:
         """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
         with self._database.transaction():
             self._settle(self._job(key))
 
-    def _settle(self, job: Job) -> None:
-        attempt, counts = self._attempt(job), self._counts(job)
-        has_decided = attempt.exit_code is None
-        if has_decided:
-            verdict = self._verdict(job, counts)
+    def _settle(self, job: Job, tasks: Sequence[Task] | None = None) -> None:
+        """Settle the job; ``tasks`` are the latest attempts of all its tasks, if they are known."""
+        decided = self._attempt(job) if job.sub_state == states.DELETION_PENDING else None
+        counts = Counter((task.role, task.state) for task in tasks) if tasks else self._counts(job)
+        decision: dict[str, object] = {}
+        if decided and decided.exit_code is not None:
+            code, why = decided.exit_code, decided.diagnostics
+        else:
+            verdict = self._verdict(job, counts, tasks)
             if verdict is None:
                 return
-            self._decide(job, verdict)
-            attempt = dataclasses.replace(
-                attempt, exit_code=verdict.exit_code, diagnostics=verdict.diagnostics
-            )
+            decision, code, why = _decision(verdict), verdict.exit_code, verdict.diagnostics
             if any(state not in states.FINAL for _, state in counts):
                 self._end_tasks(job)
                 counts = self._counts(job)
         if not any(state in _ALIVE for _, state in counts):
-            self._complete(job, attempt)
-        elif has_decided:
+            self._complete(job, code, why, decision)
+        elif decision:
+            self._update_attempt(job, decision)
             self._mark_ending(job)
 
-    def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
+    def _verdict(
+        self, job: Job, counts: Mapping[tuple[str, str], int], tasks: Sequence[Task] | None
+    ) -> AttemptResult | None:
         if job.state == states.STOPPING:
             return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
         roles = self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
-        return judge(roles, self._state.tasks(job.key, job.attempt))
+        return judge(roles, tasks or self._state.tasks(job.key, job.attempt))
 
     def _counts(self, job: Job) -> dict[tuple[str, str], int]:
         """Return the number of task attempts, by role and state."""
@@ -185,17 +178,10 @@ class Progress:
         )
         return {(row[0], row[1]): row[2] for row in rows}
 
-    def _decide(self, job: Job, verdict: AttemptResult) -> None:
-        """Record the result of the attempt; it is over when its last task has ended."""
-        self._database.write(
-            "UPDATE attempts SET exit_code = ?, user_exit_code = ?, diagnostics = ?, trigger_role = ?,"
-            " trigger_index = ?, matched = ?, log_end = ?, sub_state = ? WHERE job = ? AND id = ?",
-            [
-                *(verdict.exit_code, verdict.user_exit_code, verdict.diagnostics, verdict.role),
-                *(verdict.index, verdict.matched, verdict.log_end),
-                *(states.DELETION_PENDING, job.key, job.attempt),
-            ],
-        )
+    def _update_attempt(self, job: Job, columns: Mapping[str, object]) -> None:
+        names = ", ".join(f"{name} = ?" for name in columns)
+        values = [*columns.values(), job.key, job.attempt]
+        self._database.write(f"UPDATE attempts SET {names} WHERE job = ? AND id = ?", values)
 
     def _mark_ending(self, job: Job) -> None:
         """Record that the job only waits for the end of its tasks."""
@@ -216,17 +202,14 @@ class Progress:
                 done = task_end.finished(task, end, job.state == states.STOPPING)
                 task_rows.update(self._database, done)
 
-    def _complete(self, job: Job, attempt: Attempt) -> None:
-        code = attempt.exit_code if attempt.exit_code is not None else exit_codes.RUNTIME_FAILURE
+    def _complete(self, job: Job, code: int, why: str, decision: Mapping[str, object]) -> None:
         again = job.execution == START and self._may_retry(job, code)
         restart = job.execution == START and code == exit_codes.STOPPED_BY_USER
         sub_state = states.ATTEMPT_COMPLETED if again or restart else states.COMPLETED
-        self._database.write(
-            "UPDATE attempts SET state = ?, sub_state = ?, completed = ? WHERE job = ? AND id = ?",
-            [states.final_state(code), sub_state, now(), job.key, job.attempt],
-        )
+        end = {"state": states.final_state(code), "sub_state": sub_state, "completed": now()}
+        self._update_attempt(job, {**decision, **end})
         if again:
-            self._retry_job(job, code, attempt.diagnostics)
+            self._retry_job(job, code, why)
         elif restart:
             self._state.queue_attempt(job.key, job.attempt + 1, tries=0)
         else:
@@ -268,7 +251,7 @@ class Progress:
             return False
         again = task_rows.new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
         again = dataclasses.replace(again, ports=task.ports)
-        task_rows.insert(self._database, again, document.roles, job.virtual_cluster)
+        self.save_tasks(job, [again])
         self._database.write(
             "UPDATE jobs SET pending = 1, not_before = ? WHERE key = ?",
             [now() + retry_delay(task.attempt), job.key],
@@ -278,13 +261,33 @@ class Progress:
     # Rows
 
     def _job(self, key: str) -> Job:
-        return schema.job(self._database.rows(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])[0])
+        rows = self._database.rows(f"SELECT {schema.LISTED_JOB} FROM jobs WHERE key = ?", [key])
+        return schema.job(rows[0])
 
     def _attempt(self, job: Job) -> Attempt:
         where = "job = ? AND id = ?"
         return schema.attempt(
             self._database.rows(f"SELECT * FROM attempts WHERE {where}", [job.key, job.attempt])[0]
         )
+
+
+def _decision(verdict: AttemptResult) -> dict[str, object]:
+    """Return the columns of an attempt with this result; it is over when its last task has ended."""
+    return {
+        "exit_code": verdict.exit_code,
+        "user_exit_code": verdict.user_exit_code,
+        "diagnostics": verdict.diagnostics,
+        "trigger_role": verdict.role,
+        "trigger_index": verdict.index,
+        "matched": verdict.matched,
+        "log_end": verdict.log_end,
+        "sub_state": states.DELETION_PENDING,
+    }
+
+
+def _pending(job: Job, started: Sequence[Task]) -> str:
+    """Return SQL for whether the job has more tasks to start."""
+    return "0" if len(started) == job.tasks else _PENDING
 
 
 _PENDING = (

@@ -30,16 +30,17 @@ from openpai_tasks.server.scheduling.launching import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.task_end import read_log_end
 from openpai_tasks.server.ssh.logins import SshLogins
-from openpai_tasks.server.state.records import Task
+from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State, now
 
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
-GATHER = 0.05  # seconds in which new jobs are looked at together while none can start
+QUIET = 0.05  # seconds without the end of a task, after which there is time to explain why jobs wait
+EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-FIRST_PAGE, PAGE = 4, 50  # waiting jobs per query; often, only the first can start
+FIRST_PAGE, PAGE = 3, 50  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -68,20 +69,30 @@ class Scheduler:
         self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
+        self._has_started = False  # some job, in this turn
         self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
+        self._explain_at = 0.0  # when to explain again why jobs wait
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
-        self._state.listen(self.wake)
+        self._state.listen(self._note_submission, self.wake)
         self._thread.start()
 
     def wake(self) -> None:
         self._bell.ring()
 
+    def _note_submission(self) -> None:
+        """Look at a new job now, unless it has to wait for the end of another.
+
+        A turn that did not see the job has decided before whether it is full, as both are transactions.
+        """
+        if not self._is_full:
+            self.wake()
+
     def close(self) -> None:
         """End the thread; tasks continue."""
-        self._state.listen(lambda: None)
+        self._state.listen(lambda: None, lambda: None)
         self._closing = True
         self.wake()
         if self._thread.is_alive():
@@ -101,8 +112,6 @@ class Scheduler:
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
             ended = self._bell.wait(pause)
-            if not ended and self._is_full and not self._closing:
-                ended = self._bell.wait_for_end(GATHER)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
@@ -112,17 +121,17 @@ class Scheduler:
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
         with self._state.database.transaction():
             self._record_all(polled)
-            self._settle_stopped()
-            ending = self._agenda.ending()
-            delays = [] if ending else list(self._start_waiting())
+            seen = self._agenda.overview()
+            if seen.jobs_to_stop:
+                self._settle_stopped()
+            ending = self._agenda.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
+            delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
             polled = self._stop(ending)
             with self._state.database.transaction():
                 self._record_all(polled)
-                delays = list(self._start_waiting())
-        if self._agenda.is_any_alive():
-            delays.append(LOOK_AFTER)
-        return min(delays, default=None)
+                delays = list(self._start_waiting(bool(ended)))
+        return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
@@ -173,7 +182,7 @@ class Scheduler:
                 begun.setdefault(task.job, []).append(task)
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
-            self._progress.begin(key, tasks)
+            self._progress.begin_queued(key, tasks)
         for key, why in reasons.items():
             self._report_wait(key, why)
 
@@ -182,6 +191,7 @@ class Scheduler:
             self._state.add_event(task.job, note.type, note.reason, note.message, task, once=True)
         if isinstance(status, TaskExit):
             self._progress.finish(task, status, log_end)
+            self._state.database.when_committed(lambda: self._engine.forget(task))
 
     def _settle_stopped(self) -> None:
         """Settle the jobs that users stop."""
@@ -197,82 +207,88 @@ class Scheduler:
 
     # Starting
 
-    def _start_waiting(self) -> Iterator[float]:
-        """Start the jobs that fit; yield the seconds until a delayed retry is due."""
-        self._is_full = False
+    def _start_waiting(self, is_busy: bool) -> Iterator[float]:
+        """Start the jobs that fit; yield the seconds until a delayed retry is due.
+
+        If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
+        """
+        self._is_full = self._has_started = False
         lines = self._agenda.lines()
         if not lines:
             return
-        self._engine.hold(self._agenda.unfinished())
         free = self._free_resources()
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
+        waits: dict[str, str] = {}  # job -> why it cannot start
         started = 0
-        for job in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda job: job.queued):
-            if job.virtual_cluster in blocked:
+        for one in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda one: one.queued):
+            cluster = one.job.virtual_cluster
+            if cluster in blocked:
                 continue
-            if job.not_before > now():
-                yield (job.not_before - now()) / 1000
+            if one.not_before > now():
+                yield (one.not_before - now()) / 1000
                 continue
             if started == MOST_STARTED:
                 yield 0.0  # in the next turn, so that others can write in between
                 return
-            answer = self._try_start(job, free)
+            answer = self._try_start(one, free)
             started += answer.start
+            self._has_started |= answer.start
             if answer.look_after is not None:
                 yield answer.look_after
-            if not answer.start and not answer.hopeless:
-                stuck = lines if answer.machine_full else [job.virtual_cluster]
-                blocked.update((name, job.key) for name in stuck if name not in blocked)
-        for cluster in lines:
-            self._explain(cluster, blocked.get(cluster))
+            if not answer.start:
+                waits[one.job.key] = answer.why
+                stuck = [] if answer.hopeless else lines if answer.machine_full else [cluster]
+                blocked.update((name, one.job.key) for name in stuck if name not in blocked)
         self._is_full = len(blocked) == len(self._clusters)
+        if is_busy and time.monotonic() < self._explain_at:
+            yield QUIET
+        else:
+            self._explain({cluster: blocked.get(cluster) for cluster in lines}, waits)
 
     def _free_resources(self) -> FreeResources | NoLimits:
+        tasks, usage = self._agenda.unfinished()
+        self._engine.hold(tasks)
         if self._engine.queues:
             return NoLimits()
         total = self._engine.capacity().total
-        return FreeResources(total, self._clusters, self._state.usage(), self._enforce)
+        return FreeResources(total, self._clusters, usage, self._enforce)
 
     def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
         place, size = 0, FIRST_PAGE
-        while page := self._agenda.line(name, place, size):
-            for job in page:
+        while name not in blocked and (page := self._agenda.line(name, place, size)):
+            for one in page:
                 if name in blocked:
                     return
-                yield job
+                yield one
             place, size = page[-1].queued, PAGE
 
-    def _try_start(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _try_start(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
         try:
-            answer = self._start_whole(job, free) if job.gang else self._start_each(job, free)
+            return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
         except PortShortage as err:
-            answer = StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
+            return StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
         except PaiError as err:
-            self._progress.refuse(job.key, str(err))
-            self._engine.hold(self._agenda.unfinished())  # its ports and GPUs are free again
+            self._progress.refuse(one.job.key, str(err))
+            self._engine.hold(self._agenda.unfinished()[0])  # its ports and GPUs are free again
             self.wake()  # and so are its resources
             return StartDecision(True)
-        if not answer.start:
-            self._report_wait(job.key, answer.why)
-        return answer
 
-    def _start_whole(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
-        answer = free.judge(job.virtual_cluster, job.need)
+    def _start_whole(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+        job = one.job
+        answer = free.judge(job.virtual_cluster, one.need)
         if answer.start:
-            found = self._launcher.job(job.key)
-            tasks = self._launcher.waiting_tasks(found)
+            tasks = self._launcher.waiting_tasks(job)
             self._warn(job.key, answer)
-            self._launcher.launch(found, tasks)
-            free.take(job.virtual_cluster, job.need)
+            self._launcher.launch(job, tasks)
+            free.take(job.virtual_cluster, one.need)
         return answer
 
-    def _start_each(self, job: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_each(self, job: Job, free: FreeResources | NoLimits) -> StartDecision:
         """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)
-        found = self._launcher.job(job.key)
-        for task in self._launcher.waiting_tasks(found):
+        for task in self._launcher.waiting_tasks(job):
             need = self._launcher.need(task)
             answer = free.judge(job.virtual_cluster, need)
             if not answer.start:
@@ -281,7 +297,7 @@ class Scheduler:
             free.take(job.virtual_cluster, need)
             ready.append(task)
         if ready:
-            self._launcher.launch(found, ready)
+            self._launcher.launch(job, ready)
         return answer
 
     # Events that explain
@@ -296,12 +312,16 @@ class Scheduler:
         if why and self._wait_reasons.get(key) != why:
             self._wait_reasons[key] = why
             self._state.add_event(key, "Warning", "FailedScheduling", why)
-            self._agenda.mark_explained(key)
+            self._agenda.mark_explained([key])
 
-    def _explain(self, cluster: str, head: str | None) -> None:
-        """Add one event to each job that waits behind another."""
-        behind = f"behind job {head} " if head else ""
-        with self._state.database.transaction():
-            for key in self._agenda.unexplained(cluster):
+    def _explain(self, heads: Mapping[str, str | None], waits: Mapping[str, str]) -> None:
+        """Add one event to each job that cannot start, and to those that wait behind one."""
+        self._explain_at = time.monotonic() + EXPLAIN_AFTER
+        for key, why in waits.items():
+            self._report_wait(key, why)
+        for cluster, head in heads.items():
+            behind = f"behind job {head} " if head else ""
+            keys = self._agenda.unexplained(cluster)
+            for key in keys:
                 self._state.add_event(key, "Normal", "Queued", f"waits {behind}in virtual cluster {cluster}")
-                self._agenda.mark_explained(key)
+            self._agenda.mark_explained(keys)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 _COLUMNS = 25
+_SAVE = (
+    f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)}) ON CONFLICT (uid) DO UPDATE SET"
+    " state = excluded.state, sub_state = excluded.sub_state, launched = excluded.launched,"
+    " gpus = excluded.gpus WHERE state = 'WAITING'"
+)
 
 
 def new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
@@ -49,11 +54,12 @@ def new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
     )
 
 
-def insert(database: Database, task: Task, roles: Sequence[TaskRole], virtual_cluster: str) -> None:
+def save(database: Database, task: Task, roles: Sequence[TaskRole], virtual_cluster: str) -> None:
+    """Insert the task, or update the state and the GPUs of one that waits."""
     place = [role.name for role in roles].index(task.role)
     need = task_demand(roles[place])
     database.write(
-        f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)})",
+        _SAVE,
         [
             *(task.uid, task.job, task.job_attempt, task.role, place, task.index, task.attempt),
             *(task.state, task.sub_state, task.created, task.launched, task.completed),

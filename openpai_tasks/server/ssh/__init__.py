@@ -57,6 +57,7 @@ def is_ready(task_folder: Path) -> bool:
 def failure(task_folder: Path) -> str:
     """Return why the service failed to start; empty if it did not fail."""
     try:
-        return (task_folder / FOLDER / FAILED).read_text(encoding="utf-8", errors="replace").strip()
+        with open(f"{task_folder}/{FOLDER}/{FAILED}", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -37,11 +37,10 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything inside or, after an error, nothing; a nested one commits with the outer one."""
+        """Commit everything inside or, after an error, nothing; a nested one is a part of the outer one."""
         with self._lock:
             if self._connection.in_transaction:
-                with self._savepoint():
-                    yield
+                yield
                 return
             self._connection.execute("BEGIN IMMEDIATE")
             self._writer = threading.get_ident()
@@ -58,20 +57,6 @@ class Database:
         for callback in done:
             callback()
 
-    @contextlib.contextmanager
-    def _savepoint(self) -> Iterator[None]:
-        callbacks = len(self._when_committed)
-        self._connection.execute("SAVEPOINT nested")
-        try:
-            yield
-        except BaseException:
-            del self._when_committed[callbacks:]
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO nested")
-                self._connection.execute("RELEASE nested")
-            raise
-        self._connection.execute("RELEASE nested")
-
     def when_committed(self, callback: Callable[[], None]) -> None:
         """Call this after the transaction of this thread, if it succeeds; without a transaction, at once."""
         if self._writer == threading.get_ident():
@@ -84,12 +69,22 @@ class Database:
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
+    def write_each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one statement for each of these values."""
+        with self._lock:
+            self._connection.executemany(sql, rows)
+
     def rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         connection = self._borrow()
         try:
             return connection.execute(sql, values).fetchall()
         finally:
             self._give_back(connection)
+
+    def recent_rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+        """Read with the connection that writes, whose cache outlives a commit; for short queries."""
+        with self._lock:
+            return self._connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         found = self.rows(sql, values)

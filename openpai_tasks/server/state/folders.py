@@ -20,4 +20,4 @@ def folder_name(name: str) -> str:
 
 def task_folder(jobs: Path, key: str, attempt: int, role: str, index: int, number: int) -> Path:
     """Return the folder of attempt ``number`` of one task instance."""
-    return jobs / folder_name(key) / str(attempt) / f"{folder_name(role)}-{index}-{number}"
+    return jobs.joinpath(folder_name(key), str(attempt), f"{folder_name(role)}-{index}-{number}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.server.state import query
 from openpai_tasks.server.state.database import Database
@@ -111,8 +113,8 @@ user_retries, platform_retries, submitted, launched, completed, exit_code, gpus,
 LISTED_JOB = JOB.replace("config", "'' AS config")
 
 
-def job(row: sqlite3.Row) -> Job:
-    values = dict(row)
+def job(row: Mapping[str, Any] | sqlite3.Row) -> Job:
+    values: dict[str, Any] = dict(row)
     values["tags"] = tuple(values["tags"].split(",")) if values["tags"] else ()
     return Job(**values)
 

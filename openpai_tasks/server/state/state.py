@@ -57,11 +57,11 @@ class State:
         schema.complete(database)
         self._documents: dict[str, JobDocument] = {}
         self._documents_lock = threading.Lock()
-        self._changed: Callable[[], None] = lambda: None
+        self.listen(lambda: None, lambda: None)
 
-    def listen(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever a user submits, stops or starts a job."""
-        self._changed = changed
+    def listen(self, submitted: Callable[[], None], changed: Callable[[], None]) -> None:
+        """Call ``submitted`` whenever a user submits a job, and ``changed`` for a stop or a new start."""
+        self._submitted, self._changed = submitted, changed
 
     # Changes by users
 
@@ -70,16 +70,15 @@ class State:
 
         ``text`` is its source, which is never shown.
         """
-        key = job_key(user, document.name)
+        job = _new_job(user, document)
         with self.database.transaction():
-            if self.database.row("SELECT 1 FROM jobs WHERE key = ?", [key]):
+            if not self._insert_job(job, document, text):
                 message = f"job {document.name} of user {user} exists already: choose another name"
                 raise Conflict(message, status=409, code="ConflictJobError")
-            self._insert_job(key, user, document, text)
-            self.add_attempt(key, 0)
-        self._remember(key, document)
-        self.database.when_committed(self._changed)  # a transaction around this one may go on
-        return self._existing(key)
+            self.add_attempt(job.key, 0)
+        self._remember(job.key, document)
+        self.database.when_committed(self._submitted)  # a transaction around this one may go on
+        return job
 
     def set_execution(self, key: str, value: str) -> None:
         """Set STOP to end a waiting or running job, or START to begin a new attempt of a finished one."""
@@ -121,6 +120,9 @@ class State:
         return self.database.write("DELETE FROM tags WHERE job = ? AND tag = ?", [key, tag]) > 0
 
     # Queries
+
+    def has_job(self, key: str) -> bool:
+        return self.database.row("SELECT 1 FROM jobs WHERE key = ?", [key]) is not None
 
     def job(self, key: str) -> Job | None:
         row = self.database.row(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])
@@ -250,20 +252,21 @@ class State:
         with self._documents_lock:
             self._documents.pop(key, None)
 
-    def _insert_job(self, key: str, user: str, document: JobDocument, text: str) -> None:
+    def _insert_job(self, job: Job, document: JobDocument, text: str) -> bool:
+        """Insert a job; return False if it exists."""
         need = demand(document)
-        self.database.write(
+        added = self.database.write(
             "INSERT INTO jobs (key, user, name, virtual_cluster, config, source, execution, priority, state,"
             " sub_state, attempt, submitted, cpu, memory_mb, gpus, tasks, roles, gang, pending, queued)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 1,"
-            " (SELECT coalesce(max(queued), 0) + 1 FROM jobs))",
+            " (SELECT coalesce(max(queued), 0) + 1 FROM jobs)) ON CONFLICT (key) DO NOTHING",
             [
-                *(key, user, document.name, document.virtual_cluster, document.masked(), text, START),
-                *(document.priority, states.WAITING, states.CREATION_PENDING, now()),
-                *(need.cpu, need.memory_mb, need.gpu),
-                *(sum(role.instances for role in document.roles), len(document.roles), document.gang),
+                *(job.key, job.user, job.name, job.virtual_cluster, job.config, text, job.execution),
+                *(job.priority, job.state, job.sub_state, job.submitted),
+                *(need.cpu, need.memory_mb, job.gpus, job.tasks, job.roles, document.gang),
             ],
         )
+        return added > 0
 
     def _begin_stop(self, job: Job) -> None:
         self.add_event(job.key, "Normal", "Stopping", "the user stopped the job")
@@ -302,6 +305,31 @@ class State:
 
     def _select(self, table: str, where: str, values: Sequence[object]) -> Sequence[sqlite3.Row]:
         return self.database.rows(f"SELECT * FROM {table} WHERE {where}", values)
+
+
+def _new_job(user: str, document: JobDocument) -> Job:
+    return Job(
+        key=job_key(user, document.name),
+        user=user,
+        name=document.name,
+        virtual_cluster=document.virtual_cluster,
+        config=document.masked(),
+        execution=START,
+        tags=(),
+        priority=document.priority,
+        state=states.WAITING,
+        sub_state=states.CREATION_PENDING,
+        attempt=0,
+        user_retries=0,
+        platform_retries=0,
+        submitted=now(),
+        launched=None,
+        completed=None,
+        exit_code=None,
+        gpus=demand(document).gpu,
+        tasks=sum(role.instances for role in document.roles),
+        roles=len(document.roles),
+    )
 
 
 def _unknown(key: str) -> NotFound:

@@ -626,7 +626,9 @@ def test_results_of_an_earlier_attempt_are_replaced(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_output_of_a_running_cell_is_saved_meanwhile(tmp_path, number):
     write(tmp_path / "n.ipynb", "import os, time\nprint('began', os.getpid(), flush=True)\ntime.sleep(600)")
-    process = started(tmp_path, "n.ipynb", "--to", "ipynb")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = started(tmp_path, "n.ipynb", "--to", "ipynb", TMPDIR=str(temporary))
     saved = tmp_path / "out" / "n.ipynb"
     kernel = 0
     try:
@@ -642,6 +644,7 @@ def test_output_of_a_running_cell_is_saved_meanwhile(tmp_path, number):
     if number == signal.SIGTERM:
         assert (process.returncode, ZMQ_NOISE.sub("", err)) == (runner.STOPPED, "")
     assert outputs(saved) == [f"began {kernel}\n"]
+    assert list(temporary.glob("*.json")) == []  # with the key of the kernel
 
 
 AWAY = "import os, shutil, time\nout = os.environ['PAI_OUTPUT_DIR']\nshutil.rmtree(out)"

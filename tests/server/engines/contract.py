@@ -113,7 +113,8 @@ class QueueingEngine:
         self._waiting: dict[str, Launch] = {}
         self._running: set[str] = set()
         self.polled: list[int] = []  # the number of tasks in each poll
-        for name in ("capacity", "hold", "assign_ports", "assign_gpus", "notes", "logs", "open_log", "close"):
+        same = "capacity hold assign_ports assign_gpus forget notes logs open_log close"
+        for name in same.split():
             setattr(self, name, getattr(inner, name))
 
     def start(self, *launches: Launch) -> None:

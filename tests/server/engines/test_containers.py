@@ -137,7 +137,7 @@ def test_a_container_whose_runner_was_killed_is_removed(bench: Bench) -> None:
 def test_a_container_whose_supervisor_was_killed_is_removed(bench: Bench) -> None:
     one = bench.start("uid", "echo ready; sleep 100")
     bench.begun("uid")
-    os.kill(int(text(one.folder / "group")), signal.SIGKILL)
+    os.kill(until(lambda: traces.started(one.folder).group), signal.SIGKILL)
     end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (None, 256)
     assert end.reason == "lost its supervisor, which was killed; its container was removed"

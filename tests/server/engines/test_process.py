@@ -34,9 +34,8 @@ def test_stop_while_a_runner_starts_kills_no_other_process(
     hit: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: hit.append(pid))
     (bench.folder / "uid").mkdir()
-    (bench.folder / "uid/started").touch()
-    with open(bench.folder / "uid/lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(bench.folder / "uid/started", "w") as started:
+        fcntl.flock(started, fcntl.LOCK_EX)
         bench.engine.stop(task(bench.folder))
         assert bench.status("uid") == TaskRunning()
     assert hit == []

@@ -64,6 +64,21 @@ def test_outputs_are_logged_separately_and_combined_in_private_files(tmp_path: P
     assert modes == {0o600}
 
 
+def test_a_late_runner_does_nothing_once_the_command_is_removed(tmp_path: Path) -> None:
+    prepare(tmp_path, "echo ran").joinpath("command").unlink()
+    assert start(tmp_path).wait(60) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["environment", "logs", "work"]
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_only_one_of_many_runners_begins(tmp_path: Path) -> None:
+    prepare(tmp_path, "echo $$ >> ../ran")
+    for process in [start(tmp_path) for _ in range(4)]:
+        assert process.wait(60) == 0
+    assert (tmp_path / "ran").read_text().count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if "started" in path.name) == ["started"]
+
+
 def test_command_gets_its_variables_and_working_folder(tmp_path: Path) -> None:
     prepare(
         tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY=""

@@ -124,8 +124,7 @@ def test_recorded_tasks_that_never_started_are_started_by_the_next_server(
     progress, job = Progress(state), state.job(key)
     assert job
     tasks = progress.new_tasks(job, state.document(key).roles)
-    progress.add_tasks(key, tasks)
-    progress.begin(key, tasks)  # and here the server is killed
+    progress.begin(job, tasks)  # and here the server is killed
     here = workshop(cpus=1)
     assert here.wait(key).state == "SUCCEEDED"
     assert here.output(key) == "ran\n"

@@ -9,7 +9,6 @@ from typing import Any
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.yaml.reader import read
 from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api import paging, submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request, TextBody
@@ -20,18 +19,10 @@ from openpai_tasks.server.state.records import Job
 
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
-    user = submitter(context, request)
+    user = request.caller.account
     submission.check_permissions(context, user, document)
     context.state.submit(user.name, document, request.body)
     return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
-
-
-def submitter(context: Context, request: Request) -> User:
-    """Return the account of the caller who submits a job."""
-    user = context.accounts.user(request.caller.user)
-    if user is None:
-        raise refusals.bad_token()
-    return user
 
 
 def list_jobs(context: Context, request: Request) -> Reply:

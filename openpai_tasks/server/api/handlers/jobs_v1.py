@@ -20,7 +20,7 @@ PATIENCE, PAUSE = 20.0, 0.02  # seconds to wait for the end of a job, and betwee
 
 def submit(context: Context, request: Request) -> Reply:
     """Submit a v1 configuration in JSON or a form; a name in the path takes precedence."""
-    user, config = jobs.submitter(context, request), request.body
+    user, config = request.caller.account, request.body
     if request.params.get("user", user.name) != user.name:
         raise refusals.forbidden(f"User {user.name} is not allowed to submit jobs of others.")
     if isinstance(config, dict) and "job" in request.params:

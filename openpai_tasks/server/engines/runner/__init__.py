@@ -8,9 +8,10 @@ one, which takes milliseconds; a new interpreter takes twenty. It becomes a chil
 its output, and ends with its input; its runners continue until their tasks have ended.
 
 In FOLDER, ``command`` is the script and ``environment`` its variables (``NAME=value``, each ended by a NUL),
-which are added to those in the ``environment`` next to FOLDER. The runner holds a lock on ``lock`` while it
-runs the task and creates ``started`` exactly once, so that a task never runs twice; ``exit`` appears,
-complete, when all processes that the task started have ended. TERM ends the task: its process group gets
+which are added to those in the ``environment`` next to FOLDER. The runner creates ``started`` exactly once,
+so that a task never runs twice, and holds a lock on it while it runs the task; the first line has its pid,
+the time and BOOT, the second the task's process group. ``exit`` appears, complete, when all processes that
+the task started have ended. TERM ends the task: its process group gets
 TERM, and processes that are left after GRACE seconds are killed. The server creates ``stop`` before it sends
 TERM, so that a runner which has begun another task in the meantime knows that it is not meant. ``sidecar``,
 if present, has the arguments (each ended by a NUL) of a program that runs next to the task, with its
@@ -20,5 +21,8 @@ variables, from its start to its end.
 from __future__ import annotations
 
 import os
+
+FOLDERS = ("work", "mounts")
+"""The folders of the task in FOLDER, next to ``logs``."""
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start_runner.py")

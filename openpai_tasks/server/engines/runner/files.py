@@ -8,6 +8,8 @@ import os
 import sys
 import time
 
+from . import FOLDERS
+
 MANY_VARIABLES = 300  # enough to make bash slow to start
 ATOMIC = 512  # bytes that every system writes to a pipe at once
 F_SETPIPE_SZ = 1031
@@ -17,15 +19,29 @@ def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-def claim(text: str) -> bool:
-    """Create ``started``; only one process can succeed."""
+def claim(text: str) -> int | None:
+    """Create ``started``, locked and complete, and return its handle; only one process can succeed.
+
+    After the end of the task, the server removes first the command, then ``started``.
+    """
+    name = f"started.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        handle = os.open("started", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_all(handle, text.encode())
+        os.link(name, "started")
     except FileExistsError:
-        return False
-    os.write(handle, text.encode())
-    os.close(handle)
-    return True
+        os.close(handle)
+        return None
+    finally:
+        os.unlink(name)
+    if not os.path.exists("command"):
+        os.unlink("started")
+        os.close(handle)
+        return None
+    return handle
 
 
 def read_arguments(path: str) -> list[bytes]:
@@ -80,7 +96,7 @@ def spare_locale_search(variables: dict[bytes, bytes]) -> None:
 
 
 def make_folders() -> None:
-    for name in ("work", "logs", "mounts"):
+    for name in (*FOLDERS, "logs"):
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import signal
@@ -40,6 +39,7 @@ class Runner:
         self.term = False  # a stop was requested
         self.kill_at: float | None = None  # when the grace period is over
         self.over_at: float | None = None  # when the killing began
+        self.started = -1  # the handle whose lock shows that the task runs
         self.main = 0
         self.sidecar = 0
         self.restarts = SIDECAR_RESTARTS
@@ -77,7 +77,7 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        for handle in (self.bell, self.ring, self.all):
+        for handle in (self.bell, self.ring, self.all, self.started):
             os.close(handle)
 
     def run(self) -> None:
@@ -111,7 +111,8 @@ class Runner:
         self.main = processes.start_process(arguments, variables, "work", outputs[0][1], outputs[1][1])
         for _, end in outputs:
             os.close(end)
-        files.write_whole("group", str(self.main))
+        with contextlib.suppress(OSError):  # the disk is full
+            os.write(self.started, f"{self.main}\n".encode())
 
     def start_sidecar(self, variables: Mapping[bytes, bytes]) -> None:
         """Start the sidecar, if there is one; its failure does not affect the task."""
@@ -234,15 +235,11 @@ def run(folder: str, options: RunnerOptions, shared: SharedVariables, previous: 
     os.chdir(folder)
     runner = Runner(options, shared, previous)
     runner.listen()
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    started = files.claim(f"{os.getpid()} {files.milliseconds()} {options.boot}\n")
+    if started is None:
         return False
-    if not files.claim(f"{os.getpid()} {files.milliseconds()} {options.boot}\n"):
-        return False
+    runner.started = started
     runner.run()
     files.ring(options.bell, folder)
     runner.close()
-    os.close(lock)
     return runner.childless and not runner.logs
