@@ -18,6 +18,8 @@ OUTPUT = "# openpai-tasks: output"
 """The first lines of our steps, with which a resubmission recognises them."""
 
 ARCHIVES, JOBS = "sources", "jobs"
+RUNTIME = ".pai-runtime"
+"""The folder with `openpai_tasks.runtime`, which travels with a job's sources."""
 DEADLINE = "deadline"
 """The file in a job's folder with its extended deadline."""
 KEEP = "pai_keep_output"
@@ -114,7 +116,7 @@ def inner(commands: Sequence[str]) -> list[str]:
 
 
 def _checked(sha256: str) -> str:
-    return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH)
+    return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH, runtime=RUNTIME)
 
 
 _STOP = 'pai_stop() { echo "error: $1" >&2; exit 1; }'
@@ -125,7 +127,8 @@ pai_sum=$({{ sha256sum {file} || shasum -a 256 {file} || openssl dgst -sha256 -r
   pai_stop "cannot check the sources: this image has no sha256sum, shasum, openssl or python3"
 [ "${{pai_sum%% *}}" = {sha256} ] ||
   pai_stop "the sources are damaged: $pai_from has sha256 ${{pai_sum%% *}}"
-tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked\""""
+tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked"
+[ ! -d {runtime} ] || export PYTHONPATH="$PWD/{runtime}${{PYTHONPATH:+:$PYTHONPATH}}\""""
 
 _COPY = """\
 pai_from={place}

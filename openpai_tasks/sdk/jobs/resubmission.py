@@ -22,7 +22,7 @@ from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
 from openpai_tasks.sdk.jobs.unmasking import Ask, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
 
 LONGEST = 255
@@ -170,7 +170,7 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
         return sent
     now: dict[str, str] = {}
     with contextlib.suppress(PaiError):
-        found = pack(collect(record.sources, here))
+        found = pack([*collect(record.sources, here), *runtime_files()])
         now = found.files
         if now == record.files:
             return found

@@ -124,8 +124,9 @@ def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
 
 def _pack(files: Sequence[SourceFile]) -> Archive:
     from openpai_tasks.storage.job_files.archive import pack
+    from openpai_tasks.storage.job_files.sources import runtime_files
 
-    return pack(files)
+    return pack([*files, *runtime_files()])
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
