@@ -935,7 +935,7 @@ class _Lines:
         self._failed = False
         self._lock, self._awake = threading.RLock(), threading.Event()
         self._thread: threading.Thread | None = None
-        self.dropped = 0
+        self._dropped = self._reported = 0  # each is changed by one side only
 
     def _flush_in_child(self) -> None:
         """Flush at the end of a process of multiprocessing, which runs no other exit handlers."""
@@ -945,6 +945,12 @@ class _Lines:
 
     def put(self, item: Any) -> None:
         self._waiting.append(item)
+        if not self._awake.is_set():
+            self._wake()
+
+    def drop(self) -> None:
+        """Count a line that does not fit."""
+        self._dropped += 1
         if not self._awake.is_set():
             self._wake()
 
@@ -971,9 +977,10 @@ class _Lines:
             return
         try:
             self._batch += [self._waiting.popleft() for _ in range(len(self._waiting))]
-            dropped, self.dropped = self.dropped, 0
-            if self._batch or dropped:
-                self._write([*self.encode(self._batch), *self.report_dropped(dropped)])
+            dropped = self._dropped
+            if self._batch or dropped > self._reported:
+                self._write([*self.encode(self._batch), *self.report_dropped(dropped - self._reported)])
+                self._reported = dropped
                 self.written(self._batch)
                 self._batch = []
         finally:
@@ -1041,7 +1048,7 @@ class _LogLines(_Lines):
 
     def _reset(self) -> None:
         super()._reset()
-        self._added = self._done = 0  # each is changed by one side only, so neither needs a lock
+        self._added = self._done = 0  # each is changed by one side only
         here = where()
         self._source = {"job": here.job, "role": here.role, "index": here.index, "attempt": here.attempt}
 
@@ -1049,7 +1056,7 @@ class _LogLines(_Lines):
         """Add a line; the caller holds the handler's lock."""
         size = 200 + len(line["message"]) + sum(map(len, more.values()))
         if self._added - self._done + size > LOG_BYTES:
-            self.dropped += 1
+            self.drop()
             return
         self._added += size
         self.put((size, line, more))
@@ -1171,7 +1178,7 @@ def log_metric(name: str, value: Any, step: Any = None) -> None:
     if len(points._waiting) < METRIC_POINTS:
         points.put((time.time(), name, value, step))
     else:
-        points.dropped += 1
+        points.drop()
 
 
 def _start_points() -> _Points:

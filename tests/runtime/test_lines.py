@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 
 import numpy
@@ -83,12 +84,8 @@ def test_without_an_output_folder_lines_go_to_stderr(tmp_path):
     assert (code, out, log["message"], metric["name"]) == (0, "", "hello", "a")
 
 
-def test_lines_beyond_the_bound_are_dropped_and_counted(tmp_path):
-    """The storage is a pipe that nobody reads until the end, so that the writing thread is blocked."""
-    program = Program(
-        tmp_path,
-        """
-import logging, os, threading
+BLOCKED = """
+import json, logging, os, sys
 import runtime
 
 runtime.LOG_BYTES = 100_000
@@ -97,26 +94,27 @@ logging.getLogger().handlers[0].setLevel("ERROR")
 for number in range(5000):
     logging.info("line %d", number)
 print("went on", flush=True)
-input_end = os.open(path, os.O_RDONLY)
-found = b""
-while b"dropped" not in found:
-    found += os.read(input_end, 65536)
-print(found.count(b"INFO"), found.splitlines()[-1].decode())
-""".replace(
-            "import runtime",
-            "import runtime\npath = os.environ['PAI_OUTPUT_DIR'] + '/.pai/logs/main-0-0.jsonl'",
-        ),
-    )
-    folder = program.output / ".pai/logs"
-    folder.mkdir(parents=True)
-    runtime.os.mkfifo(folder / "main-0-0.jsonl")
-    code, out, err = program.run()
+written = dropped = 0
+with open(sys.argv[1]) as file:
+    while written + dropped < 5000:
+        line = json.loads(file.readline())
+        written += line["level"] == "INFO"
+        dropped += int(line["message"].split()[0]) if line["level"] == "WARNING" else 0
+print(written, dropped, line["message"].partition(" ")[2])
+"""
+
+
+def test_lines_beyond_the_bound_are_dropped_and_counted(tmp_path):
+    """The file is a pipe that nobody reads before the program has logged all lines."""
+    program = Program(tmp_path, BLOCKED)
+    path = program.output / ".pai/logs/main-0-0.jsonl"
+    path.parent.mkdir(parents=True)
+    runtime.os.mkfifo(path)
+    code, out, err = program.run(str(path))
     assert (code, err) == (0, "")
-    went_on, written = out.splitlines()
-    count, _, report = written.partition(" ")
-    kept, told = int(count), json.loads(report)
-    assert went_on == "went on" and 0 < kept < 5000
-    assert told["level"] == "WARNING" and told["message"].startswith(f"{5000 - kept} log lines were dropped")
+    went_on, written, dropped, report = re.fullmatch(r"(.*)\n(\d+) (\d+) (.*)\n", out).groups()
+    assert went_on == "went on" and 0 < int(written) < 5000 and int(written) + int(dropped) == 5000
+    assert report == "log lines were dropped: they came faster than they could be written"
 
 
 @pytest.mark.parametrize("way", ["SIGTERM", "exit", "exception", "fork"])

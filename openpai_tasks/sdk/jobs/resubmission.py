@@ -41,6 +41,7 @@ class Original:
     origin: Origin
     archive: Archive | None = None
     secrets: tuple[str, ...] = ()
+    is_exact: bool = False  # starts afresh, without the checkpoints of this one
 
     @property
     def stamp(self) -> Stamp:
@@ -95,7 +96,7 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
         record.revision,
         record.cloned_from or name,
     )
-    return Original(source, record.user, record.name, document, origin, archive, record.secrets)
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets, True)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -128,6 +129,8 @@ def _moved(
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
     stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
+    if stays and not original.is_exact:
+        document = relocation.with_earlier_job(document, original.name)
     if stamp.source_folder and not original.archive:
         if not stays:
             raise ConfigError(

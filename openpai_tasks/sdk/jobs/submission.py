@@ -97,7 +97,7 @@ def pack_files(
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
     archive = _pack(found) if found else None
-    find = job_folders.require_home if archive else job_folders.output_home
+    find = job_folders.require_home if archive or request.outputs else job_folders.output_home
     home = find(client, request.workspace, mounts)
     if home:
         seen = home.seen
