@@ -13,11 +13,13 @@ import dataclasses
 import glob
 import json
 import logging
+import math
 import os
 import re
 import shutil
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -1156,10 +1158,13 @@ class _Points(_Lines):
         return []
 
     def written(self, batch: list[Any]) -> None:
-        if self._board is None:
-            self._board = _open_board() or False
-        if self._board:
-            self._board(batch)
+        try:
+            if self._board is None:
+                self._board = _open_board() or False
+            if self._board:
+                self._board(batch)
+        except (OSError, ValueError) as error:
+            self._fail(f"cannot write event files: {error}")
 
 
 _points: _Points | None = None
@@ -1170,6 +1175,8 @@ def log_metric(name: str, value: Any, step: Any = None) -> None:
 
     NumPy's and PyTorch's scalars are numbers too.
     """
+    if type(name) is not str:
+        raise TypeError(f"the name of a metric must be text, got {name!r}")
     if type(value) is not float:
         value = _number(value, name)
     if step is not None and type(step) is not int:
@@ -1200,23 +1207,69 @@ def _number(value: Any, name: str) -> Any:
         raise TypeError(f"{name} must be one number, got {type(value).__name__}: {error}") from error
 
 
+# TensorBoard's event files, written by hand: its own writer needs threads, which no longer start at the exit
+
+
 def _open_board() -> Callable[[list[Any]], None] | None:
     """Return a function that adds points to an event file; None without TensorBoard or an output folder."""
+    from importlib.util import find_spec
+
     here = where()
-    if here.output is None:
+    if here.output is None or find_spec("tensorboard") is None:
         return None
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError:
-        return None
-    writer = EventFileWriter(os.path.join(here.output, "tensorboard", f"{here.label}-{here.attempt}"))
+    folder = os.path.join(here.output, "tensorboard", f"{here.label}-{here.attempt}")
+    name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.0"
+    table = _crc32c_table()
+
+    def append(events: list[bytes]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name), "ab") as file:
+            file.write(b"".join(_record(event, table) for event in events))
 
     def add(batch: list[Any]) -> None:
-        for when, name, value, step in batch:
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-            writer.add_event(Event(wall_time=when, step=int(step or 0), summary=summary))
-        writer.flush()
+        append([_event(*point) for point in batch])
 
+    append([b"\x09" + struct.pack("<d", time.time()) + _field(3, b"brain.Event:2")])
     return add
+
+
+def _event(when: float, name: str, value: float, step: float | None) -> bytes:
+    """Return the protocol buffer of an event with one value."""
+    with contextlib.suppress(OverflowError):
+        number = struct.pack("<f", value)
+        point = _field(1, _field(1, name.encode("utf-8", "replace")) + b"\x15" + number)
+        return b"\x09" + struct.pack("<d", when) + b"\x10" + _varint(int(step or 0)) + _field(5, point)
+    return _event(when, name, math.copysign(math.inf, value), step)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _record(content: bytes, table: list[int]) -> bytes:
+    size = struct.pack("<Q", len(content))
+    return size + _masked_crc(size, table) + content + _masked_crc(content, table)
+
+
+def _masked_crc(content: bytes, table: list[int]) -> bytes:
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = table[(crc ^ byte) & 255] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _crc32c_table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+    return table

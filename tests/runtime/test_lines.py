@@ -6,7 +6,9 @@ import json
 import math
 import re
 import signal
+import struct
 
+import google_crc32c
 import numpy
 import pytest
 
@@ -198,6 +200,8 @@ def test_scalars_of_numpy_are_numbers(value):
 def test_other_values_are_refused(value):
     with pytest.raises(TypeError, match="loss must be one number, got"):
         runtime.log_metric("loss", value)
+    with pytest.raises(TypeError, match="the name of a metric must be text"):
+        runtime.log_metric(value if isinstance(value, list) else 1, 0.5)
 
 
 def test_points_beyond_the_bound_are_dropped_and_counted(tmp_path):
@@ -209,3 +213,35 @@ def test_points_beyond_the_bound_are_dropped_and_counted(tmp_path):
     count = len(lines(program, "metrics"))
     assert code == 0 and 10 <= count < 25
     assert f"{25 - count} points of metrics were dropped" in err
+
+
+def records(path):
+    """The records of a file of TensorFlow's, whose checksums must be right."""
+    content, found = path.read_bytes(), []
+
+    def checked(part, crc):
+        value = google_crc32c.value(part)
+        assert struct.unpack("<I", crc)[0] == ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        return part
+
+    while content:
+        (size,) = struct.unpack("<Q", checked(content[:8], content[8:12]))
+        found.append(checked(content[12 : 12 + size], content[12 + size : 16 + size]))
+        content = content[16 + size :]
+    return found
+
+
+def test_event_files_are_written_where_tensorboard_is_installed(tmp_path):
+    """The expected bytes are those that TensorBoard's own writer produces, and its reader accepts."""
+    text = "import runtime\nruntime.log_metric('loss', 0.25, step=300)\nruntime.log_metric('big', 1e300)"
+    program = Program(tmp_path, text)
+    assert program.run() == (0, "", "") and not (program.output / "tensorboard").exists()
+    (program.work / "tensorboard").mkdir()
+    assert program.run(FC_FRAMEWORK_ATTEMPT_ID="1") == (0, "", "")
+    [path] = (program.output / "tensorboard/main-0-1").iterdir()
+    assert path.name.startswith("events.out.tfevents.")
+    version, first, second = records(path)
+    assert version[9:] == b"\x1a\x0dbrain.Event:2"
+    point = b"\x0a\x0b\x0a\x04loss\x15" + struct.pack("<f", 0.25)
+    assert first[9:] == b"\x10\xac\x02\x2a" + bytes([len(point)]) + point
+    assert second.endswith(b"big\x15" + struct.pack("<f", math.inf))
