@@ -317,7 +317,7 @@ def _chief_role(here: Where) -> str:
 def _tf_config(here: Where, port: str) -> dict[str, Any]:
     roles = {name: _tf_role(here, name) for name in here.peers if _key(name) != "tensorboard"}
     cluster = {
-        kind: [f"{peer.host}:{_port(here, peer, port)}" for peer in here.peers[name]]
+        kind: [f"{peer.host}:{_port(here, peer, port, index)}" for index, peer in enumerate(here.peers[name])]
         for name, kind in roles.items()
         if kind != "evaluator"
     }
@@ -336,14 +336,14 @@ def _tf_role(here: Where, name: str) -> str:
     return "worker" if trains == [name] else name
 
 
-def _port(here: Where, peer: PeerTask, label: str) -> int:
+def _port(here: Where, peer: PeerTask, label: str, index: int = 0) -> int:
     if label and label not in peer.ports:
         raise RuntimeError(f"the job has no port {label!r}; it has: {', '.join(peer.ports) or 'none'}")
     asked = [name for name in peer.ports if name not in ("ssh", "http")]
     for name in (label, *asked, "http"):
         if peer.ports.get(name):
             return peer.ports[name][0]
-    return 20000 + zlib.crc32(here.job.encode()) % 20000  # the same on all hosts of the job
+    return 20000 + (zlib.crc32(here.job.encode()) + index) % 20000  # the same on all hosts of the job
 
 
 def _free_port() -> int:
@@ -626,7 +626,7 @@ class Checkpoint:
             path = _verified(self.folder, number)
             if path:
                 return path
-        for place in [self._remote, *self._earlier]:
+        for place in [*([self._remote] if self._remote else []), *self._earlier]:
             path = place.fetch_latest(self.folder) if isinstance(place, _Hdfs) else _newest(place)
             if path:
                 return path
@@ -657,11 +657,15 @@ def _checkpoint_places(name: str) -> list[Any]:
     inside = (OWN, "checkpoints", name)
     if here.output is None:
         return [os.path.abspath(os.path.join(".openpai", "checkpoints", name)), None]
-    earlier = [job for job in env.get(EARLIER_JOBS, "").split() if re.fullmatch(r"[A-Za-z0-9._~-]+", job)]
+    earlier = [
+        job
+        for job in env.get(EARLIER_JOBS, "").split()
+        if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._~-]*", job)
+    ]
     urls = env.get(OUTPUT_URLS, "").split()
     if not urls:
         jobs = os.path.dirname(os.path.dirname(here.output))
-        found = [os.path.join(jobs, job, "output", *inside) for job in earlier if job not in (".", "..")]
+        found = [os.path.join(jobs, job, "output", *inside) for job in earlier]
         return [os.path.join(here.output, *inside), None, *found]
     local = os.path.join(
         os.path.dirname(here.output), ".pai-checkpoints", name

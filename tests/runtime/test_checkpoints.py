@@ -88,7 +88,10 @@ def test_training_killed_ten_times_ends_with_the_same_numbers(tmp_path):
     assert sorted(path.suffix for path in left) == ["", "", ".json", ".json"], seed
 
 
-def test_there_is_no_checkpoint_at_first(job):
+def test_there_is_no_checkpoint_at_first(job, tmp_path, monkeypatch):
+    """Files in the working folder are none, whatever their names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "00000001.json").write_text("{}")
     assert runtime.checkpoint("state").latest() is None
 
 

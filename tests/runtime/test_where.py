@@ -107,7 +107,7 @@ SLURM = {
     "SLURM_JOB_USER": "me",
     "SLURM_PROCID": "2",
     "SLURM_NTASKS": "4",
-    "SLURM_JOB_NODELIST": "gpu[08-09,12],login",
+    "SLURM_JOB_NODELIST": "gpu[08-09],login",
     "SLURM_TASKS_PER_NODE": "2,1(x2)",
     "SLURM_RESTART_COUNT": "1",
 }
@@ -116,8 +116,21 @@ SLURM = {
 def test_slurm_task_knows_the_hosts_of_all_tasks():
     here = where(SLURM)
     assert (here.place, here.user, here.job, here.index, here.attempt) == (BATCH, "me", "17", 2, 1)
-    assert [peer.host for peer in here.peers["main"]] == ["gpu08", "gpu08", "gpu09", "gpu12", "login"]
+    assert [peer.host for peer in here.peers["main"]] == ["gpu08", "gpu08", "gpu09", "login"]
     assert here.count == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a,b1", ["a", "b1"]),
+        ("r[1-2]n[03,10-11]", ["r1n03", "r1n10", "r1n11", "r2n03", "r2n10", "r2n11"]),
+    ],
+)
+def test_lists_of_nodes_are_expanded(text, nodes):
+    assert runtime._expand_nodes(text) == nodes
 
 
 def test_slurm_array_and_shells():
@@ -168,6 +181,16 @@ def test_parameter_server_has_no_rank_but_a_place_in_tf_config(monkeypatch):
     assert runtime.init_distributed(port="http").rank == -1
     assert "RANK" not in runtime.os.environ
     assert json.loads(runtime.os.environ["TF_CONFIG"])["task"] == {"type": "ps", "index": 0}
+
+
+def test_slurm_tasks_of_one_host_have_different_ports_in_tf_config(monkeypatch):
+    use(monkeypatch, {**SLURM, "SLURM_LOCALID": "0"})
+    for name in ("PAI_JOB_NAME", "PAI_FRAMEWORK_NAME", "PADDLE_JOB_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    found = runtime.init_distributed()
+    assert (found.rank, found.world_size, found.master_addr) == (2, 4, "gpu08")
+    workers = json.loads(runtime.os.environ["TF_CONFIG"])["cluster"]["worker"]
+    assert workers[0] == f"gpu08:{found.master_port}" and len(set(workers)) == 4
 
 
 def test_laptop_trains_alone(monkeypatch):
