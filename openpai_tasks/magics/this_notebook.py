@@ -30,7 +30,7 @@ JUPYTER = "JPY_SESSION_NAME"  # an environment variable that Jupyter's server se
 
 NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
 FLAGS = (flags.NAMES - NOT_HERE) | {"cluster_alias", "memory"}
-SEVERAL = {"sources", "pip_installs", "secret", "tag", "after", "update"}
+SEVERAL = {"sources", "outputs", "pip_installs", "secret", "tag", "after", "update"}
 
 
 def submit_this_notebook(
@@ -46,9 +46,9 @@ def submit_this_notebook(
 ) -> JobInfo | None:
     """Submit this notebook, as saved, as a job; ``given`` are the flags of `notebook.run`.
 
-    job_name, image, sources, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env (a mapping),
-    secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias. Values of
-    secrets are taken from the environment.
+    job_name, image, sources, outputs, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env (a
+    mapping), secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias. Values
+    of secrets are taken from the environment.
 
     Cells that use the cluster (this one, and those with our magics) are left out. ``path`` is the notebook's
     file, if it cannot be found automatically; ``unsaved`` submits the file even if it lacks this cell.

@@ -79,6 +79,9 @@ class Settings:
     sources: tuple[str, ...] = _setting(
         "sources", (), "files and folders that are uploaded with jobs", reach=OUTSIDE
     )
+    outputs: tuple[str, ...] = _setting(
+        "outputs", (), "files that are kept when jobs end, such as model/*.pt"
+    )
     pip_installs: tuple[str, ...] = _setting(
         "pip-installs", (), "packages that jobs install before their command"
     )

@@ -15,6 +15,7 @@ from openpai_tasks import PaiExecutor
 from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
 from tests.server.container_engines import engine_kit
+from tests.test_runtime_docs import EXPECTED, run_page
 
 pytestmark = pytest.mark.timeout(300)  # its image takes a while to make
 IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
@@ -118,3 +119,21 @@ def test_image_with_python_only_is_reported_in_one_line(shell, words):
         f"error: job 'bare-{task}' is FAILED: {reason}"
     ), ran
     assert ran.out == "" and "Traceback" not in ran.err
+
+
+def test_examples_of_the_runtime_run_in_the_image(shell):
+    small = {"INVOKE_OPENPAI_IMAGE": IMAGE, "INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "128"}
+    printed = run_page(shell, **small)
+    assert [text for text in EXPECTED if text not in printed] == []
+
+
+def test_outputs_are_kept_when_a_container_is_stopped(shell):
+    command = "trap 'echo 2 >b.pt; exit 1' TERM; echo 1 >a.pt; echo ready; while :; do sleep 0.1; done"
+    words = ("--image", IMAGE, "--cpu", "1", "--memoryMB", "64", "--outputs", "*.pt")
+    shell.ok("job.sub", command, "-j", "stopped", *words)
+    process = shell.start("inv", "job.logs", "stopped", "--follow")
+    assert process.stdout.readline() == "ready\n"
+    shell.ok("job.stop", "stopped")
+    process.communicate(timeout=100)
+    rows = shell.ok("job.outputs", "stopped", "-o", "json").json()
+    assert [row["name"] for row in rows] == ["a.pt", "b.pt"]

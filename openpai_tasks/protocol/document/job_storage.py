@@ -1,8 +1,9 @@
 """The storage of a user's jobs as a job sees it, and the shell scripts that fetch sources and keep outputs.
 
 ``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; files that a job writes
-to ``$PAI_OUTPUT_DIR`` end up in ``jobs/<job>/output``. On a storage that the cluster mounts, `cp` is enough;
-HDFS is accessed with `curl`, with retries. All of it is POSIX sh; a failing step ends the job with a message.
+to ``$PAI_OUTPUT_DIR`` end up in ``jobs/<job>/output``, and so do files that match the patterns of the
+request when the command has ended. On a storage that the cluster mounts, `cp` is enough; HDFS is accessed
+with `curl`, with retries. All of it is POSIX sh; a failing step ends the job with a message.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import shlex
 from collections.abc import Sequence
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document import kept_files, scripts
 
 SOURCES = "# openpai-tasks: sources"
 OUTPUT = "# openpai-tasks: output"
+EARLIER = "# openpai-tasks: earlier jobs"
 """The first lines of our steps, with which a resubmission recognises them."""
 
 ARCHIVES, JOBS = "sources", "jobs"
+RUNTIME = ".pai-runtime"
+"""The folder with `openpai_tasks.runtime`, which travels with a job's sources."""
 DEADLINE = "deadline"
 """The file in a job's folder with its extended deadline."""
 KEEP = "pai_keep_output"
@@ -44,19 +48,25 @@ class Mounted:
     storage: str
     folder: str  # /mnt/<storage>/<workspace>
 
-    def output(self) -> str:
-        """Return the step that creates the output folder and exports its variable."""
+    def output(self, patterns: Sequence[str] = ()) -> str:
+        """Return the step that creates the output folder and exports its variable.
+
+        With patterns, it also defines how files that match them are kept.
+        """
         folder = scripts.mounted(f"{self.folder.rstrip('/')}/{JOBS}/")[:-1] + f'{_JOB}/output"'
         command = f'export {scripts.OUTPUT}={folder} && mkdir -p "${scripts.OUTPUT}"'
-        return f"{OUTPUT}\n{scripts.step(command)}"
+        lines = [OUTPUT, *kept_files.mark(patterns), scripts.step(command)]
+        if patterns:
+            lines.append(_keeping(kept_files.script(patterns)))
+        return "\n".join(lines)
 
     def fetch(self, sha256: str) -> str:
         """Return the step that copies the archive; it retries once, as shares may show new files late."""
         place = scripts.mounted(f"{self.folder.rstrip('/')}/{ARCHIVES}/{archive_name(sha256)}")
         return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _checked(sha256)])
 
-    def around(self, commands: Sequence[str]) -> list[str]:
-        return list(commands)
+    def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
+        return _in_subshell(commands) if patterns else list(commands)
 
 
 @dataclass(frozen=True)
@@ -66,13 +76,15 @@ class WebHdfs:
     urls: tuple[str, ...]  # http://HOST/webhdfs/v1/<workspace>, percent-encoded
     user: str  # percent-encoded
 
-    def output(self) -> str:
+    def output(self, patterns: Sequence[str] = ()) -> str:
         """Return the step that creates a local output folder and uploads it when the command has ended."""
         bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
         sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
-        place = f"{JOBS}/{_JOB}/output"
-        names = {"mark": OUTPUT, "variable": scripts.OUTPUT, "keep": KEEP, "signals": _SIGNALS}
-        return _KEEPING.format(**names, bases=bases, place=place, sending=sending)
+        names = {"variable": scripts.OUTPUT, "place": f"{JOBS}/{_JOB}/output", "user": shlex.quote(self.user)}
+        local = _LOCAL.format(**names, bases=bases)
+        upload = _UPLOAD.format(**names, sending=sending)
+        finish = "\n".join([*([kept_files.script(patterns)] if patterns else ()), upload])
+        return "\n".join([OUTPUT, *kept_files.mark(patterns), local, _keeping(finish)])
 
     def fetch(self, sha256: str) -> str:
         """Return the step that downloads the archive with curl, wget or python."""
@@ -82,15 +94,8 @@ class WebHdfs:
         got = _DOWNLOAD.format(places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, **answers)
         return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
 
-    def around(self, commands: Sequence[str]) -> list[str]:
-        """Run the commands in a subshell, so that the outer shell is still there when they have ended.
-
-        An ``exec`` or traps in them do not affect the outer shell, which passes its signals on.
-        """
-        found = inner(commands)
-        found[0] = _BEGIN + found[0]
-        found[-1] += _END
-        return found
+    def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
+        return _in_subshell(commands)
 
 
 Home = Mounted | WebHdfs
@@ -104,8 +109,36 @@ def is_output(step: str) -> bool:
     return step.startswith(OUTPUT + "\n")
 
 
+def earlier_step(jobs: Sequence[str]) -> str:
+    """Return the step that names the jobs that this one was resubmitted from, for their checkpoints."""
+    return f"{EARLIER}\n{scripts.step(scripts.export('PAI_EARLIER_JOBS', ' '.join(jobs)))}"
+
+
+def read_earlier(step: str) -> list[str] | None:
+    """Return the jobs of such a step; None if it is another."""
+    if not step.startswith(EARLIER + "\n"):
+        return None
+    return shlex.split(step.splitlines()[1])[1].partition("=")[2].split()
+
+
+def _in_subshell(commands: Sequence[str]) -> list[str]:
+    """Run the commands in a subshell, so that the outer shell is still there when they have ended.
+
+    An ``exec`` or traps in them do not affect the outer shell, which passes its signals on.
+    """
+    found = inner(commands)
+    found[0] = _BEGIN + found[0]
+    found[-1] += _END
+    return found
+
+
+def _keeping(finish: str) -> str:
+    """Return the functions that wait for the command, pass signals on to it, and then keep files."""
+    return _KEEPING.format(keep=KEEP, signals=_SIGNALS, finish=finish)
+
+
 def inner(commands: Sequence[str]) -> list[str]:
-    """Return the commands without the additions of ``around``."""
+    """Return the commands outside of their subshell."""
     found = list(commands)
     if found and found[0].startswith(_BEGIN) and found[-1].endswith(_END):
         found[0] = found[0].removeprefix(_BEGIN)
@@ -114,7 +147,7 @@ def inner(commands: Sequence[str]) -> list[str]:
 
 
 def _checked(sha256: str) -> str:
-    return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH)
+    return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH, runtime=RUNTIME)
 
 
 _STOP = 'pai_stop() { echo "error: $1" >&2; exit 1; }'
@@ -125,7 +158,8 @@ pai_sum=$({{ sha256sum {file} || shasum -a 256 {file} || openssl dgst -sha256 -r
   pai_stop "cannot check the sources: this image has no sha256sum, shasum, openssl or python3"
 [ "${{pai_sum%% *}}" = {sha256} ] ||
   pai_stop "the sources are damaged: $pai_from has sha256 ${{pai_sum%% *}}"
-tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked\""""
+tar -xzf {file} && rm -f {file} || pai_stop "the sources cannot be unpacked"
+[ ! -d {runtime} ] || export PYTHONPATH="$PWD/{runtime}${{PYTHONPATH:+:$PYTHONPATH}}\""""
 
 _COPY = """\
 pai_from={place}
@@ -212,8 +246,7 @@ _SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 # bash), or waits as long as there is any other child, so pai_twin must end first. While files are uploaded,
 # signals are ignored.
 _KEEPING = """\
-{mark}
-export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
+pai_work=$PWD
 pai_twin() {{ (trap - INT QUIT; exec sleep 2147483647) >/dev/null 2>&1 & pai_twin=$!; }}
 pai_end_twin() {{ kill -KILL "$pai_twin" 2>/dev/null; wait "$pai_twin" 2>/dev/null; }}
 pai_watch() {{
@@ -240,15 +273,22 @@ pai_pass() {{
   done
   trap "" {signals}
   pai_end_twin || :
-  if [ -d "${variable}" ]; then
-    pai_to=
-    for pai_at in {bases}; do pai_to="$pai_to $pai_at/{place}"; done
-    (cd "${variable}" &&
-      find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_to" {{}} +) || {{
-      echo "error: cannot keep the output: it stays in ${variable} only while this container runs" >&2
-      [ "$pai_code" -ne 0 ] || pai_code=1
-    }}
-  fi
+{finish}
   trap - {signals}
   return "$pai_code"
 }}"""
+
+_LOCAL = """\
+export {variable}="$PWD/.pai-output" && mkdir -p "${variable}" || exit 1
+pai_urls=
+for pai_at in {bases}; do pai_urls="$pai_urls $pai_at/{place}"; done
+export PAI_OUTPUT_URLS="$pai_urls" PAI_OUTPUT_USER={user}"""
+
+_UPLOAD = """\
+  if [ -d "${variable}" ]; then
+    (cd "${variable}" &&
+      find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_urls" {{}} +) || {{
+      echo "error: cannot keep the output: it stays in ${variable} only while this container runs" >&2
+      [ "$pai_code" -ne 0 ] || pai_code=1
+    }}
+  fi"""

@@ -60,6 +60,7 @@ class JobRequest:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()  # patterns of files in the working folder that are kept
     workspace: str = ""
     ssh_key: str = ""  # public key for ssh logins to its containers
     tags: tuple[str, ...] = ()

@@ -14,6 +14,8 @@ from openpai_tasks.errors import ProtocolError
 MOUNTS = "/mnt/"
 OUTPUT = "PAI_OUTPUT_DIR"
 """The variable with the folder for a job's outputs, which are kept."""
+INTERACTIVE = "PAI_INTERACTIVE"
+"""The variable that marks a container to work in."""
 TIMED_OUT = 124
 GRACE = 10  # seconds between TERM and KILL when the time is up
 LOGIN_LINE = 1000  # characters; some versions of sshd split longer lines

@@ -88,9 +88,13 @@ def _steps(request: JobRequest) -> list[str]:
     seen = scripts.export_to_logins(request.environment) if request.ssh_key else ""
     steps += [seen] if seen else []
     if request.home:
-        steps.append(request.home.output())
+        steps.append(request.home.output(request.outputs))
     if request.home and request.archive:
         steps.append(request.home.fetch(request.archive))
+    if request.home and request.ssh_key:
+        steps.append(
+            scripts.export_to_logins({scripts.OUTPUT: "", **({"PYTHONPATH": ""} if request.archive else {})})
+        )
     if request.pip_installs:
         steps.append(scripts.step(scripts.install(request.python, request.pip_installs)))
     return steps
@@ -101,7 +105,10 @@ def _roles(roles: dict[str, Any], request: JobRequest) -> dict[str, Any]:
     home = request.home
     if home is None:
         return roles
-    return {name: {**role, "commands": home.around(role["commands"])} for name, role in roles.items()}
+    return {
+        name: {**role, "commands": home.around(role["commands"], request.outputs)}
+        for name, role in roles.items()
+    }
 
 
 def _secret_steps(request: JobRequest) -> list[str]:

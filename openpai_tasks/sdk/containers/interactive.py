@@ -15,6 +15,7 @@ from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, Tim
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, states
 from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
 from openpai_tasks.sdk.containers.endpoints import Container, NotServed, NotServing, Reach
@@ -66,7 +67,10 @@ def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobReque
         else role
         for role in request.all_roles
     )
-    return dataclasses.replace(request, command=keepalive.command(seconds, 0), roles=roles)
+    environment = {**request.environment, INTERACTIVE: "1"}
+    return dataclasses.replace(
+        request, command=keepalive.command(seconds, 0), roles=roles, environment=environment
+    )
 
 
 # Waiting

@@ -9,6 +9,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest, RoleRequest
+from openpai_tasks.protocol.document import kept_files
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import at_least, megabytes, parse_int, parse_seconds
@@ -27,6 +28,7 @@ NAMES = frozenset(
             "job_name",
             "image",
             "sources",
+            "outputs",
             "pip_installs",
             "python",
             "instances",
@@ -42,7 +44,17 @@ NAMES = frozenset(
 """The flags of every command that creates a job."""
 
 
-SETTINGS = ("image", "sources", "pip_installs", "python", "cpu", "gpu", "workspace", "virtual_cluster")
+SETTINGS = (
+    "image",
+    "sources",
+    "outputs",
+    "pip_installs",
+    "python",
+    "cpu",
+    "gpu",
+    "workspace",
+    "virtual_cluster",
+)
 """Flags that override the settings of the same name; so does ``memoryMB``."""
 
 
@@ -91,6 +103,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         environment=dict(map(parse_variable, given.get("env", ()))),
         secrets=read_secrets(given.get("secret", ()), ask),
         sources=settings.sources,
+        outputs=kept_files.check(settings.outputs),
         workspace=settings.workspace,
         tags=tuple(given.get("tag", ())),
         after=tuple(given.get("after", ())),

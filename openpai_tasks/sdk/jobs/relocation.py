@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.protocol.document import job_storage, kept_files
 from openpai_tasks.protocol.document.job_storage import Home, Mounted
 from openpai_tasks.sdk.jobs.provenance import STAMP, Stamp, put_stamp
 
@@ -17,14 +17,42 @@ def relocate(document: Document, home: Home, archive: str, stamp: Stamp) -> Docu
 
     def step(command: str) -> str:
         if job_storage.is_output(command):
-            return home.output()
+            return home.output(kept_files.read_mark(command))
         return home.fetch(archive) if job_storage.is_fetch(command) else command
 
+    def moved(steps: list[str]) -> list[str]:
+        return [step(command) for command in steps]
+
     storages = _storages(document, home)
-    return put_stamp({**document, **_steps(document, step), **_commands(document, home), **storages}, stamp)
+    return put_stamp(
+        {
+            **document,
+            **_steps(document, moved),
+            **_commands(document, home, kept_patterns(document)),
+            **storages,
+        },
+        stamp,
+    )
 
 
-def _steps(document: Document, change: Callable[[str], str]) -> Document:
+EARLIER_JOBS = 10  # at most, as each resubmission of a resubmission adds one
+
+
+def with_earlier_job(document: Document, name: str) -> Document:
+    """Let the job find the checkpoints of the job that it was resubmitted from, and of those before it."""
+
+    def added(steps: list[str]) -> list[str]:
+        known = next((jobs for jobs in map(job_storage.read_earlier, steps) if jobs), [])
+        others = [step for step in steps if job_storage.read_earlier(step) is None]
+        at = next((at for at, step in enumerate(others) if job_storage.is_output(step)), None)
+        if at is None:
+            return steps
+        return [*others[:at], job_storage.earlier_step([name, *known][:EARLIER_JOBS]), *others[at:]]
+
+    return {**document, **_steps(document, added)}
+
+
+def _steps(document: Document, change: Callable[[list[str]], list[str]]) -> Document:
     """Change the commands that run before the job's, in every deployment."""
     deployments = document.get("deployments")
     if not deployments:
@@ -32,9 +60,9 @@ def _steps(document: Document, change: Callable[[str], str]) -> Document:
     return {"deployments": [_deployment(one, change) for one in deployments]}
 
 
-def _deployment(deployment: Document, change: Callable[[str], str]) -> Document:
+def _deployment(deployment: Document, change: Callable[[list[str]], list[str]]) -> Document:
     roles = {
-        name: {**role, "preCommands": [change(command) for command in role["preCommands"]]}
+        name: {**role, "preCommands": change(role["preCommands"])}
         if isinstance(role, dict) and role.get("preCommands")
         else role
         for name, role in deployment["taskRoles"].items()
@@ -42,14 +70,21 @@ def _deployment(deployment: Document, change: Callable[[str], str]) -> Document:
     return {**deployment, "taskRoles": roles}
 
 
-def _commands(document: Document, home: Home) -> Document:
+def _commands(document: Document, home: Home, patterns: tuple[str, ...]) -> Document:
     roles = document["taskRoles"]
     return {
         "taskRoles": {
-            name: {**role, "commands": home.around(job_storage.inner(role["commands"]))}
+            name: {**role, "commands": home.around(job_storage.inner(role["commands"]), patterns)}
             for name, role in roles.items()
         }
     }
+
+
+def kept_patterns(document: Document) -> tuple[str, ...]:
+    """Return the patterns of files that the job keeps."""
+    roles = [role for one in document.get("deployments") or () for role in one["taskRoles"].values()]
+    steps = [step for role in roles if isinstance(role, dict) for step in role.get("preCommands") or ()]
+    return next((kept_files.read_mark(step) for step in steps if job_storage.is_output(step)), ())
 
 
 def _storages(document: Document, home: Home) -> Document:

@@ -22,7 +22,7 @@ from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
 from openpai_tasks.sdk.jobs.unmasking import Ask, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
-from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
 
 LONGEST = 255
@@ -41,6 +41,7 @@ class Original:
     origin: Origin
     archive: Archive | None = None
     secrets: tuple[str, ...] = ()
+    is_exact: bool = False  # starts afresh, without the checkpoints of this one
 
     @property
     def stamp(self) -> Stamp:
@@ -112,7 +113,7 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
         record.revision,
         record.cloned_from or name,
     )
-    return Original(source, record.user, record.name, document, origin, archive, record.secrets)
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets, True)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -145,6 +146,8 @@ def _moved(
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
     stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
+    if stays and not original.is_exact:
+        document = relocation.with_earlier_job(document, original.name)
     if stamp.source_folder and not original.archive:
         if not stays:
             raise ConfigError(
@@ -187,7 +190,7 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
         return sent
     now: dict[str, str] = {}
     with contextlib.suppress(PaiError):
-        found = pack(collect(record.sources, here))
+        found = pack([*collect(record.sources, here), *runtime_files()])
         now = found.files
         if now == record.files:
             return found

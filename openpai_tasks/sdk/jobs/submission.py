@@ -97,7 +97,7 @@ def pack_files(
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
     archive = _pack(found) if found else None
-    find = job_folders.require_home if archive else job_folders.output_home
+    find = job_folders.require_home if archive or request.outputs else job_folders.output_home
     home = find(client, request.workspace, mounts)
     if home:
         seen = home.seen
@@ -130,8 +130,9 @@ def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
 
 def _pack(files: Sequence[SourceFile]) -> Archive:
     from openpai_tasks.storage.job_files.archive import pack
+    from openpai_tasks.storage.job_files.sources import runtime_files
 
-    return pack(files)
+    return pack([*files, *runtime_files()])
 
 
 def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:

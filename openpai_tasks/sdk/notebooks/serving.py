@@ -20,6 +20,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -104,6 +105,7 @@ def plan_server(
         command=shlex.join([request.python, f"{FOLDER}/{SERVER.name}", *given.words()]),
         name=request.name or f"{job_name_stem(notebook.stem) if notebook else 'jupyter'}-$",
         ports={**request.ports, PORT: 1},
+        environment={**request.environment, INTERACTIVE: "1"},
         secrets={**request.secrets, TOKEN: given.token},
         ssh_key="" if given.direct else ssh_key,
         extras={MARK: mark},

@@ -14,6 +14,7 @@ from typing import IO, BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
@@ -34,7 +35,7 @@ class ArchiveMember:
 
 @dataclass(frozen=True)
 class Archive:
-    """A ``tar.gz``, named by the SHA-256 of its bytes."""
+    """A ``tar.gz``, named by the SHA-256 of its bytes; its members are the user's files, not our runtime."""
 
     sha256: str
     size: int
@@ -129,7 +130,8 @@ def _archive(content: BinaryIO, members: tuple[ArchiveMember, ...]) -> Archive:
     while piece := content.read(PIECE):
         digest.update(piece)
         size += len(piece)
-    return Archive(digest.hexdigest(), size, members, content)
+    own = tuple(member for member in members if not member.name.startswith(f"{RUNTIME}/"))
+    return Archive(digest.hexdigest(), size, own, content)
 
 
 class _Hashed(io.RawIOBase):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.settings.trust import Fenced
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
-NEVER = (".git/", "__pycache__/", ".openpai/", "*.pyc")
+NEVER = (".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
             if other.path.resolve() != source.path.resolve():
                 raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
     return tuple(found[name] for name in sorted(found))
+
+
+def runtime_files() -> tuple[SourceFile, ...]:
+    """Return the files with which a job's program can import ``openpai_tasks.runtime``."""
+    package = Path(__file__).parents[2]
+    shim = package / "sdk" / "payloads" / "runtime_shim.py"
+    ours = {"__init__.py": shim, "runtime.py": package / "runtime.py"}
+    return tuple(_source(path, f"{RUNTIME}/openpai_tasks/{name}") for name, path in ours.items())
 
 
 def _behind(given: str, root: Path) -> Iterator[SourceFile]:

@@ -27,6 +27,7 @@ FLAGS: dict[str, tuple[type, str]] = {
     "job_name": (str, "name of the job; each $ becomes random letters (default: made from the command)"),
     "image": (str, "docker image to run in"),
     "sources": (list, "file or folder to upload with the job; repeat for more"),
+    "outputs": (list, "files to keep when the job ends, such as 'model/*.pt'; repeat for more"),
     "pip_installs": (list, "package to install before the command; repeat for more"),
     "python": (str, "python in the image that installs the packages"),
     "instances": (int, "number of tasks that run the command"),

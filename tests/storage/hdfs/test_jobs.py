@@ -36,6 +36,7 @@ from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.location import Location
 from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
+from tests.runtime.programs import Program
 from tests.storage.gateway import Fault, Gateway
 
 SETTINGS = Settings(http_timeout=30.0)
@@ -78,6 +79,62 @@ def run(shell, text, folder, **environment):
     return subprocess.run(
         [*shell, text], cwd=folder, env=variables, capture_output=True, text=True, timeout=60
     )
+
+
+CHECKPOINTS = """
+import pathlib, sys
+import runtime
+
+ckpt = runtime.checkpoint("state", keep=2)
+found = ckpt.latest()
+text = "".join(sorted(path.read_text() for path in pathlib.Path(found).iterdir())) if found else None
+print(text, pathlib.Path(found).parent if found else "")
+for number in sys.argv[1:]:
+    def write(path):
+        pathlib.Path(path).mkdir()
+        pathlib.Path(path, "a b").write_text(number)
+        pathlib.Path(path, "c").write_text("!")
+
+    ckpt.save(write)
+"""
+
+
+def test_checkpoints_are_uploaded_at_once_and_found_by_retried_and_resubmitted_jobs(
+    store, workspace, tmp_path
+):
+    """Each run has an empty folder, as in a new container, and nothing is uploaded at its end."""
+
+    def run(folder, job, *words, **variables):
+        (tmp_path / folder).mkdir()
+        program = Program(tmp_path / folder, CHECKPOINTS, PAI_OUTPUT_USER="root", **variables)
+        urls = " ".join(store.urls(f"/my%20team/jobs/{job}/output"))
+        code, out, err = program.run(*words, PAI_OUTPUT_URLS=f" {urls}")
+        assert code == 0, err
+        return out.partition(" ")[0], err
+
+    assert run("first", "one", "1", "2", "3") == ("None", "")
+    folder = f"{workspace.output('one')}/.pai/checkpoints/state"
+    assert sorted(entry.name[:13] for entry in store.list(folder) if not entry.is_folder) == [
+        "00000002.json",
+        "00000003.json",
+    ]
+    assert run("retried", "one") == ("!3", "")
+    assert run("resubmitted", "two", "4", PAI_EARLIER_JOBS="one") == ("!3", "")
+    assert run("again", "two") == ("!4", "")
+    [newest] = [entry.path for entry in store.list(folder) if entry.name.startswith("00000003-")]
+    store.write(f"{newest}/c", [b"?"], 1)
+    text, err = run("damaged", "one")
+    assert text == "!2" and "checkpoint 3" in err
+
+
+@pytest.mark.parametrize("end", [0, 7])
+def test_files_that_match_are_uploaded_with_the_output(store, workspace, tmp_path, end):
+    command = f"mkdir model && echo 1 >'model/a b.pt' && echo 2 >model/c.txt; exit {end}"
+    spec = JobRequest(command, "n", "i", home=seen(store), outputs=("model/*.pt",))
+    done = run(SHELLS["dash"], script(spec), tmp_path / "work")
+    assert (done.returncode, done.stderr) == (end, "")
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
+    assert list(found.files) == ["model/a b.pt"]
 
 
 @pytest.fixture

@@ -1,0 +1,154 @@
+"""Programs that use the runtime inside jobs, submitted and read with whole commands."""
+
+import json
+
+import pytest
+import yaml
+
+TRAIN = """
+import json, os, signal, sys
+from openpai_tasks import runtime
+
+ckpt = runtime.checkpoint("state")
+path = ckpt.latest()
+if path:
+    with open(path) as file:
+        state = json.load(file)
+else:
+    state = {"step": 0, "loss": 1.0}
+print("starts after step", state["step"], flush=True)
+while state["step"] < 6:
+    state["step"] += 1
+    state["loss"] *= 0.9
+    runtime.log_metric("loss", state["loss"], step=state["step"])
+    with_text = json.dumps(state)
+
+    def write(path):
+        with open(path, "w") as file:
+            file.write(with_text)
+
+    ckpt.save(write)
+    if state["step"] == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+print("loss", state["loss"])
+"""
+
+
+@pytest.fixture(scope="module")
+def project(cluster):
+    """The shared cluster, with a training in its project."""
+    (cluster.project / "train.py").write_text(TRAIN)
+    return cluster
+
+
+def outputs(shell, name, kind=""):
+    return [row["name"] for row in shell.ok("job.outputs", name, "-o", "json").json() if kind in row["name"]]
+
+
+def metrics(shell, name, tmp_path):
+    """The points that the job recorded, by step."""
+    shell.ok("job.outputs", name, "--to", str(tmp_path / name))
+    files = sorted((tmp_path / name / ".pai/metrics").iterdir())
+    points = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return {point["step"]: point["value"] for point in points}
+
+
+def test_killed_job_is_retried_and_ends_with_the_numbers_of_an_undisturbed_one(project, tmp_path):
+    flags = ("--sources", "train.py", "--follow")
+    whole = project.ok("job.sub", "python3 train.py 0", "-j", "undisturbed", *flags)
+    assert whole.out.startswith("starts after step 0\n")
+    last = whole.out.splitlines()[-1]
+    killed = project.ok("job.sub", "python3 train.py 3", "-j", "killed", "--retries", "2", *flags)
+    assert "starts after step 3\n" in killed.out and killed.out.splitlines()[-1] == last
+    assert metrics(project, "killed", tmp_path) == metrics(project, "undisturbed", tmp_path)
+    assert outputs(project, "killed", "metrics") == [
+        ".pai/metrics/main-0-0.jsonl",
+        ".pai/metrics/main-0-1.jsonl",
+    ]
+
+
+def test_resubmitted_job_goes_on_where_the_one_before_it_ended(project):
+    """Also after a job in between that saved nothing; --exact starts afresh."""
+    assert project.inv("job.sub", "python3 train.py 2", "-j", "broken", "--sources", "train.py", "-f").code
+    again = project.ok("job.resubmit", "broken", "-u", "taskRoles.main.commands.0=exit 1", "-o", "json")
+    second = again.json()[0]["name"]
+    project.inv("job.wait", second)
+    changed = "taskRoles.main.commands.0=python3 train.py 0"
+    third = project.ok("job.resubmit", second, "-u", changed, "--follow")
+    assert third.out.startswith("starts after step 2\n")
+    exact = project.inv("job.resubmit", "broken", "--exact", "--follow")
+    assert exact.out.startswith("starts after step 0\n")
+
+
+WRITE = "mkdir -p model && echo 1 >model/a.pt && echo 2 >model/b.txt"
+
+
+@pytest.mark.parametrize(("end", "code"), [("true", 0), ("exit 9", 9)])
+def test_outputs_are_kept_after_success_and_failure(project, end, code):
+    name = f"outputs-{code}"
+    ran = project.inv("job.sub", f"{WRITE}; {end}", "-j", name, "--outputs", "model/*.pt", "--follow")
+    assert ran.code == code and outputs(project, name) == ["model/a.pt"]
+
+
+def test_outputs_are_kept_when_the_job_is_stopped(project):
+    command = (
+        f"trap 'echo last >model/last.pt; exit 1' TERM; {WRITE}; echo ready; while :; do sleep 0.1; done"
+    )
+    project.ok("job.sub", command, "-j", "stopped", "--outputs", "model/*.pt")
+    process = project.start("inv", "job.logs", "stopped", "--follow")
+    assert process.stdout.readline() == "ready\n"
+    project.ok("job.stop", "stopped")
+    process.communicate(timeout=100)
+    assert outputs(project, "stopped") == ["model/a.pt", "model/last.pt"]
+
+
+def test_outputs_come_from_the_settings_too_and_stay_in_a_resubmission(project):
+    variables = {"INVOKE_OPENPAI_OUTPUTS": "model/*.pt"}
+    project.ok("job.sub", WRITE, "-j", "by-setting", "--follow", **variables)
+    assert outputs(project, "by-setting") == ["model/a.pt"]
+    project.ok("job.resubmit", "by-setting", "-j", "by-setting-2", "--follow")
+    assert outputs(project, "by-setting-2") == ["model/a.pt"]
+
+
+def test_invalid_pattern_is_reported_in_one_line(project):
+    ran = project.inv("job.sub", "true", "--outputs", "/etc/*")
+    assert ran.code == 120 and "invalid output '/etc/*'" in ran.err and len(ran.err.splitlines()) == 1
+
+
+MEETING = """
+import socket, time
+from openpai_tasks import runtime
+
+found = runtime.init_distributed()
+if found.rank == 0:
+    with socket.create_server((found.master_addr, found.master_port)) as server:
+        others = [server.accept()[0] for _ in range(found.world_size - 1)]
+        names = sorted(other.makefile().readline().strip() for other in others)
+        print("chief", runtime.is_chief(), names)
+else:
+    while True:
+        try:
+            with socket.create_connection((found.master_addr, found.master_port)) as connection:
+                connection.sendall(f"rank {found.rank} of {found.world_size}\\n".encode())
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+"""
+
+
+def test_tasks_of_two_roles_meet_at_the_chief(project):
+    (project.project / "meet.py").write_text(MEETING)
+    roles = ("--role", "chief:cpu=1,mem=64", "--role", "worker:instances=2,cpu=1,mem=64,min-succeeded=-1")
+    ran = project.ok("job.sub", "python3 meet.py", "-j", "meeting", "--sources", "meet.py", *roles)
+    project.ok("job.wait", "meeting")
+    assert (
+        "chief True ['rank 1 of 3', 'rank 2 of 3']"
+        in project.ok("job.logs", "meeting", "--role", "chief").out
+    ), ran
+
+
+@pytest.mark.parametrize("task", ["container.start", "notebook.serve"])
+def test_containers_to_work_in_are_marked(project, task):
+    document = yaml.safe_load(project.ok(task, "--preview").out)
+    steps = document["deployments"][0]["taskRoles"]["main"]["preCommands"]
+    assert "export PAI_INTERACTIVE=1 || exit 1" in steps
