@@ -98,7 +98,7 @@ class RequestDraft(JobDraft):
 
     def _complete(self, given: Settings) -> JobRequest:
         request, flags, read = self.request, self.flags, secret_reader(self.secrets)
-        names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "pip_installs")
+        names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "outputs", "pip_installs")
         missing = {name: getattr(given, name) for name in names if getattr(request, name) in (None, "", ())}
         return dataclasses.replace(
             request,

@@ -36,6 +36,7 @@ class CommonOptions(TypedDict, total=False):
     ports: Mapping[str, int] | Words | None
     env: Mapping[str, Any] | Words | None
     secret: Mapping[str, str] | Words | None
+    outputs: Words | None
     retries: int | None
     max_time: int | str | None
     tag: Words | None
@@ -63,7 +64,7 @@ OF_DOCUMENTS = ("job_name", "virtual_cluster", "update", "tag", "after", "secret
 """The options of a job whose document is given: a job file or a request."""
 
 _SEVERAL = {"sources", "pip_installs", "role", "ports", "env", "secret", "tag", "after", "update"}
-_SEVERAL |= {"parameter"}
+_SEVERAL |= {"outputs", "parameter"}
 
 Flags = dict[str, Any]
 """Values of flags by name, as a command gets them from its command line."""
