@@ -15,7 +15,7 @@ from benchmarks.plot import plot
 from benchmarks.side_by_side import Outcome, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing", "jobs")
+TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing", "jobs", "metrics")
 """Modules with a function ``comparisons``."""
 
 
