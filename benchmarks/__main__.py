@@ -15,7 +15,8 @@ from benchmarks.plot import plot
 from benchmarks.side_by_side import Outcome, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing", "notebooks", "jobs", "executor")
+TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing")
+TOPICS += ("notebooks", "jobs", "executor", "metrics")
 """Modules with a function ``comparisons``."""
 
 

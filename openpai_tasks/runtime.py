@@ -46,7 +46,7 @@ OUTPUT_URLS, OUTPUT_USER = "PAI_OUTPUT_URLS", "PAI_OUTPUT_USER"
 
 OWN = ".pai"  # below the output folder: metrics, logs, checkpoints
 LOG_BYTES = 32 << 20  # of log lines that wait to be written
-METRIC_POINTS = 1_000_000  # that wait to be written
+METRIC_POINTS = 200_000  # that wait to be written
 STOP_SECONDS = 5.0  # to write what is waiting when the job is stopped
 
 Result = TypeVar("Result")

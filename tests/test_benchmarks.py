@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import copying, executor, jobs, logs, notebooks, objects, packing, report, startup
+from benchmarks import copying, executor, jobs, logs, metrics, notebooks, objects, packing, report, startup
 from benchmarks.plot import plot
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
@@ -80,6 +80,13 @@ def test_objects_arrive_with_each_contender(tmp_path):
     for comparison in objects.comparisons(tmp_path, files=3, large=1 << 20):
         for turn in comparison.contenders.values():
             assert turn() > 0
+
+
+def test_a_training_runs_with_and_without_metrics(tmp_path):
+    [comparison] = metrics.comparisons(tmp_path, steps=100)
+    assert all(turn() > 0 for turn in comparison.contenders.values())
+    [file] = (tmp_path / ".pai" / "metrics").iterdir()
+    assert len(file.read_text().splitlines()) == 100
 
 
 def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
