@@ -51,7 +51,7 @@ def embedded_cluster(home: Path) -> Iterator[None]:
 def run_jobs(calls: int, batch: int) -> None:
     from openpai_tasks import PaiExecutor
 
-    with PaiExecutor(cluster="local", cpu=1, memory="64m", batch=batch) as executor:
+    with PaiExecutor(cluster="local", cpu=1, memoryMB="64m", batch=batch) as executor:
         check(executor, calls)
 
 

@@ -31,10 +31,10 @@ class Scale:
 
     def place(self, value: float, steps: int) -> int:
         """Return the step, from 0 to ``steps - 1``, on which the value is."""
-        if self.low == self.high:
+        width = self.high / 2 - self.low / 2  # halves, as the difference of two large numbers can be infinite
+        if not width:
             return steps // 2
-        # halves, as the difference of two large numbers can be infinite
-        part = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        part = (value / 2 - self.low / 2) / width
         return min(steps - 1, max(0, round(part * (steps - 1))))
 
     def at(self, part: float) -> float:

@@ -310,7 +310,7 @@ def test_invalid_arguments_are_refused():
 
 def test_a_source_that_does_not_exist_fails_the_calls():
     with PaiExecutor(cpu=1, sources="missing.py") as executor:
-        assert "no such source: 'missing.py'" in str(executor.submit(abs, 1).exception())
+        assert "source 'missing.py': no such file or folder" in str(executor.submit(abs, 1).exception())
 
 
 def test_a_name_that_another_job_has_is_a_conflict(cluster):

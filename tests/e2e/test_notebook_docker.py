@@ -104,7 +104,7 @@ def test_calls_run_in_containers_with_the_python_of_the_image(shell, monkeypatch
     for name, value in shell.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(shell.project)
-    with PaiExecutor(cpu=1, memory="256m", image=IMAGE, batch=2) as executor:
+    with PaiExecutor(cpu=1, memoryMB="256m", image=IMAGE, batch=2) as executor:
         first, second = executor.submit(lambda: __import__("sys").executable), executor.submit(lambda: 1 / 0)
         assert first.result() == "/usr/local/bin/python3"
         assert isinstance(second.exception(), ZeroDivisionError)

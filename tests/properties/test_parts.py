@@ -15,8 +15,8 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import diagnostics, fields, json_text
 from openpai_tasks.protocol.document import shape
 from openpai_tasks.sdk.jobs import documents, provenance
+from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.notebooks import pull, running, serving, summary
-from openpai_tasks.sdk.sweeps import results
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.local.store import LocalStore
 from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1, RETRYING
@@ -166,7 +166,7 @@ def test_malformed_manifest_of_a_job_never_ends_in_a_traceback(text):
 @steady(150)
 @given(body(REFERENCE))
 def test_malformed_result_line_of_a_job_never_ends_in_a_traceback(line):
-    found = results._parse_object(line)
+    found = parse_object(line)
     json.dumps(found, ensure_ascii=False).encode()
 
 

@@ -20,6 +20,7 @@ from tests.certificates import make_certificate
 from tests.properties.mutations import steady
 from tests.proxies import tunnelling_proxy
 from tests.scripted import Reply, Scripted
+from tests.storage import object_servers
 from tests.storage.objects.test_objects import over, service  # noqa: F401 -- a fixture
 from tests.storage.relay import Relay
 from tests.storage.trees import at, plant, seen
@@ -38,6 +39,7 @@ def plain_settings(monkeypatch, tmp_path, request):
     """An account without settings, and one for which botocore looks for settings."""
     for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(object_servers.home().parent.parent))
     monkeypatch.setenv("HOME", str(tmp_path))
     if request.param == "botocore":
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
