@@ -49,9 +49,10 @@ CHECKPOINTS = ".ipynb_checkpoints"  # Jupyter's own copies
 SKIPPED = ("node_modules", "__pycache__", CHECKPOINTS)
 START_MODULE = (
     "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "sys.modules.setdefault('rfc3987_syntax', None); "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
-"""Like ``python -m``, but without importing from the working folder."""
+"""Like ``python -m``, but without importing from the working folder, and sooner (see ``check_imports``)."""
 
 
 @dataclass(frozen=True)

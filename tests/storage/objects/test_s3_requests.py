@@ -34,19 +34,24 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 QUERIES = st.dictionaries(TEXT.filter(bool), TEXT, max_size=3)
 
 
-@pytest.fixture(autouse=True, params=["given", "botocore"])
-def plain_settings(monkeypatch, tmp_path, request):
-    """An account without settings, and one for which botocore looks for settings."""
+@pytest.fixture(autouse=True)
+def plain_settings(monkeypatch, tmp_path):
+    """A machine without settings of S3."""
     for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(object_servers.home().parent.parent))
     monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(params=["given", "botocore"])
+def account(monkeypatch, tmp_path, request):
+    """An account without settings, and one for which botocore looks for settings."""
     if request.param == "botocore":
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
 
 @pytest.fixture
-def server():
+def server(account):
     server = Scripted({})
     server.respond = lambda asked: FILE
     yield server
@@ -131,7 +136,7 @@ def test_signature_is_the_one_that_botocore_makes(method, key, query, body):
 
 
 @over("s3rver", "rclone", "azurite")
-def test_each_file_costs_one_request_up_and_one_down(service, here):  # noqa: F811
+def test_each_file_costs_one_request_up_and_one_down(account, service, here):  # noqa: F811
     plant(here, {f"tree/{number}": b"x" * number for number in range(20)})
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
@@ -216,7 +221,7 @@ def test_answer_with_a_document_type_is_refused(server):
         list(opened(server.uri).list("/"))
 
 
-def test_certificate_is_verified_with_the_bundle_of_the_settings(tmp_path, monkeypatch):
+def test_certificate_is_verified_with_the_bundle_of_the_settings(account, tmp_path, monkeypatch):
     certificate = str(make_certificate(tmp_path / "ca.pem"))
     server = Scripted({}, certificate)
     server.respond = lambda asked: FILE
@@ -230,7 +235,7 @@ def test_certificate_is_verified_with_the_bundle_of_the_settings(tmp_path, monke
         server.close()
 
 
-def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path, monkeypatch):
+def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(account, tmp_path, monkeypatch):
     certificate = str(make_certificate(tmp_path / "ca.pem"))
     server = Scripted({}, certificate)
     server.respond = lambda asked: FILE
