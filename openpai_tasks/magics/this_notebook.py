@@ -18,7 +18,7 @@ from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
-from openpai_tasks.sdk.jobs import flags, lookup, submission
+from openpai_tasks.sdk.jobs import flags, submission
 from openpai_tasks.sdk.notebooks import running as notebooks
 from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
@@ -87,7 +87,7 @@ def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given:
     client = clusters.connect(given, say=_say)
     submission.check_tags(client, request.tags)
     made = notebooks.plan_run(client, notebook, options, request, Path.cwd(), storages.mounts(given))
-    job = lookup.submit_when_ready(client, made, _say)
+    job = submission.submit_when_ready(client, made, _say)
     _say(f"job {job.name} submitted to {client.cluster.alias}")
     _say(f"`%pai notebook.fetch {job.name} --follow` waits for its results and fetches them")
     return job

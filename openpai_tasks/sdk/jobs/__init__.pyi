@@ -10,7 +10,6 @@ from .lookup import find as find
 from .lookup import list_jobs as list_jobs
 from .lookup import parse_states as parse_states
 from .lookup import stop as stop
-from .lookup import submit_when_ready as submit_when_ready
 from .lookup import submitted_document as submitted_document
 from .lookup import wait as wait
 from .lookup import wait_for_success as wait_for_success
@@ -34,6 +33,7 @@ from .submission import prepare as prepare
 from .submission import read_document as read_document
 from .submission import read_job_file as read_job_file
 from .submission import submit as submit
+from .submission import submit_when_ready as submit_when_ready
 from .validation import check_verdicts as check_verdicts
 from .validation import validate_file as validate_file
 from .watching import ask_patiently as ask_patiently

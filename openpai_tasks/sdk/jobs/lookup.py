@@ -18,19 +18,10 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.submission import (
-    Submission,
-    add_tags,
-    check_tags,
-    new_name,
-    read_job_file,
-    submit,
-)
 from openpai_tasks.sdk.known_names import forget_job, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
-    "Submission",
     "check_succeeded",
     "command_for",
     "describe",
@@ -39,13 +30,9 @@ __all__ = [
     "key_of",
     "list_jobs",
     "matching",
-    "new_name",
     "parse_states",
-    "read_job_file",
     "stop",
     "stop_all",
-    "submit",
-    "submit_when_ready",
     "submitted_document",
     "typed_name",
     "wait",
@@ -177,13 +164,6 @@ def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str],
         if job.exit_status:
             words = f"nothing was submitted: job {job.name!r} had to succeed first, and is {job.state}"
             raise JobFailed(words, job.exit_status)
-
-
-def submit_when_ready(client: Backend, submission: Submission, say: Callable[[str], None]) -> JobInfo:
-    """Submit the job once those that it comes after have succeeded, and tag it."""
-    check_tags(client, submission.tags)
-    wait_for_success(client, submission.after, say)
-    return add_tags(client, submit(client, submission, say), submission.tags)
 
 
 def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:

@@ -35,6 +35,7 @@ from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import records, updates
 from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait_for_job
+from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp, origin_of_file, origin_of_request
 from openpai_tasks.sdk.jobs.validation import as_v1
 from openpai_tasks.sdk.known_names import note_jobs
@@ -317,6 +318,13 @@ def submit_once(client: Backend, submission: Submission) -> None:
             missed = Missed(f"job {submission.name!r} was not submitted: {err}")
             missed.exit_code = err.exit_code
             raise missed from err
+
+
+def submit_when_ready(client: Backend, made: Submission, say: Say) -> JobInfo:
+    """Submit the job once those that it comes after have succeeded, and tag it."""
+    check_tags(client, made.tags)
+    wait_for_success(client, made.after, say)
+    return add_tags(client, submit(client, made, say), made.tags)
 
 
 def add_tags(client: Backend, job: JobInfo, tags: Sequence[str]) -> JobInfo:
