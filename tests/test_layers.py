@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "tasks": COMMANDS,
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"tasks.framework"},
-    "magics": COMMANDS - {"completion"},
+    "magics": COMMANDS - {"completion"} | {"api.options"},
     "server": SERVER | {"server"},
     "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import os
 from collections.abc import Mapping
@@ -122,11 +121,12 @@ class Cluster:
 
         ``name`` is a job or a pattern such as ``train-*``. The other filters are those of `job.list`.
         """
-        if name is not None and not set("*?[") & set(name):
+        if name is not None and not sdk.jobs.is_pattern(name):
             return [sdk.jobs.find(self.backend, name)]
-        wanted, most = sdk.jobs.parse_states(state) if state else None, limit if name is None else None
-        found = sdk.jobs.list_jobs(self.backend, user, wanted, virtual_cluster, keyword, most)
-        return [job for job in found if name is None or fnmatch.fnmatchcase(job.name, name)][:limit]
+        states = sdk.jobs.parse_states(state) if state else None
+        return sdk.jobs.list_jobs(
+            self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
+        )
 
     def submit(self, what: What = "", **options: Unpack[JobOptions]) -> Job:
         """Submit a command, a job file or a ``JobRequest`` to this cluster; see ``submit``."""

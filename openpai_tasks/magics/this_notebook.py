@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks.api.options import read_options, words
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.plain_text import one_line
@@ -27,10 +28,8 @@ from openpai_tasks.settings.config import Settings
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # an environment variable that Jupyter's server sets
 
-
 NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
 FLAGS = (flags.NAMES - NOT_HERE) | {"cluster_alias", "memory"}
-SEVERAL = {"sources", "outputs", "pip_installs", "secret", "tag", "after", "update"}
 
 
 def submit_this_notebook(
@@ -60,27 +59,17 @@ def submit_this_notebook(
         _refuse(given)
         notebook = this_notebook(path, unsaved)
         options = notebooks.run_options(
-            notebooks.check_parameters(parameters or {}), _several(to), kernel, timeout_per_cell, allow_errors
+            notebooks.check_parameters(parameters or {}), words(to), kernel, timeout_per_cell, allow_errors
         )
-        words = _as_typed(given)
-        alias = words.get("cluster_alias") or None
-        chosen = settings(cluster_alias=alias, **flags.setting_overrides(words))
-        request = flags.build_request(words, chosen, _secret)
+        memory = given.pop("memory", None)
+        typed = read_options({"memoryMB": memory, **given}, FLAGS)
+        alias = typed.get("cluster_alias") or None
+        chosen = settings(cluster_alias=alias, **flags.setting_overrides(typed))
+        request = flags.build_request(typed, chosen, _secret)
         _report(notebook, options)
         return _submit(notebook, options, request, chosen)
     except PaiError as err:
         raise Failed(str(err), err.exit_code) from None
-
-
-def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the arguments to flags of a command line: lists as tuples, variables as NAME=VALUE."""
-    words: dict[str, Any] = {
-        name: _several(value) if name in SEVERAL else value for name, value in given.items()
-    }
-    memory = words.pop("memory", None)
-    words["memoryMB"] = memory if words.get("memoryMB") is None else words["memoryMB"]
-    words["env"] = tuple(f"{name}={value}" for name, value in (words.get("env") or {}).items())
-    return words
 
 
 def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given: Settings) -> JobInfo:
@@ -131,11 +120,6 @@ def _report(notebook: Notebook, options: RunOptions) -> None:
     saved = time.strftime("%H:%M:%S", time.localtime(notebook.path.stat().st_mtime))
     for line in (f"{notebook.name} as it was saved at {saved}", *lines):
         _say(line)
-
-
-def _several(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return one word or several as a tuple."""
-    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 def _secret(name: str) -> str:

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "check_succeeded",
             "describe",
             "find",
+            "is_pattern",
             "list_jobs",
             "parse_states",
             "stop",

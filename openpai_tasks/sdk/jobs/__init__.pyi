@@ -7,6 +7,7 @@ from .flags import setting_overrides as setting_overrides
 from .lookup import check_succeeded as check_succeeded
 from .lookup import describe as describe
 from .lookup import find as find
+from .lookup import is_pattern as is_pattern
 from .lookup import list_jobs as list_jobs
 from .lookup import parse_states as parse_states
 from .lookup import stop as stop

@@ -74,13 +74,15 @@ def list_jobs(
     virtual_cluster: str | None = None,
     keyword: str | None = None,
     limit: int | None = None,
+    pattern: str = "*",
 ) -> list[JobInfo]:
     """List jobs, newest first: the user's own, another user's, or everyone's for ``all``."""
     whose = None if user == "all" else user or client.user
-    found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=limit)
+    most = limit if pattern == "*" else None
+    found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=most)
     note_jobs(client, found)
     sessions.forget_ended(client, found)
-    return found
+    return [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
 
 
 def parse_states(text: str) -> str:

@@ -60,6 +60,14 @@ def choose_stream(stdout: bool, stderr: bool) -> str:
     return "stdout" if stdout else "stderr"
 
 
+def check_choice(which: LogChoice, follow: bool, lines: int | None) -> None:
+    """Raise for flags that cannot be combined, and for a negative number of lines."""
+    if lines is not None and lines < 0:
+        raise ConfigError(f"the number of lines must not be negative, got {lines}")
+    if follow and which.attempt is not None:
+        raise ConfigError("--attempt cannot be combined with --follow")
+
+
 def read_output(
     client: Backend,
     name: str,
@@ -86,10 +94,7 @@ def output_steps(
     plain: bool = False,
 ) -> Iterator[Chunk]:
     """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
-    if lines is not None and lines < 0:
-        raise ConfigError(f"the number of lines must not be negative, got {lines}")
-    if follow and which.attempt is not None:
-        raise ConfigError("--attempt cannot be combined with --follow")
+    check_choice(which, follow, lines)
     if follow:
         chunks = Follower(client, which, lines, look).steps(name)
     else:

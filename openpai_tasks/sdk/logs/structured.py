@@ -126,10 +126,7 @@ def read_structured(
     job is followed, new records are merged each time that they are read.
     """
     which = which or output.LogChoice()
-    if lines is not None and lines < 0:
-        raise ConfigError(f"the number of lines must not be negative, got {lines}")
-    if follow and which.attempt is not None:
-        raise ConfigError("--attempt cannot be combined with --follow")
+    output.check_choice(which, follow, lines)
     merger = RecordMerger(client, name, which, chosen or RecordFilter(), mounts, is_strict)
     rounds = merger.until_over(look) if follow else iter([merger.read()])
     for records in rounds:
