@@ -59,7 +59,7 @@ setup(
     package_dir={"": "."},  # lets an editable install be one line of a .pth file: Python starts 20 ms sooner
     packages=find_packages(include=["openpai_tasks", "openpai_tasks.*"]),
     cmdclass={"build_py": BuildWithTemplates},
-    package_data={"openpai_tasks": ["py.typed", "**/*.pyi", "completion/pai.*"]},
+    package_data={"openpai_tasks": ["py.typed", "**/*.pyi", "completion/pai.*", "portal/templates/*", "portal/static/*"]},
     install_requires=[
         "invoke>=2.2.1,<4",
         "fabric>=3.2.3",
@@ -80,6 +80,8 @@ setup(
         "cryptography>=46.0.7",
         "PyJWT>=2.13.0",
         "cloudpickle>=3.0",
+        "jinja2>=3.1.6",
+        "python-multipart>=0.0.20",
     ],
     extras_require={
         "keyring": ["keyring>=24"],

@@ -15,7 +15,8 @@ SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
-CLUSTERS = CLIENTS | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+LOOPBACK = {"loopback.lock", "loopback.process"}
+CLUSTERS = CLIENTS | LOOPBACK | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
@@ -89,11 +90,14 @@ MAY_IMPORT = {
     "api": VALUES | {"backends.base", "sdk", "storage"},
     "render": {"errors", "plain_text"},
     "completion": set(),
-    "tasks": COMMANDS,
+    "tasks": COMMANDS | {"portal.starting"},
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"tasks.framework"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
-    "server": SERVER | {"server"},
+    "loopback": {"errors", "settings.home"},
+    "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
+    "portal.starting": {"errors", *LOOPBACK, "settings.home"},
+    "server": SERVER | {"server", "loopback"},
     "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},
     "server.ssh": SERVER | {"server.state"},

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.server import service
+from openpai_tasks.loopback import service
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION

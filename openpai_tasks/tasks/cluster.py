@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import quote
 
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.portal import starting
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
@@ -211,3 +214,23 @@ def _ask(found):
 def status(c, output=None):
     """Show the process, port, folder and jobs of the embedded cluster."""
     show(c, sdk.clusters.embedded_status(), render.facts, output)
+
+
+@task(
+    positional=["cluster_alias"],
+    kinds={"port": int},
+    help={
+        "cluster-alias": "the cluster to show first (default: the selected one)",
+        "port": "port to listen on (default: the one it had before)",
+        "no-browser": "only print the link, which signs in once",
+        "stop": "end the portal of this folder; it also ends when nobody has used it for half an hour",
+    },
+)
+def portal(c, cluster_alias=None, port=0, no_browser=False, stop=False):
+    """Open the web portal: see, submit and stop jobs in a browser."""
+    if stop:
+        say("stopped the portal" if starting.stop_portal(Path.cwd()) else "the portal was not running")
+        return
+    alias = settings_for(c, cluster_alias).cluster_alias
+    link = starting.one_time_link(Path.cwd(), f"/c/{quote(alias)}/jobs", port)
+    views.browsing.open_link(link, no_browser)

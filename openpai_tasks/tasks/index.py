@@ -22,6 +22,7 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     'stop': ('openpai_tasks.tasks.cluster', 'stop', (), False, 'Stop the embedded cluster and its jobs.'),
     'clean': ('openpai_tasks.tasks.cluster', 'clean', (), False, 'Remove old finished jobs from the embedded cluster; outputs on its storage stay.'),
     'status': ('openpai_tasks.tasks.cluster', 'status', (), False, 'Show the process, port, folder and jobs of the embedded cluster.'),
+    'portal': ('openpai_tasks.tasks.cluster', 'portal', (), False, 'Open the web portal: see, submit and stop jobs in a browser.'),
 }),
 'job': ('Submit, watch and stop jobs.', {
     'list': ('openpai_tasks.tasks.job', 'list_', (), True, 'List jobs, newest first.'),

@@ -40,6 +40,7 @@ CLASSIC = {
     "makedir": Classic("storage.makedir"),
     "makedirs": Classic("storage.makedir"),
     "notebook-job": Classic("notebook.run"),
+    "portal": Classic("cluster.portal"),
     "remove": Classic("storage.remove"),
     "select-cluster": Classic("cluster.select"),
     "select-storage": Classic("storage.select"),

@@ -63,7 +63,7 @@ HANGS = """\
 import signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 from pathlib import Path
-from openpai_tasks.server import service
+from openpai_tasks.loopback import service
 service.hold_lock(Path(sys.argv[-1]))
 print("held", flush=True)
 while True:

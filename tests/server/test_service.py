@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server import service
+from openpai_tasks.loopback import service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
 from openpai_tasks.server.engines import traces
 from openpai_tasks.server.resources import ResourceAmount

@@ -5,6 +5,7 @@ from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
 from .embedded import embedded_status as embedded_status
+from .embedded import is_embedded_running as is_embedded_running
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
 from .known import NewCluster as NewCluster
@@ -27,3 +28,4 @@ from .portal import open_browser as open_browser
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
 from .unsaved import connect_unsaved as connect_unsaved
+from .unsaved import log_in as log_in

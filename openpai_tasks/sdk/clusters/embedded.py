@@ -19,8 +19,9 @@ from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.loopback import lock, process
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
-from openpai_tasks.sdk.clusters import embedded_process, embedded_token
+from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.engines import ENGINES
@@ -29,6 +30,7 @@ from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
 
+PROGRAM = "openpai_tasks.server"
 START_SECONDS = 30.0
 STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
 ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
@@ -103,6 +105,11 @@ def running() -> Cluster | None:
     return _cluster() if _facts() else None
 
 
+def is_embedded_running() -> bool:
+    """Whether the embedded cluster runs; never starts it."""
+    return _facts() is not None
+
+
 def start_embedded(options: LocalOptions) -> bool:
     """Start the embedded cluster; False if it was running already."""
     if not 0 <= options.port < 65536:
@@ -121,7 +128,7 @@ def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: floa
     stopped afterwards.
     """
     with locked(folder() / "start"):
-        if force and embedded_process.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
+        if force and lock.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
             _make_end(say)
             if not keep_jobs:
                 _stop_jobs_left(say)
@@ -144,8 +151,8 @@ def _stop(keep_jobs: bool, say: Say) -> bool:
 
 
 def _end_server() -> None:
-    if embedded_process.is_held(folder()):
-        with embedded_process.found(folder()) as server:
+    if lock.is_held(folder()):
+        with process.found(folder(), PROGRAM) as server:
             server.signal(signal.SIGTERM)
             if not server.ends_within(STOP_SECONDS):
                 raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the embedded cluster to end")
@@ -164,7 +171,7 @@ def _answers(seconds: float) -> bool:
 
 def _make_end(say: Say) -> None:
     """Terminate the server, and kill it only if that fails: a suspended one can still clean up."""
-    with embedded_process.found(folder()) as server:
+    with process.found(folder(), PROGRAM) as server:
         say(f"the embedded cluster does not answer: ending its process {server.pid}")
         for number in (signal.SIGTERM, signal.SIGCONT):
             server.signal(number)
@@ -232,36 +239,30 @@ def _own_login() -> dict[str, str]:
 
 
 def _facts() -> dict[str, Any] | None:
-    """Return the facts that the running server has written; its lock shows that it is alive."""
-    if not embedded_process.is_held(folder()):
-        return None
-    try:
-        facts = json.loads((folder() / "server.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # it holds the lock but does not answer yet
-    return facts if isinstance(facts, dict) and "uri" in facts else None
+    """Return the facts that the running server has written."""
+    return lock.read_status(folder())
 
 
 def _start(options: LocalOptions) -> None:
-    if embedded_process.is_held(folder()):  # started by hand a moment ago
+    if lock.is_held(folder()):  # started by hand a moment ago
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
     make_private(folder())
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder())]
+    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder())]
     argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
-        process = subprocess.Popen(
+        started = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True
         )
     _wait_until(
-        lambda: _facts() is not None or process.poll() is not None,
+        lambda: _facts() is not None or started.poll() is not None,
         START_SECONDS,
         f"the embedded cluster to answer (see {_log()})",
     )
-    if process.poll() is not None:
+    if started.poll() is not None:
         raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
 
 

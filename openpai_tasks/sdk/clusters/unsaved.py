@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from urllib.parse import urlsplit
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.clusters import environment
-from openpai_tasks.sdk.clusters.known import NewCluster, trusted
-from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.sdk.clusters import embedded, environment
+from openpai_tasks.sdk.clusters.known import NewCluster, local_options, open_registry, trusted
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, Cluster
 
 
 def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
@@ -29,3 +32,23 @@ def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
 
     found, credentials = driver.sign_in(cluster, known, no_answer, say, timeout, bool(new.credentials))
     return driver.connect(found, credentials, timeout=timeout, say=say)
+
+
+def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = lambda line: None) -> Backend:
+    """Log in to a known cluster as another user; nothing of it is saved."""
+    if not user or not password:
+        raise ConfigError("enter a user name and a password")
+    if alias == LOCAL:
+        cluster = embedded.ensure(local_options(settings), say)
+    else:
+        cluster = open_registry(settings).get(alias)
+    driver = kinds.driver(cluster.kind)
+    typed = Credentials(password=password)
+
+    def no_answer(prompt: str) -> str:
+        raise ConfigError(f"cluster {alias!r} asks for more than a password; use its own portal")
+
+    found, credentials = driver.sign_in(
+        dataclasses.replace(cluster, user=user), typed, no_answer, say, settings.http_timeout, typed=True
+    )
+    return driver.connect(found, credentials, timeout=settings.http_timeout, say=say)

@@ -6,6 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     [
+        "browsing",
         "containers",
         "interactive",
         "job_flags",

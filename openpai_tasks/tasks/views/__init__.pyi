@@ -1,3 +1,4 @@
+from . import browsing as browsing
 from . import containers as containers
 from . import interactive as interactive
 from . import job_flags as job_flags

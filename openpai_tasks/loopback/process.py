@@ -1,8 +1,7 @@
-"""The process of the embedded server, identified by the lock that it holds."""
+"""The process of a server, identified by the lock that it holds, so that it can be ended safely."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -14,9 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.loopback.lock import LOCK, STATUS, is_held
 
-LOCK = "server.lock"
-PROGRAM = "openpai_tasks.server"
 PAUSE = 0.02
 
 
@@ -48,29 +46,14 @@ class ServerProcess:
         return ended
 
 
-def is_held(folder: Path) -> bool:
-    """Whether a server runs in the folder; its lock is released however it ends."""
-    try:
-        handle = os.open(folder / LOCK, os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-
-
 @contextmanager
-def found(folder: Path) -> Iterator[ServerProcess]:
-    """Yield the process that serves the folder; raise unless it is certain which one it is."""
+def found(folder: Path, program: str) -> Iterator[ServerProcess]:
+    """Yield the process of this module that serves the folder; raise unless it is certain which one it is."""
     pid = _noted_pid(folder)
     handle = _open(pid)
     try:
         # Only looked at once the handle is open: from here on the number cannot become another's.
-        if not (pid > 0 and is_held(folder) and _serves(pid, folder)):
+        if not (pid > 0 and is_held(folder) and _serves(pid, folder, program)):
             lock = folder / LOCK
             raise ConfigError(
                 f"cannot find out which process uses {lock}: no process was ended (`lsof {lock}` shows it)"
@@ -86,7 +69,7 @@ def _noted_pid(folder: Path) -> int:
     with suppress(OSError, ValueError):
         return int((folder / LOCK).read_text(encoding="ascii"))
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return int(json.loads((folder / "server.json").read_text(encoding="utf-8"))["pid"])
+        return int(json.loads((folder / STATUS).read_text(encoding="utf-8"))["pid"])
     return 0
 
 
@@ -98,18 +81,18 @@ def _open(pid: int) -> int | None:
     return None
 
 
-def _serves(pid: int, folder: Path) -> bool:
+def _serves(pid: int, folder: Path, program: str) -> bool:
     """Whether the process is a server, and of this folder."""
     try:
         words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
         place = os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         line = _listed(pid)
-        return PROGRAM in line and str(folder) in line
+        return program in line and str(folder) in line
     homes = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--home"]
     homes += [word.partition("=")[2] for word in words if word.startswith("--home=")]
     here = os.path.realpath(folder)
-    return PROGRAM in words and any(os.path.realpath(os.path.join(place, home)) == here for home in homes)
+    return program in words and any(os.path.realpath(os.path.join(place, home)) == here for home in homes)
 
 
 def _listed(pid: int) -> str:

@@ -17,11 +17,12 @@ from starlette.types import ASGIApp
 
 from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.api.limits import connections
+from openpai_tasks.loopback import connections
+from openpai_tasks.loopback.lock import LOCK, STATUS
 from openpai_tasks.settings import home
 
 HOST = "127.0.0.1"
-LOCK, PORT, STATUS = "server.lock", "port", "server.json"
+PORT = "port"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
 QUEUE = 1024  # waiting connections
 GRACE_SECONDS = 1  # for unfinished answers at the end

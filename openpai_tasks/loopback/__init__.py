@@ -1,0 +1,1 @@
+"""Server processes of ours on this machine, on loopback: the embedded cluster and the portal."""

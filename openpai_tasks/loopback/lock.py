@@ -1,0 +1,37 @@
+"""The lock of a server's folder, which shows whether the server runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+LOCK, STATUS = "server.lock", "server.json"
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a server runs in the folder; its lock is released however it ends."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Return what the running server has written about itself; None if it does not answer yet."""
+    if not is_held(folder):
+        return None
+    try:
+        facts = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and "uri" in facts else None

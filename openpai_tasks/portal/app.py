@@ -1,0 +1,248 @@
+"""The web application: checks who asks and from where, finds the page, and turns errors into pages."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from openpai_tasks import sdk
+from openpai_tasks.backends.base import Backend
+from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
+from openpai_tasks.portal import html, routes, static_files
+from openpai_tasks.portal.idle import PortalActivity
+from openpai_tasks.portal.request import PortalRequest, data, url
+from openpai_tasks.portal.sessions import PortalSession, PortalSessions
+from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.registry import LOCAL
+
+log = logging.getLogger(__name__)
+
+LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1):\d{1,5}", re.ASCII | re.IGNORECASE)
+SAFE = ("GET", "HEAD")
+LARGEST_FORM = 1 << 20
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class Refused(PaiError):
+    """A request that is not from the portal's own pages."""
+
+
+class Portal:
+    """The ASGI application of one project folder."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        self.activity = PortalActivity()
+        self._project = project
+        self._sessions = PortalSessions(folder)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.activity.request():
+            web = Request(scope, receive, send)
+            try:
+                response = await self._answer(web)
+            except ClientDisconnect:
+                return
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            await response(scope, receive, send)
+
+    async def _answer(self, web: Request) -> Response:
+        session = None
+        try:
+            _check_origin(web)
+            path = _path(web)
+            if path[:1] == ["static"] and len(path) == 3:
+                return static_files.serve(path[2])
+            if path[:1] == ["open"] and len(path) == 2:
+                return self._open(web, path[1])
+            session = self._sessions.find(web.cookies.get(_cookie(web), ""))
+            if path == ["sign-in"] or session is None:
+                return await self._sign_in(web, path)
+            if path == ["sign-out"] and web.method == "POST":
+                return await self._sign_out(web, session)
+            return await self._page(web, path, session)
+        except PaiError as err:
+            return self._problem(web, session, err)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            log.exception("%s failed", web.method)
+            return self._problem(web, session, Unreachable("internal error; see the portal's log"), 500)
+
+    # Pages
+
+    async def _page(self, web: Request, path: list[str], session: PortalSession) -> Response:
+        match = routes.find("GET" if web.method == "HEAD" else web.method, path)
+        if match is None:
+            raise NotFound("there is no such page", 404)
+        form: Any = None
+        if web.method not in SAFE:
+            form = await web.form(max_part_size=LARGEST_FORM)
+            if not session.accepts(web.headers.get("x-csrf-token") or str(form.get("csrf") or "")):
+                raise Refused("this form is out of date: reload the page and try again")
+        request = _request(web, match.params, session, self._project, form)
+        if match.is_live:
+            _check_running(session, match.params.get("alias", ""))
+        try:
+            return await anyio.to_thread.run_sync(match.handler, request)
+        except (Denied, Unreachable):
+            session.forget(match.params.get("alias", ""))
+            raise
+
+    def _problem(
+        self, web: Request, session: PortalSession | None, err: PaiError, status: int = 0
+    ) -> Response:
+        code = status or _status(err)
+        if "text/html" not in web.headers.get("accept", "text/html"):
+            return data({"error": str(err)}, code)
+        request = _request(web, {}, session or _nobody(), self._project, None)
+        return request.page("problem.html", code, message=str(err), is_signed_in=session is not None)
+
+    # Signing in and out
+
+    def _open(self, web: Request, token: str) -> Response:
+        """Sign in the browser that follows a one-time link."""
+        if not self._sessions.redeem(token):
+            return RedirectResponse(url("sign-in", expired="1"), 303)
+        return self._signed_in(web, PortalSession(self._connect), _local(web.query_params.get("next", "/")))
+
+    async def _sign_in(self, web: Request, path: list[str]) -> Response:
+        if web.method in SAFE and path != ["sign-in"]:
+            if "text/html" not in web.headers.get("accept", "text/html"):
+                raise Denied("sign in first", 401)
+            here = web.url.path + (f"?{web.url.query}" if web.url.query else "")
+            return RedirectResponse(url("sign-in", next=here), 303)
+        following = _local(web.query_params.get("next", "/"))
+        problem = "This link was used already or has expired." if web.query_params.get("expired") else ""
+        form: dict[str, str] = {}
+        if web.method == "POST" and path == ["sign-in"]:
+            sent = await web.form(max_files=0, max_part_size=LARGEST_FORM)
+            form = {name: str(value) for name, value in sent.items()}
+            try:
+                session = await anyio.to_thread.run_sync(self._log_in, form)
+                return self._signed_in(web, session, following)
+            except PaiError as err:
+                problem = str(err)
+        clusters = await anyio.to_thread.run_sync(lambda: sdk.clusters.list_clusters(load_settings()))
+        page = html.render(
+            "sign_in.html", clusters=clusters, form=form, problem=problem, next=following, request=None
+        )
+        return Response(page, 403 if form else 200, media_type="text/html")
+
+    def _log_in(self, form: dict[str, str]) -> PortalSession:
+        """Check a name and password with the cluster; they are kept only as long as the session."""
+        alias = form.get("cluster", "")
+        client = sdk.clusters.log_in(load_settings(), alias, form.get("user", ""), form.get("password", ""))
+        return PortalSession(lambda _: client, only=alias)
+
+    async def _sign_out(self, web: Request, session: PortalSession) -> Response:
+        form = await web.form(max_files=0, max_part_size=LARGEST_FORM)
+        if not session.accepts(str(form.get("csrf") or "")):
+            raise Refused("this form is out of date: reload the page and try again")
+        self._sessions.close(session)
+        answer = RedirectResponse(url("sign-in"), 303)
+        answer.delete_cookie(_cookie(web))
+        return answer
+
+    def _signed_in(self, web: Request, session: PortalSession, following: str) -> Response:
+        self._sessions.open(session)
+        answer = RedirectResponse(following, 303)
+        answer.set_cookie(_cookie(web), session.id, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _connect(self, alias: str) -> Backend:
+        """Connect with the owner's stored credentials, which never reach a page."""
+        return sdk.clusters.connect(
+            load_settings({"cluster_alias": alias}), say=lambda line: log.info("%s", line)
+        )
+
+
+def _check_running(session: PortalSession, alias: str) -> None:
+    """Refuse to follow a page of a stopped embedded cluster: an open page must not start it again."""
+    if alias == LOCAL and alias not in session.clients and not sdk.clusters.is_embedded_running():
+        raise Unreachable("the embedded cluster is stopped; reload the page to start it")
+
+
+def _nobody() -> PortalSession:
+    def refuse(alias: str) -> Backend:
+        raise Denied("sign in first", 401)
+
+    return PortalSession(refuse)
+
+
+def _request(
+    web: Request, params: dict[str, str], session: PortalSession, project: Path, form: Any
+) -> PortalRequest:
+    pairs = [(name, value) for name, value in form.multi_items()] if form else []
+    texts = [(name, value) for name, value in pairs if isinstance(value, str)]
+    return PortalRequest(
+        session=session,
+        project=project,
+        path=web.url.path,
+        params=params,
+        query=dict(web.query_params),
+        form=dict(texts),
+        lists={name: tuple(value for other, value in texts if other == name) for name, _ in texts},
+        files=tuple(value for _, value in pairs if not isinstance(value, str)),
+    )
+
+
+def _check_origin(web: Request) -> None:
+    """Refuse other names of this machine, and requests from pages of other sites."""
+    host = web.headers.get("host", "")
+    if not LOCAL_HOST.fullmatch(host):
+        raise Refused("the portal answers only as 127.0.0.1 or localhost")
+    origin = web.headers.get("origin")
+    if origin is not None and origin != f"http://{host}":
+        raise Refused("pages of other sites may not use the portal")
+    if web.method not in SAFE and web.headers.get("sec-fetch-site", "same-origin") not in (
+        "same-origin",
+        "none",
+    ):
+        raise Refused("pages of other sites may not use the portal")
+
+
+def _path(web: Request) -> list[str]:
+    """Return the segments of the path; an encoded slash stays inside its segment."""
+    raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
+    words = raw.partition(b"?")[0].decode("latin-1").split("/")[1:]
+    try:
+        return [unquote(word, errors="strict") for word in words]
+    except UnicodeDecodeError as err:
+        raise ConfigError("this address is not valid text") from err
+
+
+def _cookie(web: Request) -> str:
+    """Return the name of the cookie: browsers share cookies between the ports of a machine."""
+    return f"pai_portal_{(web.scope.get('server') or ('', 0))[1]}"
+
+
+def _local(address: str) -> str:
+    """Return a page of ours to go to; the first page instead of an address elsewhere."""
+    is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+    return address if is_ours and "\\" not in address else "/"
+
+
+def _status(err: PaiError) -> int:
+    if isinstance(err, Refused):
+        return 403
+    if isinstance(err, ApiError):
+        return err.status if 400 <= err.status < 600 else 502
+    return 502 if isinstance(err, Unreachable) else 400

@@ -1,0 +1,77 @@
+"""Values to HTML: templates that escape everything, and the filters that they use."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import render as text
+from openpai_tasks.plain_text import one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+UNITS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template."""
+    return environment().get_template(template).render(values)
+
+
+@functools.cache
+def environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from openpai_tasks.portal.request import url
+    from openpai_tasks.portal.static_files import address
+
+    made = Environment(
+        loader=PackageLoader("openpai_tasks.portal"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "ago": ago,
+        "iso": iso,
+        "when": lambda value: "" if value is None else text.when(value),
+        "duration": lambda value: "" if value is None else text.duration(value),
+        "size": lambda value: "" if value is None else text.size(value),
+        "line": lambda value: one_line(str(value)),
+        "json": lambda value: Markup(_json(value)),  # noqa: S704 -- it has no HTML in it
+    }
+    made.globals |= {"url": url, "static": address}
+    return made
+
+
+def ago(milliseconds: int | None) -> str:
+    """Return how long ago a moment was, in its largest unit."""
+    if milliseconds is None:
+        return ""
+    seconds = time.time() - milliseconds / 1000
+    for size, unit in UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def iso(milliseconds: int | None) -> str:
+    """Return a moment as scripts and screen readers take it."""
+    if milliseconds is None:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="seconds")
+
+
+def _json(value: Any) -> str:
+    """Return JSON that can stand in a ``script`` element of a page."""
+    made = json.dumps(value)
+    for sign in "<>&":
+        made = made.replace(sign, f"\\u{ord(sign):04x}")
+    return made

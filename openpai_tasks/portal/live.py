@@ -1,0 +1,69 @@
+"""Server-sent events: what changes on a page, sent while the browser shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.to_thread
+from starlette.responses import Response, StreamingResponse
+
+from openpai_tasks.errors import PaiError
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = 15.0
+"""Seconds without news after which something is sent, so that a closed page is noticed."""
+RETRY = b"retry: 2000\n\n"
+
+
+@dataclass(frozen=True)
+class LiveEvent:
+    """An event for a script of ours: its name and a value."""
+
+    event: str
+    value: Any
+
+
+Steps = Iterator[LiveEvent | float]
+"""What to send, and between requests the seconds to sleep."""
+
+
+def stream(steps: Steps) -> Response:
+    """Return an answer that sends the events; each step runs in a thread, as it may ask a cluster."""
+    return StreamingResponse(_encode(steps), media_type="text/event-stream")
+
+
+async def _encode(steps: Steps) -> AsyncIterator[bytes]:
+    yield RETRY
+    silent = 0.0
+    while True:
+        try:
+            step = await anyio.to_thread.run_sync(next, steps, None)
+        except PaiError as err:
+            yield _event(LiveEvent("problem", str(err)))
+            return
+        except Exception:
+            log.exception("a page could not be followed")
+            yield _event(LiveEvent("problem", "internal error; see the portal's log"))
+            return
+        if step is None:
+            yield _event(LiveEvent("end", ""))
+            return
+        if isinstance(step, LiveEvent):
+            silent = 0.0
+            yield _event(step)
+            continue
+        await asyncio.sleep(step)
+        silent += step
+        if silent > HEARTBEAT:
+            silent = 0.0
+            yield b":\n\n"
+
+
+def _event(news: LiveEvent) -> bytes:
+    return f"event: {news.event}\ndata: {json.dumps(news.value)}\n\n".encode()

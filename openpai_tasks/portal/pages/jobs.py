@@ -1,0 +1,157 @@
+"""The list of jobs: filter, search, sort, pages, and stopping several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from openpai_tasks import sdk
+from openpai_tasks.backends.base import Backend
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.portal import live as news
+from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.protocol import states
+from openpai_tasks.protocol.models import JobInfo
+
+PAGE_SIZES = (25, 50, 100, 500, 1000)
+SORTS = {
+    "name": "jobName",
+    "user": "username",
+    "vc": "vc",
+    "state": "state",
+    "submitted": "submissionTime",
+    "retries": "retries",
+    "gpus": "totalGpuNumber",
+    "tasks": "totalTaskNumber",
+}
+LARGEST_FIRST = ("submitted", "retries", "gpus", "tasks")
+UP, DOWN = "asc", "desc"
+LIVE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class JobListQuery:
+    """What the address of the list asks for."""
+
+    user: str
+    state: str
+    vc: str
+    keyword: str
+    tag: str
+    sort: str
+    descending: bool
+    offset: int
+    limit: int
+
+    @property
+    def order(self) -> str:
+        return f"{SORTS[self.sort]},{'DESC' if self.descending else 'ASC'}"
+
+    def address(self, **changes: Any) -> dict[str, Any]:
+        """Return the query of an address for this list with changes; defaults are left out."""
+        is_usual = (self.sort, self.descending) == ("submitted", True)
+        values = {
+            "user": self.user,
+            "state": self.state,
+            "vc": self.vc,
+            "q": self.keyword,
+            "tag": self.tag,
+            "sort": "" if is_usual else self.sort,
+            "dir": "" if is_usual else DOWN if self.descending else UP,
+            "offset": self.offset or "",
+            "limit": "" if self.limit == 100 else self.limit,
+        }
+        return values | changes
+
+    def sorted_by(self, column: str) -> dict[str, Any]:
+        """Return the query that sorts by a column, or the other way if it does already."""
+        down = (
+            not self.descending
+            if column == self.sort
+            else column in ("submitted", "retries", "gpus", "tasks")
+        )
+        return self.address(sort=column, dir="desc" if down else "asc", offset="")
+
+
+def page(request: PortalRequest) -> Response:
+    query = _query(request)
+    jobs, more = _find(request.client, query)
+    return request.page(
+        "jobs.html",
+        query=query,
+        jobs=jobs,
+        more=more,
+        states=states.ALL,
+        sizes=PAGE_SIZES,
+        mine=request.client.user,
+        virtual_clusters=sorted(request.client.virtual_clusters()),
+    )
+
+
+def live(request: PortalRequest) -> Response:
+    """Send the rows again whenever they have changed."""
+    return news.stream(_rows(request, _query(request)))
+
+
+def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | float]:
+    shown = None
+    while True:
+        started = time.monotonic()
+        jobs, more = _find(request.client, query)
+        if jobs != shown:
+            if shown is not None or request.query.get("from") == "start":
+                yield LiveEvent(
+                    "html", {"jobs": request.fragment("jobs_table.html", query=query, jobs=jobs, more=more)}
+                )
+            shown = jobs
+        yield max(LIVE_SECONDS, 4 * (time.monotonic() - started))
+
+
+def stop(request: PortalRequest) -> Response:
+    """Stop the selected jobs."""
+    keys = request.lists.get("job", ())
+    if not keys:
+        raise ConfigError("select the jobs to stop first")
+    sdk.jobs.stop(request.client, keys)
+    return go("c", request.alias, "jobs", **_query(request).address())
+
+
+def _find(client: Backend, query: JobListQuery) -> tuple[list[JobInfo], bool]:
+    """Return the jobs of a page, and whether there are more."""
+    found = client.jobs(
+        username=None if query.user == "all" else query.user or client.user,
+        state=query.state or None,
+        vc=query.vc or None,
+        keyword=query.keyword or None,
+        tagsContain=query.tag or None,
+        order=query.order,
+        offset=query.offset,
+        limit=query.limit + 1,
+    )
+    return found[: query.limit], len(found) > query.limit
+
+
+def _query(request: PortalRequest) -> JobListQuery:
+    given = request.query
+    state = given.get("state", "")
+    sort = given.get("sort", "submitted")
+    return JobListQuery(
+        user=given.get("user", ""),
+        state=sdk.jobs.parse_states(state) if state else "",
+        vc=given.get("vc", ""),
+        keyword=given.get("q", ""),
+        tag=given.get("tag", ""),
+        sort=sort if sort in SORTS else "submitted",
+        descending=given.get("dir", DOWN if sort == "submitted" else UP) == DOWN,
+        offset=_number(given.get("offset", ""), 0),
+        limit=min(max(1, _number(given.get("limit", ""), 100)), PAGE_SIZES[-1]),
+    )
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default

@@ -1,0 +1,68 @@
+"""A request to the portal, as the pages see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.datastructures import UploadFile
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from openpai_tasks.backends.base import Backend
+from openpai_tasks.portal import html
+from openpai_tasks.portal.sessions import PortalSession
+
+
+@dataclass(frozen=True)
+class PortalRequest:
+    """A request of a signed-in browser: its session, and the values in its path, query and form."""
+
+    session: PortalSession
+    project: Path
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """Every value of fields that a form may repeat."""
+    files: tuple[UploadFile, ...] = ()
+
+    @property
+    def alias(self) -> str:
+        return self.params["alias"]
+
+    @property
+    def client(self) -> Backend:
+        """The connection to the cluster that the address names."""
+        return self.session.client(self.alias)
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """Return a whole page."""
+        return HTMLResponse(html.render(template, request=self, **values), status)
+
+    def fragment(self, template: str, **values: Any) -> str:
+        """Return a part of a page, as HTML."""
+        return html.render(template, request=self, **values)
+
+
+Handler = Callable[[PortalRequest], Response]
+
+
+def url(*words: str, **query: object) -> str:
+    """Return the address of a page: each word is one segment of the path."""
+    path = "/" + "/".join(quote(word, safe="~") for word in words)
+    found = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(found)}" if found else path
+
+
+def go(*words: str, **query: object) -> Response:
+    """Lead the browser to another page."""
+    return RedirectResponse(url(*words, **query), 303)
+
+
+def data(value: Any, status: int = 200) -> Response:
+    """Return a value for a script of ours."""
+    return JSONResponse(value, status)

@@ -1,0 +1,67 @@
+"""The table of pages: method, path and the function that answers; the first matching row counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openpai_tasks.portal.pages import job, jobs, legacy, logs
+from openpai_tasks.portal.request import Handler
+
+LIVE = "live"
+REST = "*"
+"""At the end of a path: all further segments, joined by slashes."""
+
+TABLE: list[tuple[str, str, Handler]] = [
+    ("GET", "/", legacy.first_page),
+    ("GET", "/job-list.html", legacy.job_list),
+    ("GET", "/job-detail.html", legacy.job_detail),
+    ("GET", "/submit.html", legacy.submit),
+    ("GET", "/c/{alias}", legacy.first_page_of_cluster),
+    ("GET", "/c/{alias}/jobs", jobs.page),
+    ("GET", "/c/{alias}/jobs.live", jobs.live),
+    ("POST", "/c/{alias}/jobs.stop", jobs.stop),
+    ("GET", "/c/{alias}/jobs/{key}", job.page),
+    ("GET", "/c/{alias}/jobs/{key}/live", job.live),
+    ("POST", "/c/{alias}/jobs/{key}/stop", job.stop),
+    ("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
+    ("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
+    ("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
+]
+
+
+@dataclass(frozen=True)
+class PageMatch:
+    """The function that answers, and the values in the path."""
+
+    handler: Handler
+    params: dict[str, str]
+    is_live: bool
+    """Whether the page follows changes, rather than being opened by somebody."""
+
+
+def find(method: str, path: list[str]) -> PageMatch | None:
+    """Return the first row that matches."""
+    for row, pattern, handler in TABLE:
+        if row == method and (params := _match(pattern.split("/")[1:], path)) is not None:
+            return PageMatch(handler, params, pattern.endswith(LIVE))
+    return None
+
+
+def _match(pattern: list[str], path: list[str]) -> dict[str, str] | None:
+    if pattern[-1] == REST:
+        if len(path) < len(pattern):
+            return None
+        path = [*path[: len(pattern) - 1], "/".join(path[len(pattern) - 1 :])]
+    if len(pattern) != len(path):
+        return None
+    params = {}
+    for expected, word in zip(pattern, path, strict=True):
+        if expected == REST:
+            params["rest"] = word
+        elif expected.startswith("{"):
+            if not word:
+                return None
+            params[expected[1:-1]] = word
+        elif expected != word:
+            return None
+    return params

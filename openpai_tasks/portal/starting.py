@@ -1,0 +1,90 @@
+"""Find or start the portal's process for a project folder, and make one-time links to its pages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from openpai_tasks.errors import TimedOut, Unreachable
+from openpai_tasks.loopback import lock, process
+from openpai_tasks.settings.home import home, locked, make_private, write_private
+
+PROGRAM = "openpai_tasks.portal"
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+POLL_SECONDS = 0.02
+LINKS = "links"
+
+
+def portal_folder(project: Path) -> Path:
+    """Return the private folder of the portal that serves this project folder."""
+    return home() / "portal" / hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+
+
+def ensure_portal(project: Path, port: int = 0) -> str:
+    """Return the address of the project's portal; start it if it is not running."""
+    folder = portal_folder(project)
+    facts = lock.read_status(folder)
+    if not facts:
+        with locked(folder / "start"):
+            facts = lock.read_status(folder) or _start(folder, project, port)
+    return str(facts["uri"])
+
+
+def one_time_link(project: Path, path: str = "/", port: int = 0) -> str:
+    """Return a link that signs the user's browser in, once, and leads to a page of the portal."""
+    uri = ensure_portal(project, port)
+    token = secrets.token_urlsafe(32)
+    write_private(link_file(portal_folder(project), token), "")
+    return f"{uri}/open/{token}?next={quote(path)}"
+
+
+def link_file(folder: Path, token: str) -> Path:
+    """Return the file that stands for an unused link; its name does not reveal the token."""
+    return folder / LINKS / hashlib.sha256(token.encode()).hexdigest()
+
+
+def stop_portal(project: Path) -> bool:
+    """End the project's portal; False if it was not running."""
+    folder = portal_folder(project)
+    if not lock.is_held(folder):
+        return False
+    with process.found(folder, PROGRAM) as running:
+        running.signal(signal.SIGTERM)
+        if not running.ends_within(STOP_SECONDS):
+            raise TimedOut(f"waited {STOP_SECONDS:.0f} s for the portal to end")
+    return True
+
+
+def _start(folder: Path, project: Path, port: int) -> dict[str, object]:
+    make_private(folder)
+    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder), "--port", str(port)]
+    log = folder / "portal.log"
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        started = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, cwd=project, start_new_session=True
+        )
+    finally:
+        os.close(handle)
+    limit = time.monotonic() + START_SECONDS
+    while not (facts := lock.read_status(folder)):
+        if started.poll() is not None:
+            raise Unreachable(f"the portal did not start: {_last_line(log)} (see {log})")
+        if time.monotonic() > limit:
+            raise TimedOut(f"waited {START_SECONDS:.0f} s for the portal to start (see {log})")
+        time.sleep(POLL_SECONDS)
+    return facts
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+    return last.removeprefix("error: ")

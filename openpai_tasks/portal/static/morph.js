@@ -1,0 +1,48 @@
+// Change the children of an element into new HTML, touching only what differs: focus, selection,
+// ticked boxes and scroll positions stay as they are.
+
+export function morph(target, html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  morphChildren(target, template.content);
+}
+
+function morphChildren(from, to) {
+  const keyed = new Map();
+  for (const child of from.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  let here = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const key = wanted.nodeType === 1 ? wanted.dataset.key : undefined;
+    let match = key ? keyed.get(key) : here;
+    if (!key && here?.nodeType === 1 && here.dataset.key) match = null;
+    if (match && isSameKind(match, wanted)) {
+      if (match === here) here = here.nextSibling;
+      else from.insertBefore(match, here);
+      morphNode(match, wanted);
+    } else {
+      from.insertBefore(wanted, here);
+    }
+  }
+  while (here) {
+    const next = here.nextSibling;
+    here.remove();
+    here = next;
+  }
+}
+
+function isSameKind(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+}
+
+function morphNode(node, wanted) {
+  if (node.isEqualNode(wanted)) return;
+  if (node.nodeType !== 1) {
+    node.nodeValue = wanted.nodeValue;
+    return;
+  }
+  for (const { name } of [...node.attributes]) if (!wanted.hasAttribute(name)) node.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) {
+    if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  }
+  morphChildren(node, wanted);
+}

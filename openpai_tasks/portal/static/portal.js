@@ -1,0 +1,120 @@
+// What every page has: themes, live parts, times that pass, selections, questions before changes.
+
+import { morph } from "./morph.js";
+
+const root = document.documentElement;
+
+for (const button of document.querySelectorAll("[data-theme-switch]")) {
+  button.addEventListener("click", () => {
+    const isDark = root.dataset.theme
+      ? root.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    localStorage.setItem("theme", root.dataset.theme);
+  });
+}
+
+// Live parts: the server sends new HTML for them; a hidden page does not listen.
+for (const part of document.querySelectorAll("[data-live]")) follow(part);
+
+function follow(part) {
+  let source = null;
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(part.dataset.live);
+    source.addEventListener("html", (event) => {
+      for (const [id, html] of Object.entries(JSON.parse(event.data))) {
+        morph(document.getElementById(id), html);
+      }
+      refresh();
+    });
+    source.addEventListener("end", close);
+    source.addEventListener("problem", (event) => {
+      announce(JSON.parse(event.data));
+      close();
+      setTimeout(open, 5000);
+    });
+  };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  open();
+}
+
+export function announce(text) {
+  document.getElementById("announce").textContent = text;
+}
+
+// Times that pass
+const UNITS = [[31536000, "year"], [2592000, "month"], [86400, "day"], [3600, "hour"], [60, "minute"]];
+
+function ago(seconds) {
+  for (const [size, unit] of UNITS) {
+    const count = Math.floor(seconds / size);
+    if (count >= 1) return `${count} ${unit}${count > 1 ? "s" : ""} ago`;
+  }
+  return "just now";
+}
+
+function lasted(seconds) {
+  const whole = Math.floor(seconds);
+  const two = (number) => String(number).padStart(2, "0");
+  if (whole < 60) return `${whole}s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
+  return `${Math.floor(whole / 3600)}h ${two(Math.floor(whole / 60) % 60)}m`;
+}
+
+function refresh() {
+  const now = Date.now();
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    setText(time, ago((now - Date.parse(time.dateTime)) / 1000));
+  }
+  for (const place of document.querySelectorAll("[data-since]")) {
+    setText(place, lasted(Math.max(0, now - Number(place.dataset.since)) / 1000));
+  }
+  for (const form of document.querySelectorAll("[data-selection]")) showSelection(form);
+}
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+setInterval(() => document.hidden || refresh(), 1000);
+
+// Selections
+function showSelection(form) {
+  const ticked = form.querySelectorAll("tbody input[type=checkbox]:checked:enabled").length;
+  const bar = form.querySelector("[data-selection-bar]");
+  bar.hidden = ticked === 0;
+  setText(bar.querySelector("[data-selection-count]"), `${ticked} selected`);
+}
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest?.("[data-selection]");
+  if (!form) return;
+  if (event.target.matches("[data-select-all]")) {
+    for (const box of form.querySelectorAll("tbody input[type=checkbox]:enabled")) box.checked = event.target.checked;
+  }
+  showSelection(form);
+});
+
+// Questions before changes
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.confirm;
+  if (question && !confirm(question)) event.preventDefault();
+});
+
+// Keys: a marked field takes the focus
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+  const field = document.querySelector(`[data-focus-key="${CSS.escape(event.key)}"]`);
+  if (field) {
+    event.preventDefault();
+    field.focus();
+  }
+});
+
+refresh();
