@@ -34,7 +34,7 @@ HEADERS = {
     "base-uri 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with less, browsers send forms without their origin
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }

@@ -104,11 +104,9 @@ def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | f
         started = time.monotonic()
         jobs, more = _find(request.client, query)
         if jobs != shown:
-            if shown is not None or request.query.get("from") == "start":
-                yield LiveEvent(
-                    "html", {"jobs": request.fragment("jobs_table.html", query=query, jobs=jobs, more=more)}
-                )
             shown = jobs
+            rows = request.fragment("jobs_table.html", query=query, jobs=jobs, more=more)
+            yield LiveEvent("html", {"jobs": rows})
         yield max(LIVE_SECONDS, 4 * (time.monotonic() - started))
 
 
