@@ -105,6 +105,7 @@ setup(
             "schemathesis>=4.3",
             "matplotlib>=3.8",
             "playwright>=1.44",
+            "axe-playwright-python>=0.1.4",
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",

@@ -1,0 +1,48 @@
+"""How the pages look and read: accessibility, narrow screens, and their size."""
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+import openpai_tasks.portal
+
+STATIC = Path(openpai_tasks.portal.__file__).parent / "static"
+LARGEST = 200_000
+PAGES = ["/c/local/jobs", "/c/local/jobs/look-1", "/c/local/jobs/look-1/logs", "/c/local/nothing"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def job(cluster):
+    cluster.ok("job.sub", "echo out; exit 3", "--job-name", "look-1")
+    cluster.inv("job.wait", "look-1")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_accessibility_fault(tab, scheme):
+    tab.emulate_media(color_scheme=scheme)
+    tab.set_viewport_size({"width": 390 if scheme == "dark" else 1440, "height": 900})
+    for path in PAGES:
+        if path.endswith("nothing"):
+            tab.context.clear_cookies()
+            path = "/sign-in"
+        tab.goto(tab.root + path)
+        found = Axe().run(tab).response["violations"]
+        serious = [one["help"] for one in found if one["impact"] in ("serious", "critical")]
+        assert not serious, f"{path}: {serious}"
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is too wide"
+
+
+def test_everything_that_a_browser_loads_is_small(visitor):
+    files = sum(len(file.read_bytes()) for file in STATIC.iterdir())
+    pages = sum(len(visitor.get(path).content) for path in PAGES)
+    assert files + pages < LARGEST
+
+
+def test_pages_load_nothing_from_elsewhere(visitor):
+    for path in PAGES:
+        addresses = re.findall(r'(?:src|href|action)="([^"]+)"', visitor.get(path).text)
+        assert addresses and all(one.startswith(("/", "#")) for one in addresses)
+    for file in STATIC.iterdir():
+        assert not re.search(rb"https?://(?!www\.w3\.org/)", file.read_bytes())
