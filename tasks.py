@@ -1,4 +1,4 @@
-"""This project's tasks: everything that openpai_tasks brings, and its benchmarks."""
+"""This project's tasks: everything in openpai_tasks, its benchmarks, and the pictures of its documentation."""
 
 import shlex
 import sys
@@ -19,4 +19,10 @@ def bench(c, topics="", rounds=5, write=False):
     c.run(shlex.join([sys.executable, "-m", "benchmarks", *flags, *filter(None, topics.split(","))]))
 
 
-ns = namespace(bench)
+@task(help={"to": "the folder to write them into"})
+def screenshots(c, to="docs/images"):
+    """Take the pictures of the portal for the documentation."""
+    c.run(shlex.join([sys.executable, "-m", "tests.portal.screenshots", to]))
+
+
+ns = namespace(bench, screenshots)

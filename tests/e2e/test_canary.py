@@ -37,6 +37,7 @@ RUNS = {
     "cluster.select": ["lab"],
     "cluster.start": [""],
     "cluster.clean": ["--preview"],
+    "cluster.portal": ["--no-browser", "--stop"],
     "cluster.status": [""],
     "cluster.stop": [""],
     "cluster.update": ["lab", "lab --user ann --password-file {project}/wrong"],

@@ -1,0 +1,91 @@
+"""Pictures of the portal's main pages for the documentation: `inv screenshots`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.browser import browser
+from tests.conftest import Shell, make_shell
+
+TRAIN = """
+import math, sys, time
+from openpai_tasks import runtime
+
+rate = float(sys.argv[1])
+for step in range(1, 201):
+    loss = math.exp(-step * rate) + 0.04 * math.sin(step / 9) ** 2
+    runtime.log_metric("loss", loss, step=step)
+    runtime.log_metric("accuracy", 1 - loss / 1.2, step=step)
+    if step % 20 == 0:
+        print(f"step {step:3d}  loss \\033[36m{loss:.4f}\\033[0m", flush=True)
+"""
+PICTURES = {
+    "jobs": "/c/local/jobs",
+    "job": "/c/local/jobs/resnet-lr-0.02",
+    "logs": "/c/local/jobs/resnet-lr-0.02/logs",
+    "metrics": "/c/local/jobs/resnet-lr-0.02/metrics",
+    "submit": "/c/local/submit",
+    "cluster": "/c/local/cluster",
+}
+
+
+def take(target: Path) -> None:
+    """Run a few jobs on an embedded cluster, and write a picture of each page into the folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, example(Path(folder)) as shell, browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1200, "height": 720})
+        page.goto(shell.pai("cluster.portal", "--no-browser").out.strip())
+        root = page.url.partition("/c/")[0]
+        for name, path in PICTURES.items():
+            page.goto(root + path)
+            settle(page)
+            page.screenshot(path=target / f"portal-{name}.png")
+
+
+def settle(page: Any) -> None:
+    """Wait until the page has drawn what it shows."""
+    page.wait_for_load_state("load")
+    page.wait_for_function("!document.querySelector('[data-log]') || document.querySelector('.log-line')")
+
+
+@contextmanager
+def example(folder: Path) -> Iterator[Shell]:
+    """A project with jobs of every kind."""
+    shell = make_shell(folder)
+    (shell.project / "train.py").write_text(TRAIN)
+    try:
+        for rate in ("0.005", "0.02", "0.08"):
+            command = f"python train.py {rate}"
+            shell.ok(
+                "job.sub",
+                command,
+                "--sources",
+                "train.py",
+                "--job-name",
+                f"resnet-lr-{rate}",
+                "--tag",
+                "resnet",
+            )
+            shell.ok("job.wait", f"resnet-lr-{rate}")
+        shell.ok(
+            "job.sub",
+            "echo 'loading data'; python -c 'import no_such_module'",
+            "--job-name",
+            "missing-module",
+        )
+        shell.inv("job.wait", "missing-module")
+        shell.ok("job.sub", "sleep 600", "--job-name", "long-training", "--tag", "nightly")
+        shell.ok("job.sub", "sleep 600", "--job-name", "queued-evaluation")
+        yield shell
+    finally:
+        shell.pai("cluster.portal", "--stop")
+        shell.pai("cluster.stop")
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]))
