@@ -1,4 +1,4 @@
-"""This project's tasks: everything in openpai_tasks, its benchmarks, and the pictures of its documentation."""
+"""This project's tasks: all of openpai_tasks, the benchmarks, and the pictures of the documentation."""
 
 import shlex
 import sys
