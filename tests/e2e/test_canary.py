@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.conftest import Ran, Shell, make_shell
+from tests.forkserver import FRESH
 from tests.leaks import files_with
 from tests.server.conftest import Api
 
@@ -152,7 +153,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     server, user = (make_shell(tmp_path_factory.mktemp(name)) for name in ("server", "user"))
     try:
-        started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
+        started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE, **FRESH)
         assert started.code == 0, started
         made = World(server, user, _with_user(server))
         _write_project(user.project)

@@ -34,6 +34,7 @@ from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.location import Location
+from tests.forkserver import start_server
 from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
 from tests.runtime.programs import Program
@@ -405,8 +406,7 @@ def test_damaged_or_missing_sources_end_the_job(what, store, workspace, archive,
 def server(request, tmp_path_factory):
     """An embedded server of that generation: its address, and its first user's name and password."""
     folder = tmp_path_factory.mktemp("server")
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", request.param]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_server("--home", str(folder), "--profile", request.param)
     try:
         limit = time.monotonic() + 60
         while not (folder / "server.json").exists():
