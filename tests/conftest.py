@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -151,6 +152,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _needs_hdfs(item):
             item.add_marker(pytest.mark.xdist_group(HDFS))
     items.sort(key=rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Keep the garbage collector away from the tests and modules: half a million objects, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _needs_hdfs(item: pytest.Item) -> bool:

@@ -13,8 +13,10 @@ import json
 import operator
 import os
 import pkgutil
+import re
 import select
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -63,6 +65,7 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENSSL_", "OPENPAI
 READ_LATER = "PYTHON_KEYRING_BACKEND"
 FRESH = {"PYTHON_STARTS_FRESH": "1"}
 """Variables with which a command, and the embedded server that it starts, are not forked."""
+PLAIN_LINE = re.compile(r"""(?:[\w ./:@%+,=-]|'[^']*'|"[^"$`\\]*")+""", re.ASCII)
 PIPE_SIZE = 1 << 16
 MESSAGE_SIZE = 1 << 17
 
@@ -71,6 +74,7 @@ def run(
     argv: Sequence[str], cwd: Path, environment: Mapping[str, str], input: str = "", timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
     """Run a command and capture its text; fork where that makes no difference."""
+    argv = _without_shell(argv)
     if can_fork(argv, environment, input):
         return ForkServer.get().run(argv, cwd, environment, input, timeout)
     return subprocess.run(
@@ -87,6 +91,14 @@ def can_fork(argv: Sequence[str], environment: Mapping[str, str], input: str) ->
         and _starts_alike(environment)
         and len(input.encode()) <= PIPE_SIZE
     )
+
+
+def _without_shell(argv: Sequence[str]) -> Sequence[str]:
+    """Return the words of a line for a shell if it would only split the line, as in most documents."""
+    if len(argv) != 3 or tuple(argv[:2]) != ("sh", "-c"):
+        return argv
+    words = shlex.split(argv[2]) if PLAIN_LINE.fullmatch(argv[2]) else []
+    return words if words and words[0] in ENTRY_POINTS else argv
 
 
 def start_server(

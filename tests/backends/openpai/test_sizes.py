@@ -77,18 +77,19 @@ def test_gzip_response_is_read(members):
 
 
 @pytest.mark.parametrize(
-    "encoding, data",
+    "encoding, compressed",
     [
-        ("gzip", gzip.compress(bytes(8 * MB))),
-        ("gzip, gzip", gzip.compress(gzip.compress(bytes(64 * MB)))),
-        ("deflate", zlib.compress(bytes(8 * MB))),
-        ("br", b"x"),
-        ("gzip", gzip.compress(b"{}")[:-4]),
-        ("gzip", b"{}"),
+        ("gzip", lambda: gzip.compress(bytes(8 * MB))),
+        ("gzip, gzip", lambda: gzip.compress(gzip.compress(bytes(64 * MB), 1))),
+        ("deflate", lambda: zlib.compress(bytes(8 * MB))),
+        ("br", lambda: b"x"),
+        ("gzip", lambda: gzip.compress(b"{}")[:-4]),
+        ("gzip", lambda: b"{}"),
     ],
     ids=["bomb", "bomb in a bomb", "deflate", "unknown", "cut", "no gzip"],
 )
-def test_decompression_bomb_or_invalid_encoding_is_refused(encoding, data):
+def test_decompression_bomb_or_invalid_encoding_is_refused(encoding, compressed):
+    data = compressed()
     head = OK + b"Content-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding.encode(), len(data))
     with Hostile(lambda request: [head + data]) as server, pytest.raises(ApiError, match="is refused"):
         client_of(server).user_info("alice")
@@ -120,7 +121,7 @@ HEAVY = {
         OK + b"Content-Length: %d\r\n\r\n" % (90 * MB),
         *[b"[[]," * 4096] * 5760,
     ],
-    "a bomb": lambda request: [gzipped(gzip.compress(bytes(256 * MB)))],
+    "a bomb": lambda request: [gzipped(gzip.compress(bytes(256 * MB), 1))],
     "an error": lambda request: [
         b"HTTP/1.1 400 Oh\r\nContent-Length: %d\r\n\r\n" % (90 * MB),
         *[b" " * MB] * 90,
