@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadGroupScheduling
 
 from openpai_tasks import hints
-from tests.forkserver import BIN, run
+from tests.forkserver import BIN, FRESH, run, start
 
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -57,11 +57,9 @@ class Shell:
         done = run(argv, self.project, {**self.environment, **environment}, input or "", timeout)
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
-            argv, cwd=self.project, env=self.environment, text=True, **{**pipes, **options}
-        )
+    def start(self, *argv: str, fresh: bool = False, **options: Any) -> subprocess.Popen[str]:
+        """Start a command; a fresh one is not forked, as its memory or its start is the point."""
+        return start(argv, self.project, {**self.environment, **(FRESH if fresh else {})}, **options)
 
     def inv(self, *args: str, **options: Any) -> Ran:
         return self.run("inv", *args, **options)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 COMMAND = [sys.executable, "-m", "openpai_tasks.server"]
+CHEAP = 2**4
+"""The cost of a password's hash, which is slow on purpose: half of the start of a server."""
 ROOM = " " * 4096
 """The last argument of the process that is forked: a server's command line is written over it."""
 
@@ -59,7 +61,9 @@ def take_streams(files: Sequence[int]) -> None:
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Serve until the end of this process, which keeps nothing that it had before but its modules."""
     from openpai_tasks.server import command, variables
+    from openpai_tasks.server.accounts import passwords
 
+    passwords.COST = CHEAP
     gc.freeze()  # what would close its file must not be collected: the number is another file's by now
     atexit._clear()
     logging.root.handlers.clear()

@@ -101,17 +101,21 @@ def _without_shell(argv: Sequence[str]) -> Sequence[str]:
     return words if words and words[0] in ENTRY_POINTS else argv
 
 
-def start_server(
-    *flags: str, stdout: IO[Any] | int = subprocess.DEVNULL, stderr: IO[Any] | int = subprocess.DEVNULL
-) -> subprocess.Popen[str] | Forked:
-    """Start ``python -m openpai_tasks.server``; fork where that makes no difference."""
-    argv = [*forked_server.COMMAND, *flags]
-    if not _starts_alike(os.environ):
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True)
-    with open(os.devnull, "r+b", 0) as null:
-        streams = [null if stream == subprocess.DEVNULL else stream for stream in (null, stdout, stderr)]
-        files = [stream if isinstance(stream, int) else stream.fileno() for stream in streams]
-        return Forked(ForkServer.get().fork(argv, Path.cwd(), os.environ, files))
+def start(
+    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], **options: Any
+) -> subprocess.Popen[str]:
+    """Start a command with pipes, unless options name other streams; fork where that makes no difference."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    alike = options.keys() <= streams.keys() and {*options.values()} <= {*streams.values()}  # no terminal
+    kind = Forked if alike and can_fork(argv, environment, "") else subprocess.Popen
+    return kind(argv, cwd=cwd, env=environment, text=True, **{**streams, **options})
+
+
+def start_server(*flags: str, stderr: IO[Any] | int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """Start ``python -m openpai_tasks.server``; fork it where that makes no difference."""
+    kind = Forked if _starts_alike(os.environ) else subprocess.Popen
+    null = subprocess.DEVNULL
+    return kind([*forked_server.COMMAND, *flags], stdin=null, stdout=null, stderr=stderr, text=True)
 
 
 def _starts_alike(environment: Mapping[str, str]) -> bool:
@@ -123,36 +127,34 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names}
 
 
-class Forked:
-    """A forked process, with those methods of ``subprocess.Popen`` that tests of servers use."""
+class Forked(subprocess.Popen[str]):
+    """A process that the fork server forks, and waits for."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.pid = int(connection.recv(PIPE_SIZE))
-        self.returncode: int | None = None
+    def _execute_child(self, argv: Sequence[str], *options: Any) -> None:
+        _, _, _, _, cwd, environment, _, _, _, *pipes = options[:15]
+        streams = [
+            number if file == -1 else file for number, file in enumerate((pipes[0], pipes[3], pipes[5]))
+        ]
+        self._connection = ForkServer.get().fork(argv, cwd or Path.cwd(), environment or os.environ, streams)
+        self.pid = int(self._connection.recv(PIPE_SIZE))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            if not select.select([self._connection], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("openpai_tasks.server", timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int(self._connection.recv(PIPE_SIZE)))
-            self._connection.close()
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        if not select.select([self._connection], [], [], 0 if flags else None)[0]:
+            return 0, 0
+        with self._connection:
+            return self.pid, int(self._connection.recv(PIPE_SIZE))
+
+    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
+        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
         return self.returncode
-
-    def poll(self) -> int | None:
-        with suppress(subprocess.TimeoutExpired):
-            self.wait(0)
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 class ForkServer:
@@ -188,7 +190,8 @@ class ForkServer:
         self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str], streams: Sequence[int]
     ) -> socket.socket:
         """Fork a process; return what sends its pid and its status, and ends it when closed."""
-        request = {"argv": argv, "cwd": os.path.abspath(cwd), "environment": dict(environment)}
+        words = [str(BIN / Path(argv[0]).name), *argv[1:]]
+        request = {"argv": words, "cwd": os.path.abspath(cwd), "environment": dict(environment)}
         connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno(), *streams])
@@ -199,11 +202,10 @@ class ForkServer:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as ``subprocess.run`` does, with captured text."""
         deadline = time.monotonic() + timeout
-        words = [str(BIN / Path(argv[0]).name), *argv[1:]]
         (stdin, write), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
         with open(out, "rb", 0), open(err, "rb", 0):
             with open(stdin, "rb"), open(stdout, "wb"), open(stderr, "wb"), open(write, "wb") as to:
-                connection = self.fork(words, cwd, environment, [stdin, stdout, stderr])
+                connection = self.fork(argv, cwd, environment, [stdin, stdout, stderr])
                 to.write(input.encode())
             with connection:
                 try:

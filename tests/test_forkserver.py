@@ -243,3 +243,21 @@ def test_started_server_ends_with_its_exit_code(tmp_path):
     first.terminate()
     assert (first.wait(60), first.poll()) == (0, 0)
     assert not Path(f"/proc/{first.pid}").exists()
+
+
+def test_started_command_behaves_like_a_new_process(project):
+    processes = [project.start("inv", "facts", fresh=fresh, stdin=subprocess.PIPE) for fresh in (False, True)]
+    assert [type(process) for process in processes] == [forkserver.Forked, subprocess.Popen]
+    mine, usual = (json.loads(process.communicate("typed", timeout=100)[0]) for process in processes)
+    assert usual["environment"].pop(*forkserver.FRESH) and mine == usual
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+def test_started_command_ends_with_the_signal_that_it_gets(project):
+    process = project.start("inv", "waits")
+    while not (project.project / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert process.pid == int((project.project / "started").read_text())
+    process.terminate()
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == -signal.SIGTERM

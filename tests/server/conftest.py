@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.forkserver import Forked, start_server
+from tests.forkserver import start_server
 from tests.server import conformity
 
 JOB = """\
@@ -102,14 +102,14 @@ class ServerProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.process: subprocess.Popen[str] | Forked | None = None
+        self.process: subprocess.Popen[str] | None = None
 
     def start(self, *flags: str) -> dict[str, Any]:
         with (self.folder.parent / "server.log").open("a") as log:
             self.process = start_server("--home", str(self.folder), *flags, stderr=log)
         return self.facts(self.process)
 
-    def facts(self, process: subprocess.Popen[str] | Forked) -> dict[str, Any]:
+    def facts(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         def read() -> Any:
             assert process.poll() is None, self.log
             with contextlib.suppress(FileNotFoundError):
