@@ -40,7 +40,7 @@ ENTRY_POINTS = {
     "fab": ("fabric.main", "program.run"),
     "pai": ("openpai_tasks.__main__", "main"),
 }
-OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics")
+OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.api.pytest_plugin")
 PARTS_OF_THE_SERVER = (  # with those that it loads later
     "openpai_tasks.server.command",
     "openpai_tasks.server.engines.containers",

@@ -236,13 +236,18 @@ class _watched_processes:
 
     def _watch(self) -> None:
         while not self._over.wait(0.05):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
                 with suppress(OSError):  # it has ended
-                    line = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    line = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
                     self._world.processes.add(line)
                     if "openpai_tasks.server" in line or "runner.py" in line:
                         # The last sample counts: a server restarts itself without forbidden variables.
-                        self._world.environments[file.parent.name] = file.with_name("environ").read_bytes()
+                        self._world.environments[pid] = _read(f"/proc/{pid}/environ")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", 0) as file:
+        return file.read()
 
 
 def _holders(folder: Path, word: str) -> set[str]:
