@@ -21,7 +21,7 @@ from typing import Any
 import requests
 
 from tests.ports import free_ports
-from tests.storage import hdfs_jars
+from tests.storage import hdfs_jars, sharing
 
 SERVER = "org.apache.hadoop.hdfs.server"
 SHELL = "org.apache.hadoop.fs.FsShell"
@@ -50,6 +50,9 @@ class Hdfs:
         self.data_address = ("127.0.0.1", ports[2])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(ports)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_processes": {}}  # they belong to the worker that started them
 
     def start(self) -> Hdfs:
         try:
@@ -179,6 +182,11 @@ class HdfsPair(Hdfs):
     def is_ready(self) -> bool:
         return all(_has_data_node(host) for host in self.name_nodes)
 
+    def is_active(self, name: str) -> bool:
+        web = self.name_nodes[("one", "two").index(name)]
+        root = f"http://{web}/webhdfs/v1/?user.name=root&op=GETFILESTATUS"  # refused by one on standby
+        return requests.get(root, timeout=20).ok
+
     def activate(self, name: str) -> None:
         self.run(ADMIN, "-transitionToActive", "--forceactive", name, conf=name)
 
@@ -259,19 +267,9 @@ def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
     }
 
 
-_shared: list[Hdfs] = []
-
-
 def shared() -> Hdfs:
-    """The server that all tests of a session share, started on first use."""
-    if not _shared:
-        _shared.append(Hdfs().start())
-    return _shared[0]
-
-
-def stop_shared() -> None:
-    while _shared:
-        _shared.pop().stop()
+    """The server that all tests share; those that kill one of its processes start another."""
+    return sharing.shared("hdfs", lambda: Hdfs().start())
 
 
 def _environment() -> dict[str, str]:
