@@ -59,8 +59,9 @@ def stop_all() -> None:
     while _started:
         name, server = _started.popitem()
         if name in _users:
-            with _alone(name):
+            with _alone(name):  # whoever needs one from now on starts another
                 _file(name, "pickle").unlink()
+                _file(name, "users").unlink()
             with _users.pop(name) as users:
                 fcntl.flock(users, fcntl.LOCK_EX)
         server.stop()
