@@ -30,8 +30,9 @@ def _share_servers(tmp_path_factory):
         sharing.use(tmp_path_factory.getbasetemp().parent)
 
 
-def pytest_unconfigure():
-    """After the last test, because other workers may need the servers longer than a test may take."""
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish():
+    """Stop the servers here and not in a fixture: other workers may need them longer than a test may take."""
     sharing.stop_all()
 
 
