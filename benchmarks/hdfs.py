@@ -81,13 +81,13 @@ class Copies:
         def up() -> float:
             there, back = self._new()
             seconds = self._run(client, "up", self._source, there)
-            self._run(OURS, "down", back, there)
+            ours("down", str(back), there, self._server.name_node)
             self._check(there, back)
             return seconds
 
         def down() -> float:
             there, back = self._new()
-            self._run(OURS, "up", self._source, there)
+            ours("up", str(self._source), there, self._server.name_node)
             seconds = self._run(client, "down", back, there)
             self._check(there, back)
             return seconds

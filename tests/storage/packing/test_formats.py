@@ -249,7 +249,7 @@ def test_hadoop_itself_reads_a_shard(shards, tmp_path):
         pytest.skip(f"no Hadoop: {reason}")
     (shard,) = shards("sequencefile")
     (tmp_path / "core-site.xml").write_text(CORE_SITE)  # without Avro, which Hadoop would load
-    command = [*JAVA, "-cp", f"{tmp_path}:{hdfs_jars.home() / 'lib'}/*", SHELL, "-text", f"file://{shard}"]
+    command = [*JAVA, *hdfs_jars.class_path(tmp_path), SHELL, "-text", f"file://{shard}"]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode()
