@@ -64,7 +64,7 @@ def packages(*names):
 
 
 def content(path):
-    """Return the path of a file that must keep its time for its bytecode to be valid, or what is in a file."""
+    """Return the path of a module, which must keep its time for its bytecode to be valid, or the bytes."""
     return path if path.suffix in (".py", ".pyc") else path.read_bytes()
 
 
