@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines import ports
+from openpai_tasks.server.engines import ports as port_range
 from tests.server.workshop import Workshop, role, text, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -20,7 +20,7 @@ UNKNOWN_PLUGIN = {"com.microsoft.pai.runtimeplugin": [{"plugin": "no-such-plugin
 @pytest.fixture(autouse=True)
 def _few_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine have a tenth of its ports: each one is tried before it is assigned."""
-    monkeypatch.setattr(ports, "END", ports.FIRST + 2500)
+    monkeypatch.setattr(port_range, "END", port_range.FIRST + 2500)
 
 
 def role_with_ports(number: int, command: str = "true", **more: object) -> dict[str, object]:
