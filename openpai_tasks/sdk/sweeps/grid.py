@@ -7,6 +7,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -32,17 +33,18 @@ def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
         return []
     rows = read_rows(Path(file)) if file else [{}]
     names = [*(rows[0] if rows else ()), *(name for name, _ in grid)]
-    for name, count in Counter(names).items():
+    for name, times in Counter(names).items():
         variable(name)
-        if count > 1:
+        if times > 1:
             raise ConfigError(f"the sweep varies {name!r} twice")
+    count = len(rows) * math.prod(len(values) for _, values in grid)
+    if count > MOST_POINTS:
+        raise ConfigError(f"the sweep has {count} points, more than {MOST_POINTS}")
     found = [
         {**row, **dict(zip((name for name, _ in grid), values, strict=True))}
         for row in rows
         for values in itertools.product(*(values for _, values in grid))
     ]
-    if len(found) > MOST_POINTS:
-        raise ConfigError(f"the sweep has {len(found)} points, more than {MOST_POINTS}")
     return list({tuple(point.items()): point for point in found}.values())
 
 
