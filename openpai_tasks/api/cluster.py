@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import open_backend, say, settings_here
 from openpai_tasks.api.job import Job
 from openpai_tasks.api.storage import RemoteStorage
 from openpai_tasks.api.submit import What, described
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.settings.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.clusters.resources import Resources
 
 
+@with_python_names
 class Cluster:
     """A known cluster by its alias (by default the selected one), or any cluster by its address.
 
@@ -123,6 +126,8 @@ class Cluster:
         """
         if name is not None and not sdk.jobs.is_pattern(name):
             return [sdk.jobs.find(self.backend, name)]
+        if limit is not None:
+            at_least(limit, 0, "limit")
         states = sdk.jobs.parse_states(state) if state else None
         return sdk.jobs.list_jobs(
             self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
@@ -153,6 +158,7 @@ class Cluster:
         return RemoteStorage(self.backend, name)
 
 
+@with_python_names
 class OpenPAIClient(Cluster):
     """A client of a cluster: by its address, by its alias, or inside a job from the environment.
 

@@ -271,6 +271,8 @@ def test_metrics_and_records_of_the_program_are_read(project):
     job.wait()
     assert [(metric.name, metric.last, metric.step) for metric in job.metrics()] == [("loss", 0.5, 1)]
     assert [record.message for record in job.records()] == ["begun", "lost"]
+    own = [".pai/logs/main-0-0.jsonl", ".pai/metrics/main-0-0.jsonl"]
+    assert job.outputs() == [] and [file.name for file in job.outputs(all=True)] == own
     assert [record.message for record in job.records(level="error")] == ["lost"]
     with pytest.raises(ConfigError, match="no level named"):
         job.records(level="loud")

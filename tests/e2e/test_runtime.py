@@ -42,12 +42,13 @@ def project(cluster):
 
 
 def outputs(shell, name, kind=""):
-    return [row["name"] for row in shell.ok("job.outputs", name, "-o", "json").json() if kind in row["name"]]
+    rows = shell.ok("job.outputs", name, "--all", "-o", "json").json()
+    return [row["name"] for row in rows if kind in row["name"]]
 
 
 def metrics(shell, name, tmp_path):
     """The points that the job recorded, by step."""
-    shell.ok("job.outputs", name, "--to", str(tmp_path / name))
+    shell.ok("job.outputs", name, "--all", "--to", str(tmp_path / name))
     files = sorted((tmp_path / name / ".pai/metrics").iterdir())
     points = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {point["step"]: point["value"] for point in points}
@@ -65,6 +66,8 @@ def test_killed_job_is_retried_and_ends_with_the_numbers_of_an_undisturbed_one(p
         ".pai/metrics/main-0-0.jsonl",
         ".pai/metrics/main-0-1.jsonl",
     ]
+    shown = project.ok("job.outputs", "killed", "-o", "json")
+    assert shown.json() == [] and "files of the runtime (--all includes them)" in shown.err
 
 
 def test_resubmitted_job_goes_on_where_the_one_before_it_ended(project):
