@@ -45,6 +45,7 @@ EARLIER_JOBS = "PAI_EARLIER_JOBS"
 OUTPUT_URLS, OUTPUT_USER = "PAI_OUTPUT_URLS", "PAI_OUTPUT_USER"
 """Where HDFS keeps the output folder, which is uploaded only when the command ends."""
 
+PART = ".pai-part-"  # begins the names of files that are not complete
 OWN = ".pai"  # below the output folder: metrics, logs, checkpoints
 LOG_BYTES = 32 << 20  # of log lines that wait to be written
 METRIC_POINTS = 200_000  # that wait to be written
@@ -199,7 +200,7 @@ def _on_slurm(env: Env) -> Where:
 
 
 def _slurm_hosts(env: Env) -> list[str]:
-    """Return the host of every task, for the usual distribution: node after node."""
+    """Return the host of every task: node after node, or one task or plane of each node in turn."""
     nodes = _expand_nodes(env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "")
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
     counts = [
@@ -208,7 +209,15 @@ def _slurm_hosts(env: Env) -> list[str]:
         for _ in range(int(found[2] or 1))
     ]
     counts += [1] * (len(nodes) - len(counts))
-    return [node for node, count in zip(nodes, counts) for _ in range(count)]
+    planes = {"cyclic": 1, "plane": _int(env, "SLURM_DIST_PLANESIZE") or 1}
+    plane = planes.get(env.get("SLURM_DISTRIBUTION", "").partition(":")[0], max([1, *counts]))
+    turns = range(0, max([0, *counts]), plane)
+    return [
+        node
+        for turn in turns
+        for node, count in zip(nodes, counts)
+        for _ in range(max(0, min(plane, count - turn)))
+    ]
 
 
 def _expand_nodes(text: str) -> list[str]:
@@ -568,7 +577,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _part_name() -> str:
-    return f".pai-part-{int(time.time()):08x}{uuid.uuid4().hex[:8]}"
+    return f"{PART}{int(time.time()):08x}{uuid.uuid4().hex[:8]}"
 
 
 # Checkpoints
@@ -646,7 +655,7 @@ class Checkpoint:
         named = {_manifest(self.folder, number).get("data") for number in kept}
         for entry in os.listdir(self.folder):
             found = _DATA.fullmatch(entry)
-            if found and int(found[1]) < newest and entry not in named:
+            if entry.startswith(PART) or (found and int(found[1]) < newest and entry not in named):
                 _remove(os.path.join(self.folder, entry))
         if self._remote:
             self._remote.forget(self.keep)
