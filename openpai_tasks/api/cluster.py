@@ -49,6 +49,10 @@ class Cluster:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._alias or self._address or None!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle a cluster without its connection, which another process opens anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("backend", "storage")}
+
     def load(
         self,
         cluster_alias: str | None = None,
@@ -59,8 +63,7 @@ class Cluster:
         ca: str | None = None,
     ) -> Self:
         """Use a known cluster, or the one at ``pai_uri``, which is not saved."""
-        for name in ("backend", "storage"):  # of another cluster
-            self.__dict__.pop(name, None)
+        self.__dict__ = self.__getstate__()  # without the connection to another cluster
         self._alias, self._address = cluster_alias or None, pai_uri or ""
         self._user, self._ca = user or "", ca or ""
         self._credentials = Credentials(password or "", token or "")
@@ -106,8 +109,10 @@ class Cluster:
 
     # Jobs
 
-    def job(self, name: str) -> Job:
-        """Return a handle of a job, by its name or ``user~name``."""
+    def job(self, name: str | JobInfo) -> Job:
+        """Return a handle of a job, by its name, ``user~name`` or a status that ``jobs`` returned."""
+        if not isinstance(name, str):
+            name = name.name if name.user == self.user else name.key
         return Job(name, self)
 
     def jobs(

@@ -37,6 +37,10 @@ class JobHandle:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle a job without its connection, which another process opens anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "backend"}
+
     @property
     def name(self) -> str:
         """The job's name."""

@@ -61,6 +61,9 @@ class Job(JobHandle):
         self._link: Link | None = None
         self._use_cluster(cluster)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_made": None, "_link": None}
+
     # Describe it
 
     def one_liner(
