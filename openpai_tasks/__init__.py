@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [  # for ``import *``
+    "Client",
+    "Cluster",
+    "ClusterList",
+    "Job",
+    "JobRequest",
+    "OpenPAIClient",
+    "PackedDataset",
+    "PaiError",
+    "PaiExecutor",
+    "namespace",
+    "remote",
+    "submit",
+    "submit_this_notebook",
+    "validate",
+]
+
 _MODULES = {
     "Client": "openpai_tasks.backends.openpai",
     "Cluster": "openpai_tasks.api.cluster",

@@ -34,3 +34,6 @@ def test_type_checkers_see_every_public_name_and_no_other():
 
 def test_public_names_are_listed():
     assert {"Cluster", "ClusterList", "Job", "OpenPAIClient", "submit"} <= set(dir(openpai_tasks))
+    names = {}
+    exec("from openpai_tasks import *", names)
+    assert set(names) - {"__builtins__"} == set(openpai_tasks._MODULES)
