@@ -83,8 +83,8 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
     """List or download the files that a job wrote to $PAI_OUTPUT_DIR."""
     whole = sdk.jobs.find_outputs(connect(c, cluster_alias), name, sdk.files.mounts(settings(c)))
     found = whole if all else whole.of_program
-    if len(whole.files) > len(found.files):
-        say(f"left out: {len(whole.files) - len(found.files)} files of the runtime (--all includes them)")
+    if hidden := len(whole.files) - len(found.files):
+        say(f"{hidden} {'file' if hidden == 1 else 'files'} of the runtime left out; --all includes them")
     if found.left_out:
         say(f"left out, not the job's own files: {', '.join(found.left_out)}")
     if to is not None:

@@ -226,6 +226,7 @@ def test_wait_returns_the_status_and_result_raises(project):
         job.result()
     assert caught.value.exit_code == 7
     assert "exit code 7" in job.why().why
+    assert str(job.why()).splitlines()[0] == f"job {job.name!r} is FAILED: {job.why().why}"
 
 
 def test_wait_gives_up_after_its_timeout(project):
