@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 import shlex
 from collections import Counter
@@ -89,7 +90,30 @@ def value_text(value: Any) -> str:
     """Return a value as text for commands and variables."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (str, os.PathLike)):
+        return str(value)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=json_number)
+    except (TypeError, ValueError) as err:
+        raise ConfigError(f"cannot write {value!r} as text: {err}") from err
+
+
+def json_number(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as a number of Python, for ``json``."""
+    found = plain_number(value)
+    if found is value:
+        raise TypeError(f"{type(value).__name__} is not a number, a text, a list or a mapping")
+    return found
+
+
+def plain_number(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as a number of Python, and other values as they are."""
+    if isinstance(value, (str, int, float)) or not hasattr(value, "item"):
+        return value
+    try:
+        return value.item()
+    except (TypeError, ValueError, RuntimeError) as err:
+        raise ConfigError(f"expected one value, got {value!r}: {err}") from err
 
 
 def _csv_rows(text: str, path: Path) -> list[Any]:
