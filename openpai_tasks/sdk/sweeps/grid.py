@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import io
 import itertools
 import json
@@ -16,6 +14,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.document.scripts import variable
+from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
 
@@ -92,6 +91,8 @@ def value_text(value: Any) -> str:
 
 def _csv_rows(text: str, path: Path) -> list[Any]:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    import csv
+
     header, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line] or [[]]
     names = [name.strip() for name in header]
     for number, line in enumerate(lines, 1):
@@ -163,7 +164,7 @@ def _name_part(text: str) -> str:
 
 
 def _hash(point: Point) -> str:
-    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]
+    return sha256(json.dumps(point, sort_keys=True).encode())[:8]
 
 
 def fill_command(command: str, point: Mapping[str, str]) -> str:
