@@ -60,7 +60,7 @@ def compared(server: Hdfs, folder: Path, large: int = 1024, files: int = 2000) -
         turns = {name: copies.turn(name, way) for name in names}
         amount, unit = (large, "MiB") if what == "large" else (files, "files")
         title = f"HDFS: {amount:,} {'MiB' if what == 'large' else 'files of 4 KiB'} {way}"
-        yield Comparison(title, turns, goals, amount, unit)
+        yield Comparison(title, turns, goals, amount, unit, rounds=3)
 
 
 def clients() -> list[str]:

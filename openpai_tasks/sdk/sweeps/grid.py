@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import io
 import itertools
 import json
@@ -18,6 +16,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.document.scripts import variable
+from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
 
@@ -118,6 +117,8 @@ def plain_number(value: Any) -> Any:
 
 def _csv_rows(text: str, path: Path) -> list[Any]:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    import csv
+
     header, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line] or [[]]
     names = [name.strip() for name in header]
     for number, line in enumerate(lines, 1):
@@ -189,7 +190,7 @@ def _name_part(text: str) -> str:
 
 
 def _hash(point: Point) -> str:
-    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]
+    return sha256(json.dumps(point, sort_keys=True).encode())[:8]
 
 
 def fill_command(command: str, point: Mapping[str, str]) -> str:
