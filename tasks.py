@@ -9,13 +9,13 @@ from openpai_tasks.tasks import namespace, task
 @task(
     help={
         "topics": "what to measure, separated by commas; default: everything",
-        "rounds": "of each comparison",
-        "write": "write docs/performance.md",
+        "rounds": "of each comparison; default: 3 to 25, depending on how long one takes",
+        "write": "keep the results of these topics, and write docs/performance.md from those of all",
     }
 )
-def bench(c, topics="", rounds=5, write=False):
+def bench(c, topics="", rounds=0, write=False):
     """Measure our speed beside other tools."""
-    flags = ["--rounds", str(rounds), *(["--write"] if write else [])]
+    flags = [*(["--rounds", str(rounds)] if rounds else []), *(["--write"] if write else [])]
     c.run(shlex.join([sys.executable, "-m", "benchmarks", *flags, *filter(None, topics.split(","))]))
 
 

@@ -60,7 +60,7 @@ def compared(server: Hdfs, folder: Path, large: int = 1024, files: int = 2000) -
         turns = {name: copies.turn(name, way) for name in names}
         amount, unit = (large, "MiB") if what == "large" else (files, "files")
         title = f"HDFS: {amount:,} {'MiB' if what == 'large' else 'files of 4 KiB'} {way}"
-        yield Comparison(title, turns, goals, amount, unit)
+        yield Comparison(title, turns, goals, amount, unit, rounds=3)
 
 
 def clients() -> list[str]:
@@ -81,13 +81,13 @@ class Copies:
         def up() -> float:
             there, back = self._new()
             seconds = self._run(client, "up", self._source, there)
-            self._run(OURS, "down", back, there)
+            ours("down", str(back), there, self._server.name_node)
             self._check(there, back)
             return seconds
 
         def down() -> float:
             there, back = self._new()
-            self._run(OURS, "up", self._source, there)
+            ours("up", str(self._source), there, self._server.name_node)
             seconds = self._run(client, "down", back, there)
             self._check(there, back)
             return seconds

@@ -34,7 +34,7 @@ def comparisons(folder: Path, files: int = FILES) -> Iterator[Comparison]:
     turns = {name: _packing(name, work, tree) for name, work in _installed(PACKERS).items()}
     yield Comparison(f"pack {of_files}", turns, {"tar": 3.0}, amount, "files")
     turns = {name: _unpacking(name, work, tree) for name, work in _installed(UNPACKERS).items()}
-    yield Comparison(f"unpack {of_files}", turns, {"tar": 1.5}, amount, "files")
+    yield Comparison(f"unpack {of_files}", turns, {"tar": 1.5}, amount, "files", rounds=3)
     turns = {name: _reading(name, read, tree, True) for name, read in RANDOM_READERS.items()}
     yield Comparison(f"read {of_files} at random", turns, {"plain files": 1.9}, amount, "files")
     turns = {name: _reading(name, read, tree, False) for name, read in _installed(READERS).items()}
@@ -173,14 +173,11 @@ def _installed(contenders: Mapping[str, Callable]) -> dict[str, Callable]:
 
 
 def _packing(name: str, pack: Work, tree: Path) -> Turn:
+    """Return a turn that packs; the other comparisons unpack or read its result, and check it."""
+
     def turn() -> float:
         target = _new_folder(tree.parent / "packed" / name)
-        seconds = _timed(pack, tree, target)
-        if name in UNPACKERS:
-            back = _new_folder(tree.parent / "checked")
-            UNPACKERS[name](target, back)
-            check_same(tree, back)
-        return seconds
+        return _timed(pack, tree, target)
 
     return turn
 

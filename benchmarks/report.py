@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.side_by_side import OURS, Outcome, Ratio
+from benchmarks.results import TopicResult
+from benchmarks.side_by_side import ResultRow
 
 PAGE = """# Performance
 
@@ -16,63 +15,55 @@ contender takes one turn in each round, in shuffled order. A ratio is our time d
 round; the median of the rounds counts, and the spread shows the smallest and the largest. What arrives is
 checked. Goals that are missed are listed, too.
 
-Measure it yourself, all of it or by topic ({topics}); peers that
-are not installed are left out:
+{measure}
 
 ```bash
 inv bench
-inv bench --topics startup,copying --rounds 3
+inv bench --topics startup,copying
+inv bench --rounds 1  # a first impression
 ```
 
-## Last run
+## Last results
 
-{machine}.
-
-{table}
+{tables}
 
 ![Ratios to peers; left of 1 is faster](performance.svg)
 
 {notes}
 """
 
-HEADER = ("what", "ours", "peer", "its value", "ratio", "spread", "goal", "")
+MEASURE = "Measure it yourself, all of it or by topic ({topics}); peers that are not installed are left out:"
+HEADER = ("what", "ours", "peer", "its value", "ratio", "spread", "rounds", "goal", "")
 
 
-def page(outcomes: Sequence[Outcome], topics: Sequence[str], notes: str) -> str:
+def page(results: Mapping[str, TopicResult], topics: Sequence[str], notes: str) -> str:
     """Return docs/performance.md for these results."""
-    return (
-        PAGE.format(topics=", ".join(topics), machine=_machine(), table=table(outcomes), notes=notes).rstrip()
-        + "\n"
-    )
+    tables = "\n\n".join(_section(topic, result) for topic, result in results.items())
+    measure = textwrap.fill(MEASURE.format(topics=", ".join(topics)), 110)
+    return PAGE.format(measure=measure, tables=tables, notes=notes).rstrip() + "\n"
 
 
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    python = platform.python_version()
-    when = time.strftime("%Y-%m-%d")
-    processors = f"{os.cpu_count()} processors ({platform.machine()})"
-    return f"{when}: {processors}, {memory:.0f} GiB of memory, Python {python}"
+def _section(topic: str, result: TopicResult) -> str:
+    return f"### {topic}\n\n{result.date}: {result.machine}.\n\n{table(result.rows)}"
 
 
-def table(outcomes: Iterable[Outcome]) -> str:
+def table(rows: Iterable[ResultRow]) -> str:
     """Return a Markdown table: one line for each peer."""
-    rows = [HEADER, tuple("-" * len(name) for name in HEADER), *_rows(outcomes)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [HEADER, *map(_cells, rows)]
+    widths = [max(map(len, column)) or 1 for column in zip(*lines, strict=True)]
+    lines.insert(1, tuple("-" * width for width in widths))
     return "\n".join(
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |"
-        for row in rows
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |"
+        for line in lines
     )
 
 
-def _rows(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, ...]]:
-    for outcome in outcomes:
-        for ratio in outcome.ratios():
-            values = outcome.value(OURS), ratio.peer, outcome.value(ratio.peer)
-            numbers = f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"
-            yield (outcome.what, *values, *numbers, *_goal(ratio))
+def _cells(row: ResultRow) -> tuple[str, ...]:
+    ratios = f"{row.ratio:.2f}", f"{row.low:.2f} to {row.high:.2f}", str(row.rounds)
+    return row.what, row.ours, row.peer, row.theirs, *ratios, *_goal(row)
 
 
-def _goal(ratio: Ratio) -> tuple[str, str]:
-    if ratio.goal is None:
+def _goal(row: ResultRow) -> tuple[str, str]:
+    if row.goal is None:
         return "", ""
-    return f"≤ {ratio.goal:.2f}", "met" if ratio.is_met else "missed"
+    return f"≤ {row.goal:.2f}", "met" if row.is_met else "missed"

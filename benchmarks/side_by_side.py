@@ -31,22 +31,26 @@ class Comparison:
     goals: Mapping[str, float] = field(default_factory=dict)  # peer -> the largest ratio
     amount: float = 1.0  # of work in a turn
     unit: str = ""  # of the amount: "files", "MiB"; without it, the table shows seconds
-    rounds: int | None = None  # instead of the number that the caller asks for
+    rounds: int = 5  # unless the caller asks for another number
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """How many times as long ours takes as a peer."""
+class ResultRow:
+    """A line of the results: how many times as long ours takes as a peer."""
 
+    what: str
+    ours: str
     peer: str
-    median: float
+    theirs: str
+    ratio: float  # the median of the rounds
     low: float
     high: float
     goal: float | None
+    rounds: int
 
     @property
     def is_met(self) -> bool:
-        return self.goal is None or self.median <= self.goal
+        return self.goal is None or self.ratio <= self.goal
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class Outcome:
     amount: float
     unit: str
 
-    def ratios(self) -> list[Ratio]:
-        return [self._ratio(peer) for peer in self.seconds if peer != OURS]
+    def rows(self) -> list[ResultRow]:
+        return [self._row(peer) for peer in self.seconds if peer != OURS]
 
     def value(self, contender: str) -> str:
         """Return the median of a contender, in seconds or as a rate."""
@@ -69,15 +73,17 @@ class Outcome:
             return f"{self.amount / median:,.0f} {self.unit}/s"
         return f"{median:.2f} s" if median >= 1 else f"{median * 1000:.1f} ms"
 
-    def _ratio(self, peer: str) -> Ratio:
+    def _row(self, peer: str) -> ResultRow:
         found = [ours / theirs for ours, theirs in zip(self.seconds[OURS], self.seconds[peer], strict=True)]
-        return Ratio(peer, statistics.median(found), min(found), max(found), self.goals.get(peer))
+        values = self.value(OURS), peer, self.value(peer)
+        ratios = (round(ratio, 3) for ratio in (statistics.median(found), min(found), max(found)))
+        return ResultRow(self.what, *values, *ratios, self.goals.get(peer), len(found))
 
 
-def run(comparison: Comparison, rounds: int) -> Outcome:
+def run(comparison: Comparison, rounds: int | None = None) -> Outcome:
     """Run the comparison; an extra round at the start warms up and does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in comparison.contenders}
-    for number in range((comparison.rounds or rounds) + 1):
+    for number in range((comparison.rounds if rounds is None else rounds) + 1):
         order = random.sample(list(comparison.contenders), len(comparison.contenders))
         for name in order:
             start = time.perf_counter()

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [  # for ``import *``
+    "Client",
+    "Cluster",
+    "ClusterList",
+    "Job",
+    "JobRequest",
+    "OpenPAIClient",
+    "PackedDataset",
+    "PaiError",
+    "PaiExecutor",
+    "namespace",
+    "remote",
+    "submit",
+    "submit_this_notebook",
+    "validate",
+]
+
 _MODULES = {
     "Client": "openpai_tasks.backends.openpai",
     "Cluster": "openpai_tasks.api.cluster",
@@ -40,13 +57,15 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name with its module on first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # which would accept any name otherwise
 
-    return getattr(import_module(_MODULES[name]), name)
+    def __getattr__(name: str) -> Any:
+        """Load a public name with its module on first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -33,6 +33,16 @@ class PaiError(Exception):
     def __str__(self) -> str:
         return one_line(super().__str__())
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the attributes instead of calling the class, whose arguments differ."""
+        return _unpickle, (type(self), self.args), self.__dict__
+
+
+def _unpickle(kind: type[PaiError], args: tuple[object, ...]) -> PaiError:
+    err = kind.__new__(kind)
+    err.args = args
+    return err
+
 
 class ConfigError(PaiError):
     exit_code = exits.BAD_INPUT

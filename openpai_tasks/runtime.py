@@ -10,6 +10,7 @@ import atexit
 import collections
 import contextlib
 import dataclasses
+import functools
 import glob
 import json
 import logging
@@ -44,6 +45,7 @@ EARLIER_JOBS = "PAI_EARLIER_JOBS"
 OUTPUT_URLS, OUTPUT_USER = "PAI_OUTPUT_URLS", "PAI_OUTPUT_USER"
 """Where HDFS keeps the output folder, which is uploaded only when the command ends."""
 
+PART = ".pai-part-"  # begins the names of files that are not complete
 OWN = ".pai"  # below the output folder: metrics, logs, checkpoints
 LOG_BYTES = 32 << 20  # of log lines that wait to be written
 METRIC_POINTS = 200_000  # that wait to be written
@@ -198,7 +200,7 @@ def _on_slurm(env: Env) -> Where:
 
 
 def _slurm_hosts(env: Env) -> list[str]:
-    """Return the host of every task, for the usual distribution: node after node."""
+    """Return the host of every task: node after node, or one task or plane of each node in turn."""
     nodes = _expand_nodes(env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "")
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
     counts = [
@@ -207,7 +209,15 @@ def _slurm_hosts(env: Env) -> list[str]:
         for _ in range(int(found[2] or 1))
     ]
     counts += [1] * (len(nodes) - len(counts))
-    return [node for node, count in zip(nodes, counts) for _ in range(count)]
+    planes = {"cyclic": 1, "plane": _int(env, "SLURM_DIST_PLANESIZE") or 1}
+    plane = planes.get(env.get("SLURM_DISTRIBUTION", "").partition(":")[0], max([1, *counts]))
+    turns = range(0, max([0, *counts]), plane)
+    return [
+        node
+        for turn in turns
+        for node, count in zip(nodes, counts)
+        for _ in range(max(0, min(plane, count - turn)))
+    ]
 
 
 def _expand_nodes(text: str) -> list[str]:
@@ -567,7 +577,7 @@ def _copy(source: str, target: str) -> None:
 
 
 def _part_name() -> str:
-    return f".pai-part-{int(time.time()):08x}{uuid.uuid4().hex[:8]}"
+    return f"{PART}{int(time.time()):08x}{uuid.uuid4().hex[:8]}"
 
 
 # Checkpoints
@@ -645,7 +655,7 @@ class Checkpoint:
         named = {_manifest(self.folder, number).get("data") for number in kept}
         for entry in os.listdir(self.folder):
             found = _DATA.fullmatch(entry)
-            if found and int(found[1]) < newest and entry not in named:
+            if entry.startswith(PART) or (found and int(found[1]) < newest and entry not in named):
                 _remove(os.path.join(self.folder, entry))
         if self._remote:
             self._remote.forget(self.keep)
@@ -939,7 +949,7 @@ class _Lines:
         self._batch: list[Any] = []
         self._file: int | None = None
         self._failed = False
-        self._lock, self._awake = threading.RLock(), threading.Event()
+        self._lock, self._awake, self._is_awake = threading.RLock(), threading.Event(), False
         self._thread: threading.Thread | None = None
         self._dropped = self._reported = 0  # each is changed by one side only
 
@@ -951,16 +961,17 @@ class _Lines:
 
     def put(self, item: Any) -> None:
         self._waiting.append(item)
-        if not self._awake.is_set():
+        if not self._is_awake:
             self._wake()
 
     def drop(self) -> None:
         """Count a line that does not fit."""
         self._dropped += 1
-        if not self._awake.is_set():
+        if not self._is_awake:
             self._wake()
 
     def _wake(self) -> None:
+        self._is_awake = True
         self._awake.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=f"pai-{self._kind}", daemon=True)
@@ -972,6 +983,7 @@ class _Lines:
             self._awake.wait()
             time.sleep(self._seconds)
             self._awake.clear()
+            self._is_awake = False  # what was added before is flushed now, what comes later wakes again
             try:
                 self.flush()
             except Exception:
@@ -1146,12 +1158,16 @@ class _Points(_Lines):
         self._board: Any = None
 
     def encode(self, batch: list[Any]) -> list[str]:
-        """Build the JSON by hand, which takes half the time; NaN and Infinity are as Python reads them."""
-        names = {name: json.dumps(name) for name in {item[1] for item in batch}}
+        """Build the JSON by hand, which takes a third of the time; NaN and Infinity are as Python reads them.
+
+        Most of the rest is for the digits of the value, which are exact; a time in whole microseconds is
+        cheaper than one with a decimal point.
+        """
+        names = {name: f'e-6, "name": {json.dumps(name)}, "value": ' for name in {item[1] for item in batch}}
         end = self._end
         return [
-            f'{{"time": {when:.6f}, "name": {names[name]}, '
-            f'"value": {value if value - value == 0 else json.dumps(value)}, '
+            f'{{"time": {int(when * 1e6)}{names[name]}'
+            f"{value if value - value == 0 else json.dumps(value)}, "
             f'"step": {"null" if step is None else step}{end}'
             for when, name, value, step in batch
         ]
@@ -1172,6 +1188,7 @@ class _Points(_Lines):
 
 
 _points: _Points | None = None
+_now = time.time
 
 
 def log_metric(name: str, value: Any, step: Any = None) -> None:
@@ -1183,13 +1200,15 @@ def log_metric(name: str, value: Any, step: Any = None) -> None:
         raise TypeError(f"the name of a metric must be text, got {name!r}")
     if type(value) is not float:
         value = _number(value, name)
-    if step is not None and type(step) is not int:
+    if type(step) is not int and step is not None:
         step = _number(step, "step")
     points = _points or _start_points()
-    if len(points._waiting) < METRIC_POINTS:
-        points.put((time.time(), name, value, step))
-    else:
+    if len(points._waiting) >= METRIC_POINTS:
         points.drop()
+        return
+    points._waiting.append((_now(), name, value, step))  # as put() does, without the cost of a call
+    if not points._is_awake:
+        points._wake()
 
 
 def _start_points() -> _Points:
@@ -1223,27 +1242,34 @@ def _open_board() -> Callable[[list[Any]], None] | None:
         return None
     folder = os.path.join(here.output, "tensorboard", f"{here.label}-{here.attempt}")
     name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.0"
-    table = _crc32c_table()
 
     def append(events: list[bytes]) -> None:
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, name), "ab") as file:
-            file.write(b"".join(_record(event, table) for event in events))
+            file.write(_records(events))
 
     def add(batch: list[Any]) -> None:
-        append([_event(*point) for point in batch])
+        heads = {metric: _event_head(metric) for metric in {point[1] for point in batch}}
+        append([_event(when, heads[metric], value, step) for when, metric, value, step in batch])
 
     append([b"\x09" + struct.pack("<d", time.time()) + _field(3, b"brain.Event:2")])
     return add
 
 
-def _event(when: float, name: str, value: float, step: float | None) -> bytes:
+def _event_head(name: str) -> bytes:
+    """Return what precedes the value in the protocol buffer of an event."""
+    value = _field(1, name.encode("utf-8", "replace")) + b"\x15"
+    point = b"\x0a" + _varint(len(value) + 4) + value
+    return b"\x2a" + _varint(len(point) + 4) + point
+
+
+def _event(when: float, head: bytes, value: float, step: float | None) -> bytes:
     """Return the protocol buffer of an event with one value."""
-    with contextlib.suppress(OverflowError):
+    try:
         number = struct.pack("<f", value)
-        point = _field(1, _field(1, name.encode("utf-8", "replace")) + b"\x15" + number)
-        return b"\x09" + struct.pack("<d", when) + b"\x10" + _varint(int(step or 0)) + _field(5, point)
-    return _event(when, name, math.copysign(math.inf, value), step)
+    except OverflowError:
+        number = struct.pack("<f", math.copysign(math.inf, value))
+    return b"\x09" + struct.pack("<d", when) + b"\x10" + _varint(int(step or 0)) + head + number
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -1251,27 +1277,56 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
+    if 0 <= number < 128:
+        return bytes((number,))
     number &= (1 << 64) - 1
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)
         number >>= 7
-    return bytes([*found, number])
+    found.append(number)
+    return bytes(found)
 
 
-def _record(content: bytes, table: list[int]) -> bytes:
-    size = struct.pack("<Q", len(content))
-    return size + _masked_crc(size, table) + content + _masked_crc(content, table)
+def _records(events: list[bytes]) -> bytes:
+    """Return events as records: the size and its checksum, the event and its checksum."""
+    sizes = {size: struct.pack("<Q", size) for size in set(map(len, events))}
+    heads = {size: text + _masked(_crc32c(text)) for size, text in sizes.items()}
+    found = zip(events, _crc32cs(events))
+    return b"".join(part for event, crc in found for part in (heads[len(event)], event, _masked(crc)))
 
 
-def _masked_crc(content: bytes, table: list[int]) -> bytes:
-    crc = 0xFFFFFFFF
-    for byte in content:
-        crc = table[(crc ^ byte) & 255] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
+def _masked(crc: int) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
+def _crc32cs(texts: list[bytes]) -> list[int]:
+    """Return the CRC-32C of each text: those of the same length together, if the program uses NumPy."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or len(texts) < 50:
+        return [_crc32c(text) for text in texts]
+    places: dict[int, list[int]] = {}
+    for place, text in enumerate(texts):
+        places.setdefault(len(text), []).append(place)
+    table, found = numpy.array(_crc32c_table(), numpy.uint32), [0] * len(texts)
+    for size, same in places.items():
+        rows = numpy.frombuffer(b"".join(texts[place] for place in same), numpy.uint8).reshape(-1, size)
+        crc = numpy.full(len(same), 0xFFFFFFFF, numpy.uint32)
+        for column in range(size):
+            crc = table[(crc ^ rows[:, column]) & 255] ^ (crc >> 8)
+        for place, value in zip(same, (crc ^ 0xFFFFFFFF).tolist()):
+            found[place] = value
+    return found
+
+
+def _crc32c(text: bytes) -> int:
+    crc, table = 0xFFFFFFFF, _crc32c_table()
+    for byte in text:
+        crc = table[(crc ^ byte) & 255] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+@functools.lru_cache(maxsize=1)
 def _crc32c_table() -> list[int]:
     table = list(range(256))
     for _ in range(8):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -11,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadGroupScheduling
 
 from openpai_tasks import hints
-from tests.forkserver import BIN, run
+from tests.forkserver import BIN, FRESH, run, start
 
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_FIRST = ("hdfs", "test_contract.py", "test_lint.py", "storage", "e2e", "server", "sdk", "tasks")
-HDFS = "hdfs"
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -56,11 +55,9 @@ class Shell:
         done = run(argv, self.project, {**self.environment, **environment}, input or "", timeout)
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
-            argv, cwd=self.project, env=self.environment, text=True, **{**pipes, **options}
-        )
+    def start(self, *argv: str, fresh: bool = False, **options: Any) -> subprocess.Popen[str]:
+        """Start a command; a fresh one is not forked, as its memory or its start is the point."""
+        return start(argv, self.project, {**self.environment, **(FRESH if fresh else {})}, **options)
 
     def inv(self, *args: str, **options: Any) -> Ran:
         return self.run("inv", *args, **options)
@@ -127,19 +124,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return 3 * (os.cpu_count() or 1)
 
 
-class Scheduling(LoadGroupScheduling):
-    """Runs each file on one worker, and what needs HDFS on the same one: it takes 30 s of CPU to start."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        group = super()._split_scope(nodeid)
-        return group if group == HDFS else nodeid.partition("::")[0]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    return Scheduling(config, log)
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the slowest tests first, so that no worker is left alone with them at the end."""
 
@@ -147,19 +131,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parts = item.nodeid.partition("::")[0].split("/")
         return min((LONG_FIRST.index(part) for part in parts if part in LONG_FIRST), default=len(LONG_FIRST))
 
-    for item in items:
-        if _needs_hdfs(item):
-            item.add_marker(pytest.mark.xdist_group(HDFS))
     items.sort(key=rank)
 
 
-def _needs_hdfs(item: pytest.Item) -> bool:
-    """Whether the test uses a real HDFS; those of all stores (the contract) do too."""
-    if not item.nodeid.startswith("tests/storage/"):
-        return False
-    everything = ("tests/storage/hdfs/", "tests/storage/test_contract.py")
-    fixtures = getattr(item, "fixturenames", ())
-    return HDFS in fixtures or HDFS in item.name or item.nodeid.startswith(everything)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Keep the garbage collector away from the tests and modules: half a million objects, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
-"""Run `inv`, `fab` and `pai` by forking a process that has loaded Python and all modules already.
+"""Run `inv`, `fab`, `pai` and embedded servers by forking a process that has loaded all modules already.
 
-Each command is still a process with its own environment, folder, streams and exit code; only its start takes
-milliseconds instead of half a second. A command whose start matters is started as usual: see ``can_fork``.
+Each is still a process with its own environment, folder, streams and exit code; only its start takes
+milliseconds instead of half a second. A process whose start matters is started as usual: see ``can_fork``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import json
 import operator
 import os
 import pkgutil
+import re
 import select
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -26,16 +28,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any
+
+from tests import forked_server
 
 ENVIRONMENT = dict(os.environ)
+ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 ENTRY_POINTS = {
     "inv": ("invoke.main", "program.run"),
     "fab": ("fabric.main", "program.run"),
     "pai": ("openpai_tasks.__main__", "main"),
 }
-OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics")
+OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.api.pytest_plugin")
+PARTS_OF_THE_SERVER = (  # with those that it loads later
+    "openpai_tasks.server.command",
+    "openpai_tasks.server.engines.containers",
+    "openpai_tasks.server.engines.process",
+    "anyio._backends._asyncio",
+    "uvicorn.lifespan.off",
+)
 THIRD_PARTIES = (
     "fsspec",
     "rich.live",
@@ -51,13 +63,18 @@ THIRD_PARTIES = (
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENSSL_", "OPENPAI_DISPLAY")
 """Prefixes of variables that Python, the C library or a module reads while it is loaded."""
 READ_LATER = "PYTHON_KEYRING_BACKEND"
+FRESH = {"PYTHON_STARTS_FRESH": "1"}
+"""Variables with which a command, and the embedded server that it starts, are not forked."""
+PLAIN_LINE = re.compile(r"""(?:[\w ./:@%+,=-]|'[^']*'|"[^"$`\\]*")+""", re.ASCII)
 PIPE_SIZE = 1 << 16
+MESSAGE_SIZE = 1 << 17
 
 
 def run(
     argv: Sequence[str], cwd: Path, environment: Mapping[str, str], input: str = "", timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
     """Run a command and capture its text; fork where that makes no difference."""
+    argv = _without_shell(argv)
     if can_fork(argv, environment, input):
         return ForkServer.get().run(argv, cwd, environment, input, timeout)
     return subprocess.run(
@@ -69,12 +86,40 @@ def can_fork(argv: Sequence[str], environment: Mapping[str, str], input: str) ->
     """Return whether the program is one of ours, and nothing requires a fresh start of Python."""
     program = Path(shutil.which(argv[0], path=environment.get("PATH")) or "")
     return (
-        hasattr(os, "pidfd_open")
-        and program.parent == BIN
+        program.parent == BIN
         and program.name in ENTRY_POINTS
-        and _read_at_start(environment) == _read_at_start(ENVIRONMENT)
+        and _starts_alike(environment)
         and len(input.encode()) <= PIPE_SIZE
     )
+
+
+def _without_shell(argv: Sequence[str]) -> Sequence[str]:
+    """Return the words of a line for a shell if it would only split the line, as in most documents."""
+    if len(argv) != 3 or tuple(argv[:2]) != ("sh", "-c"):
+        return argv
+    words = shlex.split(argv[2]) if PLAIN_LINE.fullmatch(argv[2]) else []
+    return words if words and words[0] in ENTRY_POINTS else argv
+
+
+def start(
+    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], **options: Any
+) -> subprocess.Popen[str]:
+    """Start a command with pipes, unless options name other streams; fork where that makes no difference."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    alike = options.keys() <= streams.keys() and {*options.values()} <= {*streams.values()}  # no terminal
+    kind = Forked if alike and can_fork(argv, environment, "") else subprocess.Popen
+    return kind(argv, cwd=cwd, env=environment, text=True, **{**streams, **options})
+
+
+def start_server(*flags: str, stderr: IO[Any] | int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """Start ``python -m openpai_tasks.server``; fork it where that makes no difference."""
+    kind = Forked if _starts_alike(os.environ) else subprocess.Popen
+    null = subprocess.DEVNULL
+    return kind([*forked_server.COMMAND, *flags], stdin=null, stdout=null, stderr=stderr, text=True)
+
+
+def _starts_alike(environment: Mapping[str, str]) -> bool:
+    return hasattr(os, "pidfd_open") and _read_at_start(environment) == _read_at_start(ENVIRONMENT)
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -82,8 +127,38 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names}
 
 
+class Forked(subprocess.Popen[str]):
+    """A process that the fork server forks, and waits for."""
+
+    def _execute_child(self, argv: Sequence[str], *options: Any) -> None:
+        _, _, _, _, cwd, environment, _, _, _, *pipes = options[:15]
+        streams = [
+            number if file == -1 else file for number, file in enumerate((pipes[0], pipes[3], pipes[5]))
+        ]
+        self._connection = ForkServer.get().fork(argv, cwd or Path.cwd(), environment or os.environ, streams)
+        self.pid = int(self._connection.recv(PIPE_SIZE))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, flags: int) -> tuple[int, int]:
+        if not select.select([self._connection], [], [], 0 if flags else None)[0]:
+            return 0, 0
+        with self._connection:
+            return self.pid, int(self._connection.recv(PIPE_SIZE))
+
+    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
+        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+
 class ForkServer:
-    """The client side: starts the server, which ends with this process."""
+    """The client side: starts the fork server, which ends with this process."""
 
     @staticmethod
     @cache
@@ -92,9 +167,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MESSAGE_SIZE)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, "-m", "tests.forkserver", str(theirs.fileno()), forked_server.ROOM],
+                cwd=ROOT,
                 env=ENVIRONMENT,
                 stdin=subprocess.PIPE,  # pipes, as for the commands: Python checks the type of its streams
                 stdout=subprocess.PIPE,
@@ -109,29 +186,38 @@ class ForkServer:
         self._control.close()
         self.process.communicate()
 
+    def fork(
+        self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str], streams: Sequence[int]
+    ) -> socket.socket:
+        """Fork a process; return what sends its pid and its status, and ends it when closed."""
+        words = [str(BIN / Path(argv[0]).name), *argv[1:]]
+        request = {"argv": words, "cwd": os.path.abspath(cwd), "environment": dict(environment)}
+        connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno(), *streams])
+        return connection
+
     def run(
         self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str], input: str, timeout: float
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as ``subprocess.run`` does, with captured text."""
         deadline = time.monotonic() + timeout
-        words = [str(BIN / Path(argv[0]).name), *argv[1:]]
-        request = {"argv": words, "cwd": os.path.abspath(cwd), "environment": dict(environment)}
         (stdin, write), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
-        connection, theirs = socket.socketpair()
-        with connection, open(out, "rb", 0), open(err, "rb", 0):
-            with theirs, open(stdin, "rb"), open(stdout, "wb"), open(stderr, "wb"), open(write, "wb") as to:
-                socket.send_fds(self._control, [b"!"], [theirs.fileno(), stdin, stdout, stderr])
+        with open(out, "rb", 0), open(err, "rb", 0):
+            with open(stdin, "rb"), open(stdout, "wb"), open(stderr, "wb"), open(write, "wb") as to:
+                connection = self.fork(argv, cwd, environment, [stdin, stdout, stderr])
                 to.write(input.encode())
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            try:
-                status, *texts = _read_all(deadline, connection.fileno(), out, err)
-            except TimeoutError:
-                connection.shutdown(socket.SHUT_WR)  # the server kills the command and answers
-                connection.recv(1)
-                raise subprocess.TimeoutExpired(argv, timeout) from None
-        if not status:
+            with connection:
+                try:
+                    numbers, *texts = _read_all(deadline, connection.fileno(), out, err)
+                except TimeoutError:
+                    connection.shutdown(socket.SHUT_WR)  # the server kills the command and answers
+                    while connection.recv(PIPE_SIZE):
+                        pass
+                    raise subprocess.TimeoutExpired(argv, timeout) from None
+        if not numbers:
             raise RuntimeError(f"the fork server has ended: {self.process.communicate()}")
-        code = os.waitstatus_to_exitcode(int(status))
+        code = os.waitstatus_to_exitcode(int(numbers.split()[-1]))
         plain = [text.decode().replace("\r\n", "\n").replace("\r", "\n") for text in texts]
         return subprocess.CompletedProcess(argv, code, *plain)
 
@@ -157,38 +243,78 @@ def _read_all(deadline: float, *sources: int) -> list[bytes]:
 # The server side: no threads, because it forks
 
 
-def main() -> None:
-    """Fork a supervisor for each command until the client exits; only the command itself returns."""
-    for number in (signal.SIGINT, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_IGN)
-    _preload()
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        control.send(b"!")
+class Supervisor:
+    """Waits for forked processes and reports their status; kills those whose client stops waiting."""
+
+    def __init__(self) -> None:
+        self._waiting = select.poll()
+        self._children: dict[int, tuple[int, socket.socket]] = {}
+
+    def next_request(self, control: socket.socket) -> tuple[bytes, list[int]]:
+        """Return the next request and its files, of which there are none after the client has exited."""
+        self._waiting.register(control, select.POLLIN)
         while True:
-            _, files, _, _ = socket.recv_fds(control, 1, 4)
-            if not files:
-                return
-            if not os.fork():
-                break
-            for file in files:
-                os.close(file)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with socket.socket(fileno=files[0]) as client, client.makefile("rb") as lines:
-        request = json.loads(lines.readline())
+            for file, _ in self._waiting.poll():
+                if file == control.fileno():
+                    message, files, _, _ = socket.recv_fds(control, MESSAGE_SIZE, 4)
+                    return message, files
+                if file in self._children:
+                    self._report(file)
+                else:
+                    self._kill_child_of(file)
+
+    def add(self, pid: int, client: socket.socket) -> None:
+        process = os.pidfd_open(pid)
+        self._children[process] = pid, client
+        client.send(f"{pid}\n".encode())
+        for file in (process, client.fileno()):
+            self._waiting.register(file, select.POLLIN)
+
+    def kill_all(self) -> None:
+        for process in self._children:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+
+    def _report(self, process: int) -> None:
+        pid, client = self._children.pop(process)
+        _, status = os.waitpid(pid, 0)
+        with suppress(KeyError):
+            self._waiting.unregister(client)
+        self._waiting.unregister(process)
+        os.close(process)
+        with client, suppress(BrokenPipeError):
+            client.send(str(status).encode())
+
+    def _kill_child_of(self, file: int) -> None:
+        self._waiting.unregister(file)
+        for process, (_, client) in self._children.items():
+            if client.fileno() == file:
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+
+
+def main() -> None:
+    """Fork a process for each request until the client exits; only the forked process returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _preload()
+    supervisor = Supervisor()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.send(b"!")
+    while True:
+        message, files = supervisor.next_request(control)
+        if not files:
+            return supervisor.kill_all()
         pid = os.fork()
-        if pid:
-            for stream in files[1:]:
-                os.close(stream)
-            _supervise(pid, client)
+        if not pid:
+            break
+        supervisor.add(pid, socket.socket(fileno=files[0]))
+        for stream in files[1:]:
+            os.close(stream)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, stream in enumerate(files[1:]):
-        os.dup2(stream, number)
-        os.close(stream)
-    _run(**request)
+    forked_server.take_streams(files[1:])
+    _run(**json.loads(message))
 
 
 def _preload() -> None:
-    names = [*THIRD_PARTIES, *(module for module, _ in ENTRY_POINTS.values())]
+    names = [*THIRD_PARTIES, *PARTS_OF_THE_SERVER, *(module for module, _ in ENTRY_POINTS.values())]
     for name in names:
         importlib.import_module(name)
     package = importlib.import_module("openpai_tasks")
@@ -201,38 +327,19 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _supervise(pid: int, client: socket.socket) -> NoReturn:
-    """Wait for a command and report its status; kill it if the client stops waiting."""
-    process = os.pidfd_open(pid)
-    ready, _, _ = select.select([process, client], [], [])
-    if process not in ready:
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    with suppress(BrokenPipeError):
-        client.sendall(str(status).encode())
-    os._exit(0)
-
-
 def _run(argv: list[str], cwd: str, environment: dict[str, str]) -> None:
-    """Become the console script."""
+    """Become the server or the console script."""
+    os.chdir(cwd)
+    if argv[: len(forked_server.COMMAND)] == forked_server.COMMAND:
+        forked_server.become(argv, environment)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    os.chdir(cwd)
     sys.argv[:] = argv
     sys.path[0] = str(BIN)
     module, attribute = ENTRY_POINTS[Path(argv[0]).name]
-    try:
-        sys.exit(operator.attrgetter(attribute)(sys.modules[module])())
-    except SystemExit as end:
-        if not isinstance(end.code, int | None):
-            raise
-        # Exit like the interpreter, but without tearing down thousands of modules.
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit((end.code or 0) & 0xFF)
+    forked_server.fork_servers()
+    forked_server.exit_with(operator.attrgetter(attribute)(sys.modules[module]))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import copying, executor, jobs, logs, metrics, notebooks, objects, packing, report, startup
+from benchmarks import (
+    copying,
+    executor,
+    jobs,
+    logs,
+    metrics,
+    notebooks,
+    objects,
+    packing,
+    report,
+    results,
+    startup,
+)
+from benchmarks.__main__ import DOCS, TOPICS
 from benchmarks.plot import plot
+from benchmarks.results import TopicResult
 from benchmarks.side_by_side import Comparison, run
 from tests.storage import object_servers
 
@@ -43,25 +57,53 @@ def test_warming_up_does_not_count(turns):
 @pytest.mark.parametrize(("goal", "word"), [(2.0, "met"), (1.9, "missed")])
 def test_the_table_says_whether_a_goal_is_met(turns, goal, word):
     outcome = run(Comparison("work", turns[1], {"peer": goal}, amount=100, unit="files"), rounds=1)
-    row = report.table([outcome]).splitlines()[-1]
+    row = report.table(outcome.rows()).splitlines()[-1]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         *("work", "50 files/s", "peer", "100 files/s"),
-        *("2.00", "2.00 to 2.00", f"≤ {goal:.2f}", word),
+        *("2.00", "2.00 to 2.00", "1", f"≤ {goal:.2f}", word),
     ]
 
 
-def test_the_page_has_the_table_and_the_plot_a_mark_for_each_peer(turns):
-    outcome = run(Comparison("work & more", turns[1], {"peer": 1.5}), rounds=2)
-    page = report.page([outcome], ["startup"], "Notes stay.")
-    assert report.table([outcome]) in page and page.endswith("Notes stay.\n")
-    picture = ElementTree.fromstring(plot([outcome]))
+def test_the_number_of_rounds_is_the_callers_or_else_that_of_the_comparison(turns):
+    comparison = Comparison("work", turns[1], rounds=4)
+    assert [run(comparison, rounds).rows()[0].rounds for rounds in (None, 2)] == [4, 2]
+
+
+def test_the_page_has_the_tables_and_the_plot_a_mark_for_each_peer(turns):
+    rows = run(Comparison("work & more", turns[1], {"peer": 1.5}), rounds=2).rows()
+    kept = {
+        "startup": TopicResult("2026-01-02", "a laptop", rows),
+        "jobs": TopicResult("2026-01-03", "b", rows),
+    }
+    page = report.page(kept, ["startup"], "Notes stay.")
+    assert page.count(report.table(rows)) == 2 and page.endswith("Notes stay.\n")
+    assert "### startup\n\n2026-01-02: a laptop.\n" in page and "### jobs\n\n2026-01-03: b.\n" in page
+    picture = ElementTree.fromstring(plot(rows))
     texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert "work & more / peer" in texts and "2.00" in texts
 
 
+def test_a_run_replaces_the_results_of_its_topics_only(turns, tmp_path):
+    rows, file = run(Comparison("work", turns[1]), rounds=1).rows(), tmp_path / "results.json"
+    first, second = (TopicResult(f"2026-01-0{day}", "a laptop", rows) for day in (1, 2))
+    order = ["startup", "jobs", "hdfs"]
+    assert results.replace({"hdfs": first, "jobs": first}, order, file) == {"jobs": first, "hdfs": first}
+    without_rows = TopicResult("2026-01-02", "a laptop", [])
+    results.replace({"startup": second, "jobs": second, "hdfs": without_rows}, order, file)
+    assert list(results.read(file).items()) == [("startup", second), ("jobs", second), ("hdfs", first)]
+
+
+def test_the_page_and_the_plot_show_the_results_that_are_kept():
+    kept, page = results.read(), (DOCS / "performance.md").read_text(encoding="utf-8")
+    notes = page.partition(".svg)\n")[2].strip()
+    assert notes and page == report.page(kept, TOPICS, notes)
+    rows = [row for result in kept.values() for row in result.rows]
+    assert (DOCS / "performance.svg").read_text(encoding="utf-8") == plot(rows)
+
+
 def test_a_contender_without_own_clock_is_timed():
     outcome = run(Comparison("work", {"ours": lambda: None}), rounds=1)
-    assert outcome.seconds["ours"][0] >= 0 and not outcome.ratios()
+    assert outcome.seconds["ours"][0] >= 0 and not outcome.rows()
 
 
 def test_startup_compares_projects_with_and_without_our_tasks(shell, tmp_path):
@@ -135,15 +177,13 @@ def test_jobs_run_beside_every_installed_peer(tmp_path):
     assert {"ours"} <= set(outcome.seconds) <= {"ours", "task-spooler", "submitit"}
 
 
-def test_lists_of_few_and_many_jobs_are_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "ROUNDS", 1)
+def test_lists_of_few_and_many_jobs_are_compared(tmp_path):
     (outcome,) = [run(one, rounds=1) for one in jobs.lists(tmp_path, many=300)]
     assert set(outcome.seconds) == {"ours", "100 jobs"} and len(outcome.seconds["ours"]) == 1
 
 
 def test_calls_through_executors_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "has_submitit", lambda: False)  # it takes seconds
-    monkeypatch.setattr(executor, "ROUNDS", 1)
     monkeypatch.chdir(tmp_path)
     outcomes = [run(comparison, rounds=1) for comparison in executor.comparisons(tmp_path, calls=4, batch=2)]
     assert [outcome.what for outcome in outcomes] == ["4 calls, a job each", "4 calls, 2 in a job"]

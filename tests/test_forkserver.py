@@ -1,6 +1,8 @@
 """A forked command behaves like a new process: the same output, exit code and process environment."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import forkserver
+from tests.conftest import make_shell
 
 PROBE = """
 import atexit, json, logging, os, random, signal, subprocess, sys, tempfile, threading, time
@@ -179,3 +182,82 @@ def test_fork_server_and_its_commands_end_with_the_client_process(project):
         while Path(f"/proc/{pid}").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+SHOW_VARIABLES = "tr '\\0' '\\n' < /proc/$PPID/environ | sort; umask; ulimit -a"
+
+
+def facts_of_server(folder, **environment):
+    """Start an embedded cluster there, and return what the system shows of its process and its jobs."""
+    folder.mkdir()
+    shell = make_shell(folder)
+    shell.ok("cluster.start", CUDA_VISIBLE_DEVICES="1", SECRET="s", **environment)
+
+    def without_numbers(text):
+        return re.sub("[0-9]+", "N", text.replace(str(folder), "FOLDER"))
+
+    pid = json.loads((shell.home / "local/server.json").read_text())["pid"]
+    process = Path(f"/proc/{pid}")
+    try:
+        words = process.joinpath("cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+        status = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
+        ids = process.joinpath("stat").read_text().rpartition(")")[2].split()[2:4]
+        files = sorted((path.name, os.readlink(path)) for path in process.joinpath("fd").iterdir())
+        files = [
+            file for file in files if not file[1].startswith("socket:")
+        ]  # connections that may be ending
+        ran = shell.ok("job.sub", SHOW_VARIABLES, "-j", "shows", "-f")
+        found = {
+            "words": words,
+            "folder": os.readlink(process / "cwd"),
+            "status": {name: status[name] for name in ("Umask", "SigBlk", "SigIgn", "SigCgt")},
+            "leads its group and session": [int(number) == pid for number in ids],
+            "files": [(name, without_numbers(target)) for name, target in files],
+            "job": without_numbers(ran.out),
+        }
+    finally:
+        shell.ok("cluster.stop")
+    found["log"] = without_numbers((shell.home / "local/server.log").read_text())
+    return json.loads(json.dumps(found).replace(str(folder), "FOLDER"))
+
+
+def test_forked_server_behaves_like_a_new_process(tmp_path):
+    mine = facts_of_server(tmp_path / "mine")
+    usual = facts_of_server(tmp_path / "usual", **forkserver.FRESH)
+    assert mine == usual
+    assert "SECRET" not in mine["job"]
+
+
+def test_started_server_ends_with_its_exit_code(tmp_path):
+    folder = tmp_path / "home"
+    first = forkserver.start_server("--home", str(folder))
+    while not (folder / "server.json").exists():
+        assert first.poll() is None
+        time.sleep(0.02)
+    with (tmp_path / "log").open("w") as log:
+        second = forkserver.start_server("--home", str(folder), stderr=log)
+        assert second.wait(60) == 3
+    assert "already running" in (tmp_path / "log").read_text()
+    with pytest.raises(subprocess.TimeoutExpired):
+        first.wait(0.01)
+    first.terminate()
+    assert (first.wait(60), first.poll()) == (0, 0)
+    assert not Path(f"/proc/{first.pid}").exists()
+
+
+def test_started_command_behaves_like_a_new_process(project):
+    processes = [project.start("inv", "facts", fresh=fresh, stdin=subprocess.PIPE) for fresh in (False, True)]
+    assert [type(process) for process in processes] == [forkserver.Forked, subprocess.Popen]
+    mine, usual = (json.loads(process.communicate("typed", timeout=100)[0]) for process in processes)
+    assert usual["environment"].pop(*forkserver.FRESH) and mine == usual
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+def test_started_command_ends_with_the_signal_that_it_gets(project):
+    process = project.start("inv", "waits")
+    while not (project.project / "started").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert process.pid == int((project.project / "started").read_text())
+    process.terminate()
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == -signal.SIGTERM

@@ -214,7 +214,7 @@ def terminal_write(node: ast.AST) -> str | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         is_exit = node.func.id == "Exit" and bool(node.args)  # with a message, which Invoke prints
         return node.func.id if is_exit or node.func.id in ("print", "input") else None
-    if not isinstance(node, ast.Attribute):
+    if not isinstance(node, ast.Attribute) or node.attr not in ("write", "writelines", "buffer", "getpass"):
         return None
     name = ast.unparse(node)
     streams = ("stdout", "stderr", "stream", "_stream")

@@ -83,6 +83,12 @@ def test_entry_points_can_be_loaded(unpacked):
             assert EntryPoint(name, value, section).load()
 
 
+def test_types_are_part_of_the_package(unpacked):
+    [sources] = unpacked.glob("*.egg-info/SOURCES.txt")
+    names = {name.removeprefix("./") for name in sources.read_text().split()}
+    assert {"openpai_tasks/py.typed", "openpai_tasks/sdk/__init__.pyi"} <= names
+
+
 def test_newest_changelog_entry_is_this_version():
     versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert versions[0] == openpai_tasks.__version__

@@ -57,6 +57,19 @@ def test_listing_tasks_loads_no_sdk_or_backend(shell):
     assert not [name for name in modules if name.startswith("openpai_tasks.sdk.")]
 
 
+def test_submitting_loads_nothing_for_archives_sweeps_or_numbers(shell):
+    code = """if True:
+        from pathlib import Path
+        from openpai_tasks.protocol import JobRequest
+        from openpai_tasks.sdk import jobs, sweeps, templates
+        jobs.setting_overrides, jobs.submit_when_ready, templates.request_from_flags
+        jobs.check_request(JobRequest(command="true", image="busybox"), Path.cwd())
+        sweeps.parse_points(())"""
+    modules = loaded(shell, code)
+    assert "openpai_tasks.sdk.jobs.submission" in modules
+    assert not {"csv", "decimal", "html", "secrets", "tarfile", "tempfile"} & modules
+
+
 def test_pai_loads_no_parser_and_no_mocks(shell):
     line = "import sys; sys.argv = ['pai', 'cluster.list']; from openpai_tasks.__main__ import main"
     modules = loaded(shell, f"{line}\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code")

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import open_backend, say, settings_here
 from openpai_tasks.api.job import Job
 from openpai_tasks.api.storage import RemoteStorage
 from openpai_tasks.api.submit import What, described
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.settings.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.clusters.resources import Resources
 
 
+@with_python_names
 class Cluster:
     """A known cluster by its alias (by default the selected one), or any cluster by its address.
 
@@ -46,6 +49,10 @@ class Cluster:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._alias or self._address or None!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle a cluster without its connection, which another process opens anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("backend", "storage")}
+
     def load(
         self,
         cluster_alias: str | None = None,
@@ -56,8 +63,7 @@ class Cluster:
         ca: str | None = None,
     ) -> Self:
         """Use a known cluster, or the one at ``pai_uri``, which is not saved."""
-        for name in ("backend", "storage"):  # of another cluster
-            self.__dict__.pop(name, None)
+        self.__dict__ = self.__getstate__()  # without the connection to another cluster
         self._alias, self._address = cluster_alias or None, pai_uri or ""
         self._user, self._ca = user or "", ca or ""
         self._credentials = Credentials(password or "", token or "")
@@ -103,8 +109,10 @@ class Cluster:
 
     # Jobs
 
-    def job(self, name: str) -> Job:
-        """Return a handle of a job, by its name or ``user~name``."""
+    def job(self, name: str | JobInfo) -> Job:
+        """Return a handle of a job, by its name, ``user~name`` or a status that ``jobs`` returned."""
+        if not isinstance(name, str):
+            name = name.name if name.user == self.user else name.key
         return Job(name, self)
 
     def jobs(
@@ -123,6 +131,8 @@ class Cluster:
         """
         if name is not None and not sdk.jobs.is_pattern(name):
             return [sdk.jobs.find(self.backend, name)]
+        if limit is not None:
+            at_least(limit, 0, "limit")
         states = sdk.jobs.parse_states(state) if state else None
         return sdk.jobs.list_jobs(
             self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
@@ -153,6 +163,7 @@ class Cluster:
         return RemoteStorage(self.backend, name)
 
 
+@with_python_names
 class OpenPAIClient(Cluster):
     """A client of a cluster: by its address, by its alias, or inside a job from the environment.
 

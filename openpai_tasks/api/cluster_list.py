@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.cluster import Cluster
 from openpai_tasks.api.connection import say, settings_here
 from openpai_tasks.errors import ConfigError, PathError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LOGIN = ("user", "password", "token", "ca")
 
 
+@with_python_names
 class ClusterList:
     """The clusters in your clusters.yaml, and the embedded one; changes are saved at once.
 

@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import argument_names
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.project import load_settings
 
@@ -30,7 +32,7 @@ Where = str | Connected | None
 
 def say(line: str) -> None:
     """Log a message of the SDK: a program's own output is left alone."""
-    text = one_line(line)
+    text = argument_names(one_line(line))
     if text.startswith(WARNING):
         LOG.warning("%s", text.removeprefix(WARNING))
     elif text:
@@ -49,4 +51,6 @@ def open_backend(where: Where) -> Backend:
     """Return the connection to a cluster; the embedded one is started if needed."""
     if where is None or isinstance(where, str):
         return sdk.clusters.connect(settings_here(cluster_alias=where or None), say=say)
+    if not hasattr(where, "backend"):
+        raise ConfigError(f"a cluster is its alias or a Cluster, got {where!r}")
     return where.backend

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import Where, open_backend, say, settings_here
 from openpai_tasks.api.options import Words, read_options, secret_reader, secret_values
 from openpai_tasks.errors import ConfigError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.logs.structured import StructuredLine
 
 
+@with_python_names
 class JobHandle:
     """A job on a cluster, by its name; every property and method asks the cluster anew."""
 
@@ -34,6 +36,10 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle a job without its connection, which another process opens anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "backend"}
 
     @property
     def name(self) -> str:
@@ -166,11 +172,15 @@ class JobHandle:
         """Return the metrics that the program has recorded so far, by name and task."""
         return sdk.jobs.read_metrics(self.backend, self.name, sdk.files.mounts(settings_here()))
 
-    def outputs(self, to: str | PathLike[str] | None = None) -> list[Output]:
-        """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder."""
+    def outputs(self, to: str | PathLike[str] | None = None, all: bool = False) -> list[Output]:
+        """List the files that the job wrote to $PAI_OUTPUT_DIR; with ``to``, copy them to that folder.
+
+        ``all`` includes checkpoints, metrics and log records of the runtime, in ``.pai``.
+        """
         found = sdk.jobs.find_outputs(self.backend, self.name, sdk.files.mounts(settings_here()))
         if found.left_out:
             say(f"warning: left out, not the job's own files: {', '.join(found.left_out)}")
+        found = found if all else found.of_program
         if to is not None:
             sdk.files.check_copied(sdk.jobs.download_outputs(found, Path(to)))
         return found.rows

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openpai_tasks import protocol, sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import Where, say, settings_here
 from openpai_tasks.api.drafts import (
     INTERACTIVE,
@@ -36,6 +37,7 @@ DraftT = TypeVar("DraftT", bound=JobDraft)
 RESOURCES = {"cpu": "cpu", "gpu": "gpu", "memoryMB": "memoryMB", "mem": "memoryMB", "ports": "ports"}
 
 
+@with_python_names
 class Job(JobHandle):
     """A job: describe and submit a new one, or work with an existing one by its name.
 
@@ -58,6 +60,9 @@ class Job(JobHandle):
         self._made: Submission | None = None
         self._link: Link | None = None
         self._use_cluster(cluster)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_made": None, "_link": None}
 
     # Describe it
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypedDict
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.problems import closest
-from openpai_tasks.sdk.sweeps.grid import value_text
+from openpai_tasks.sdk.sweeps.grid import json_number, plain_number, value_text
 
 Words = str | os.PathLike[str] | Iterable[Any]
 """One word or several; a job stands for its name."""
@@ -22,13 +22,25 @@ class HasName(Protocol):
     def name(self) -> str: ...
 
 
-class CommonOptions(TypedDict, total=False):
+class ShortNames(TypedDict, total=False):
+    """Other names of options, as on the command line."""
+
+    mem: int | str | None
+    pip: Words | None
+    src: Words | None
+    vc: str | None
+
+
+SHORT_NAMES = {"mem": "memoryMB", "pip": "pip_installs", "src": "sources", "vc": "virtual_cluster"}
+
+
+class CommonOptions(ShortNames, total=False):
     """The options of ``JobOptions``, except those that old programs pass by position."""
 
     job_name: str | None
     python: str | None
     instances: int | None
-    role: Words | None
+    role: Mapping[str, Any] | Words | None
     cpu: int | None
     gpu: int | None
     memoryMB: int | str | None
@@ -60,6 +72,7 @@ class JobOptions(CommonOptions, total=False):
     parameter: Mapping[str, Any] | Words | None
 
 
+NAMES = tuple(name for name in JobOptions.__annotations__ if name not in SHORT_NAMES)
 OF_DOCUMENTS = ("job_name", "virtual_cluster", "update", "tag", "after", "secret")
 """The options of a job whose document is given: a job file or a request."""
 
@@ -72,9 +85,18 @@ Flags = dict[str, Any]
 
 def read_options(options: Mapping[str, Any], known: Iterable[str] = ()) -> Flags:
     """Return the options as flags; refuse unknown names, or those that are not ``known``."""
-    check_names(options, tuple(known) or tuple(JobOptions.__annotations__))
+    options = full_names(options)
+    check_names(options, tuple(known) or NAMES)
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     return {name: _as_typed(name, value) for name, value in given.items()}
+
+
+def full_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options without short names."""
+    for short, name in SHORT_NAMES.items():
+        if short in options and name in options:
+            raise ConfigError(f"{short} and {name} are the same option: give one of them")
+    return {SHORT_NAMES.get(name, name): value for name, value in options.items()}
 
 
 def check_names(options: Iterable[str], known: tuple[str, ...]) -> None:
@@ -82,29 +104,65 @@ def check_names(options: Iterable[str], known: tuple[str, ...]) -> None:
     for name in options:
         if name in known:
             continue
-        if name in JobOptions.__annotations__:
-            raise ConfigError(f"the option {name!r} does not fit here: the document has it (use update=)")
+        if name in NAMES:
+            of_document = known == OF_DOCUMENTS
+            why = "the document has it (use update=)" if of_document else "jobs of calls cannot have it"
+            raise ConfigError(f"the option {name!r} does not fit here: {why}")
+        if name == "cluster_alias":
+            raise ConfigError("no option named 'cluster_alias': name the cluster with cluster=")
         hint = closest(name, known) or f" (known: {', '.join(known)})"
         raise ConfigError(f"no option named {name!r}{hint}")
 
 
 def _as_typed(name: str, value: Any) -> Any:
     """Return a value as a command line gives it."""
-    if name == "secret" and isinstance(value, Mapping):
-        return tuple(value)
+    if name == "role" and isinstance(value, Mapping):
+        return tuple(f"{role}:{_role_text(role, found)}" for role, found in value.items())
+    if name == "secret":
+        return _secret_names(value)
     if isinstance(value, Mapping):
-        text = json.dumps if name == "update" else value_text
+        text = _json if name == "update" else value_text
         return tuple(f"{key}={text(item)}" for key, item in value.items())
     if name in _SEVERAL:
-        return words(value)
-    if name in ("instances", "retries") and not isinstance(value, int):
-        raise ConfigError(f"{name} needs a whole number, got {value!r}")
+        return words(value, name)
+    value = plain_number(value)
     return str(value) if name in ("memoryMB", "shm", "max_time") else value
 
 
-def words(given: HasName | Words) -> tuple[str, ...]:
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=json_number)
+    except (TypeError, ValueError) as err:
+        raise ConfigError(f"cannot write a value of update= as JSON: {err}") from err
+
+
+def _role_text(role: str, given: Any) -> str:
+    """Return what a role is given, ``{"instances": 2, "gpu": 1}`` or its instances, as a flag has it."""
+    if not isinstance(given, Mapping):
+        return value_text(given)
+    given = dict(given)
+    ports, command = given.pop("ports", {}), given.pop("command", None)
+    parts = [f"{key}={value_text(item)}" for key, item in given.items()]
+    if ports:
+        several = ports.items() if isinstance(ports, Mapping) else ((label, 1) for label in words(ports))
+        parts.append("ports=" + "+".join(f"{label}:{count}" for label, count in several))
+    return ",".join([*parts, *([f"command={command}"] if command is not None else [])])
+
+
+def _secret_names(value: Any) -> tuple[str, ...]:
+    names = tuple(value) if isinstance(value, Mapping) else words(value, "secret")
+    for name in names:
+        if "=" in name:
+            mapping = f"secret={{{name.partition('=')[0]!r}: value}}"
+            raise ConfigError(f"give the value of a secret in a mapping: {mapping}")
+    return names
+
+
+def words(given: HasName | Words, name: str = "") -> tuple[str, ...]:
     """Return one word or several as a tuple of texts."""
     several = (given,) if isinstance(given, (str, os.PathLike)) or hasattr(given, "name") else given
+    if not isinstance(several, Iterable):
+        raise ConfigError(f"{name or 'an argument'} needs a text or a list of texts, got {given!r}")
     return tuple(os.fspath(word) if isinstance(word, (str, os.PathLike)) else _name(word) for word in several)
 
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import say, settings_here
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import SELECTED, Location, locate
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LocalPath = str | os.PathLike[str]
 
 
+@with_python_names
 class RemoteStorage:
     """The files on one storage of a cluster; copies follow the rules of `storage.copy`.
 
@@ -35,6 +37,9 @@ class RemoteStorage:
     def __init__(self, backend: Backend, name: str = "") -> None:
         self._backend, self._name = backend, name or SELECTED
         self._book = sdk.files.ClusterStorages(settings_here(), say, backend)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url('')!r})"
 
     def list(self, path: str = "") -> list[FileInfo]:
         """List a folder, or describe a file."""

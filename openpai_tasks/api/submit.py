@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from openpai_tasks import sdk
+from openpai_tasks.api.argument_names import python_names
 from openpai_tasks.api.connection import Where, say
 from openpai_tasks.api.drafts import CommandDraft
 from openpai_tasks.api.job import Job
@@ -91,12 +92,15 @@ def submit(
         raise ConfigError("a sweep needs a command or a template")
     if preview:
         raise ConfigError("the jobs of a sweep have no preview: leave out preview")
-    return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
+    with python_names():
+        return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
 
 
 def described(what: What, cluster: Where, options: JobOptions) -> Job:
     """Return a job that runs a command, a job file or a request, not submitted yet."""
     job = Job(cluster=cluster)
+    if not isinstance(what, (str, os.PathLike, JobRequest)):
+        raise ConfigError(f"a job is a command, a path to a job file or a JobRequest, got {what!r}")
     if isinstance(what, JobRequest):
         return job.from_request(what, **options)
     if isinstance(what, os.PathLike) or _JOB_FILE.fullmatch(what):
@@ -111,12 +115,19 @@ def _points(sweep: Axes | None, file: str | os.PathLike[str] | None) -> list[Poi
         axes = (sweep,) if isinstance(sweep, str) else tuple(sweep or ())
         return sdk.sweeps.parse_points(axes, rows)
     found = sdk.sweeps.parse_points((), rows) or [{}]
-    values = [[value_text(value) for value in several] for several in sweep.values()]
+    values = [_values(name, several) for name, several in sweep.items()]
     return [
         {**row, **dict(zip(sweep, point, strict=True))}
         for row in found
         for point in itertools.product(*values)
     ]
+
+
+def _values(name: str, several: Any) -> list[str]:
+    texts = [] if isinstance(several, str) or not isinstance(several, Iterable) else list(several)
+    if not texts:
+        raise ConfigError(f"sweep: {name} needs a list of values, got {several!r}")
+    return [value_text(value) for value in texts]
 
 
 def _sweep(job: Job, draft: CommandDraft, points: list[Point], most: int | None) -> list[Job]:

@@ -242,8 +242,11 @@ class HttpReply:
                 left -= len(piece)
                 yield piece
             self._connection.line()
-        while self._connection.line():
-            pass
+        room = HEAD_LIMIT
+        while trailer := self._connection.line():
+            room -= len(trailer)
+            if room < 0:
+                raise CutShort(f"trailers of more than {HEAD_LIMIT} bytes")
 
     def _limited(self) -> Iterator[bytes]:
         total, limit = 0, ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
@@ -78,8 +77,6 @@ class HttpClient:
 
     def __init__(self, uses_proxies: bool = True) -> None:
         self._uses_proxies = uses_proxies
-        self._pools: dict[tuple[Proxy | None, str], ConnectionPool] = {}
-        self._lock = threading.Lock()
 
     def request(
         self,
@@ -105,7 +102,7 @@ class HttpClient:
         if proxy and proxy.takes_over(parts.scheme):
             target, lines = f"http://{host}{target}", {**lines, **proxy.headers}
         head = request_head(method, target, lines)
-        pool = self._pool(proxy, _certificates(verify) if parts.scheme == "https" else "")
+        pool = _pool(proxy, _certificates(verify) if parts.scheme == "https" else "")
         key = (parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
         connection = pool.acquire(key, exchange)
         try:
@@ -118,12 +115,24 @@ class HttpClient:
             log.debug("%s", mask_keys(f"{method} {url} -> {answer.status_code}"))
         return answer
 
-    def _pool(self, proxy: Proxy | None, certificates: str) -> ConnectionPool:
-        with self._lock:
-            known = self._pools.get((proxy, certificates))
-            pool = known or ConnectionPool(USUAL_SECONDS, certificates or True, proxy)
-            self._pools[proxy, certificates] = pool
-        return pool
+
+_pools: dict[tuple[Proxy | None, str, int], ConnectionPool] = {}
+"""All clients share them: a program may have thousands, one for each of its jobs."""
+
+
+def _pool(proxy: Proxy | None, certificates: str) -> ConnectionPool:
+    key = (proxy, certificates, _changed(certificates) if certificates else 0)
+    return _pools.get(key) or _pools.setdefault(
+        key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy)
+    )
+
+
+def _changed(path: str) -> int:
+    """Return when a file was changed; 0 if it is missing, which the connection reports."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _certificates(verify: object) -> str:

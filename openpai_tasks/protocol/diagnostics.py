@@ -59,7 +59,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
     dump = status.get("appExitDiagnostics")
     words = dump if isinstance(dump, str) else ""
     runtime = mapping(mapping(status.get("appExitMessages")).get("runtime"))
-    if re.search(_IS_DUMP, words[:LARGEST]):
+    if words and re.search(_IS_DUMP, words[:LARGEST]):
         pod = _parse(words)
         runtime = runtime or (_report(pod) if pod else _unparsed(words))
         words = _pod_words(pod)
@@ -147,7 +147,7 @@ def _lines(value: Any) -> tuple[str, ...]:
 
 
 def _cleaned(words: str) -> str:
-    return re.sub(_NOT_YAML, " ", re.sub(_COLOURS, "", words))
+    return words and re.sub(_NOT_YAML, " ", re.sub(_COLOURS, "", words))  # most jobs have none
 
 
 def _first_line(words: str) -> str:

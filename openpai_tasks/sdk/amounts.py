@@ -26,6 +26,8 @@ def parse_int(text: str, where: str) -> int:
 
 
 def at_least(number: int, least: int, where: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ConfigError(f"{where} needs a whole number, got {number!r}")
     if number < least:
         raise ConfigError(f"{where} must be at least {least}, got {number}")
     return number

@@ -58,7 +58,11 @@ def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
 def drop_others(arguments: Sequence[str]) -> None:
     """Restart this process without the other variables, since the system shows those of its start."""
     if CLEANED not in os.environ and sys.executable:
-        parser = argparse.ArgumentParser(add_help=False)
-        parser.add_argument("--engine", default=DEFAULT)
-        engine = parser.parse_known_args(arguments)[0].engine
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_server(os.environ, engine))
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_start(arguments))
+
+
+def for_start(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the variables with which a server starts that has these command-line arguments."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--engine", default=DEFAULT)
+    return for_server(os.environ, parser.parse_known_args(arguments)[0].engine)

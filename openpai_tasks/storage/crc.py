@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import google_crc32c
 
 from openpai_tasks.storage.store import Digest
@@ -12,6 +14,12 @@ CRC32C = "crc32c"
 def crc32c(piece: bytes, crc: int = 0) -> int:
     """Return the CRC of the bytes; ``crc`` is the CRC of the bytes before them."""
     return int(google_crc32c.extend(crc, piece))
+
+
+def crc32c_each(contents: Iterable[bytes]) -> list[int]:
+    """Return the CRC of each content."""
+    extend = google_crc32c.extend
+    return [extend(0, content) for content in contents]
 
 
 class Crc32c:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, MutableSequence
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
@@ -218,6 +218,10 @@ class KeepsModes(ABC):
         """The same store, where new files and folders are private from the beginning."""
 
 
+FileFacts = tuple[str, int, int, int]
+"""The name of a file, its size, its time in milliseconds, and its mode."""
+
+
 class OpensFiles(ABC):
     """A store whose files this machine can open itself."""
 
@@ -228,6 +232,10 @@ class OpensFiles(ABC):
     @abstractmethod
     def open_folder(self, path: str) -> int:
         """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
+
+    @abstractmethod
+    def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
+        """Like ``list``, but faster: yield the regular files, and add all other entries to ``others``."""
 
 
 class SetsModes(ABC):

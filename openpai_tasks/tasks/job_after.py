@@ -75,12 +75,16 @@ def diff(c, first, second, cluster_alias=None, output=None):
     help={
         "name": job_tasks.NAME_HELP,
         "to": "copy the files into this folder (default: only list them)",
+        "all": "include checkpoints, metrics and log records of the runtime, in .pai",
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
-def outputs(c, name, to=None, cluster_alias=None, output=None):
+def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
     """List or download the files that a job wrote to $PAI_OUTPUT_DIR."""
-    found = sdk.jobs.find_outputs(connect(c, cluster_alias), name, sdk.files.mounts(settings(c)))
+    whole = sdk.jobs.find_outputs(connect(c, cluster_alias), name, sdk.files.mounts(settings(c)))
+    found = whole if all else whole.of_program
+    if hidden := len(whole.files) - len(found.files):
+        say(f"{hidden} {'file' if hidden == 1 else 'files'} of the runtime left out; --all includes them")
     if found.left_out:
         say(f"left out, not the job's own files: {', '.join(found.left_out)}")
     if to is not None:

@@ -40,6 +40,8 @@ def test_a_cluster_lists_its_jobs(project):
     assert [job.state for job in cluster.jobs("listed-good")] == ["SUCCEEDED"]
     assert len(cluster.jobs(limit=1)) == len(cluster.jobs("listed-*", limit=1)) == 1
     assert cluster.jobs(user="nobody") == []
+    (failed,) = cluster.jobs("listed-*", state="failed")
+    assert cluster.job(failed).name == "listed-bad" and "exit code 1" in cluster.job(failed).why().why
     with pytest.raises(NotFound):
         cluster.jobs("never-submitted")
 

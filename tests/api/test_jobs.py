@@ -1,14 +1,19 @@
 """Jobs from Python: described, submitted, followed and repeated on a real embedded cluster."""
 
 import asyncio
+import copy
 import json
+import multiprocessing
+import os
+import pickle
 import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from openpai_tasks import Job, JobRequest, submit
+from openpai_tasks import Cluster, Job, JobRequest, submit
 from openpai_tasks.errors import (
     ConfigError,
     Conflict,
@@ -221,6 +226,7 @@ def test_wait_returns_the_status_and_result_raises(project):
         job.result()
     assert caught.value.exit_code == 7
     assert "exit code 7" in job.why().why
+    assert str(job.why()).splitlines()[0] == f"job {job.name!r} is FAILED: {job.why().why}"
 
 
 def test_wait_gives_up_after_its_timeout(project):
@@ -271,6 +277,8 @@ def test_metrics_and_records_of_the_program_are_read(project):
     job.wait()
     assert [(metric.name, metric.last, metric.step) for metric in job.metrics()] == [("loss", 0.5, 1)]
     assert [record.message for record in job.records()] == ["begun", "lost"]
+    own = [".pai/logs/main-0-0.jsonl", ".pai/metrics/main-0-0.jsonl"]
+    assert job.outputs() == [] and [file.name for file in job.outputs(all=True)] == own
     assert [record.message for record in job.records(level="error")] == ["lost"]
     with pytest.raises(ConfigError, match="no level named"):
         job.records(level="loud")
@@ -345,6 +353,38 @@ def test_wait_async_gives_up_after_its_timeout(project):
     with pytest.raises(TimedOut):
         asyncio.run(job.wait_async(timeout=0))
     job.stop()
+
+
+# Threads and processes
+
+
+def state_of(job):
+    return job.state
+
+
+def test_jobs_are_used_by_threads_and_processes(project):
+    jobs = [submit(f"echo {n}", job_name=f"shared-{n}", cpu=1) for n in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        assert [status.state for status in pool.map(Job.wait, jobs * 3)] == ["SUCCEEDED"] * 9
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(state_of, jobs)) == ["SUCCEEDED"] * 3
+
+
+def test_handles_and_clusters_can_be_pickled(project):
+    cluster = Cluster("local")
+    job = cluster.submit("echo 1", job_name="pickled")
+    again = pickle.loads(pickle.dumps(job))
+    assert again.wait().state == "SUCCEEDED" and list(again.logs()) == ["1"]
+    assert pickle.loads(pickle.dumps(cluster)).user == copy.deepcopy(cluster).user == cluster.user
+
+
+def test_many_jobs_share_their_connections(project):
+    """Each job of a program has its own client."""
+    jobs = [submit("true", job_name=f"many-{n}", cpu=1) for n in range(20)]
+    before = len(os.listdir("/proc/self/fd"))
+    more = [Job(job.name) for job in jobs]
+    assert len({job.status.name for job in more}) == 20
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
 # As a program

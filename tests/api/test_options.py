@@ -3,12 +3,21 @@
 import inspect
 from pathlib import Path
 
+import numpy
 import pytest
 
 from openpai_tasks import Cluster, Job, submit
-from openpai_tasks.api.options import JobOptions, read_options, secret_reader
+from openpai_tasks.api.options import (
+    NAMES,
+    SHORT_NAMES,
+    JobOptions,
+    ShortNames,
+    read_options,
+    secret_reader,
+)
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import job, job_after, job_submit
+from openpai_tasks.tasks.framework.task import NICKNAMES
 
 SCREEN = {"c", "follow", "plain", "output"}  # of what a command prints
 
@@ -23,7 +32,7 @@ def parameters(function):
 
 def test_submit_takes_every_flag_of_job_sub():
     """A sweep's jobs are waited for one by one in Python, so there is nothing to detach from."""
-    taken = (parameters(submit) - {"what"}) | set(JobOptions.__annotations__)
+    taken = (parameters(submit) - {"what"}) | set(NAMES)
     assert taken == flags(job_submit.submit_command) - SCREEN - {"command", "cluster_alias", "detach"}
 
 
@@ -45,7 +54,7 @@ def test_records_take_the_flags_of_structured_logs():
 
 
 def test_outputs_and_wait_take_the_flags_of_their_commands():
-    assert parameters(Job.outputs) == {"to"} <= flags(job_after.outputs)
+    assert parameters(Job.outputs) == {"to", "all"} <= flags(job_after.outputs)
     assert parameters(Job.wait) == parameters(Job.wait_async) == {"timeout"} <= flags(job.wait)
 
 
@@ -88,7 +97,7 @@ def test_an_unknown_option_is_refused_with_a_hint():
 
 
 def test_a_number_must_be_one():
-    with pytest.raises(ConfigError, match="instances needs a whole number, got '2'"):
+    with pytest.raises(ConfigError, match="instances= needs a whole number, got '2'"):
         submit("true", instances="2")
 
 
@@ -110,3 +119,66 @@ def test_a_document_never_gets_the_login_of_a_cluster(monkeypatch):
     monkeypatch.setenv("OPENPAI_TOKEN", "of a login")
     with pytest.raises(ConfigError, match="OPENPAI_TOKEN"):
         secret_reader({}, is_chosen=False)("OPENPAI_TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"sources": 3}, "sources needs a text or a list of texts, got 3"),
+        ({"sweep": {"rate": []}}, r"sweep: rate needs a list of values, got \[\]"),
+        ({"sweep": {"rate": "0.1"}}, "sweep: rate needs a list of values, got '0.1'"),
+        ({"sweep": {"rate": 0.1}}, "sweep: rate needs a list of values, got 0.1"),
+        ({"cluster_alias": "lab"}, "name the cluster with cluster="),
+        ({"cluster": 3}, "a cluster is its alias or a Cluster, got 3"),
+        ({"secret": "KEY=value"}, "in a mapping: secret={'KEY': value}"),
+        ({"env": {"A": {1, 2}}}, "cannot write {1, 2} as text: set is not a number"),
+        ({"update": {"a": {1}}}, "cannot write a value of update= as JSON"),
+        ({"mem": "1g", "memoryMB": 5}, "mem and memoryMB are the same option"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused(alone, options, expected):
+    with pytest.raises(ConfigError, match=expected):
+        submit("true", **options)
+
+
+@pytest.mark.parametrize("what", [None, 3, ["echo", "1"]])
+def test_something_else_than_a_job_is_refused(what):
+    with pytest.raises(ConfigError, match="a job is a command, a path to a job file or a JobRequest"):
+        submit(what)
+
+
+def test_short_names_are_those_of_the_command_line():
+    assert set(SHORT_NAMES.items()) == {
+        (short, name.replace("-", "_"))
+        for name, several in NICKNAMES.items()
+        for short in several
+        if len(short) > 1
+    }
+    assert read_options({"mem": "1g", "vc": "lab", "src": "a.py", "pip": ["b"]}) == {
+        "memoryMB": "1g",
+        "virtual_cluster": "lab",
+        "sources": ("a.py",),
+        "pip_installs": ("b",),
+    }
+    assert set(SHORT_NAMES) == set(ShortNames.__annotations__) < set(JobOptions.__annotations__)
+
+
+def test_scalars_of_numpy_and_paths_are_values():
+    given = read_options(
+        {
+            "gpu": numpy.int64(2),
+            "env": {"RATE": numpy.float32(0.5), "DATA": Path("a/b"), "SIZES": [numpy.int64(3)]},
+            "update": {"jobRetryCount": numpy.int32(1)},
+        }
+    )
+    assert given["gpu"] == 2 and type(given["gpu"]) is int
+    assert given["env"] == ("RATE=0.5", "DATA=a/b", "SIZES=[3]") and given["update"] == ("jobRetryCount=1",)
+
+
+def test_roles_are_a_mapping_or_texts(alone):
+    roles = {"ps": 1, "worker": {"instances": 2, "gpu": 1, "ports": {"rpc": 2}, "command": "echo a, b=c"}}
+    assert read_options({"role": roles})["role"] == (
+        "ps:1",
+        "worker:instances=2,gpu=1,ports=rpc:2,command=echo a, b=c",
+    )
+    Job("roles").one_liner("true", role=roles).validate()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from openpai_tasks.backends.base import Capabilities
+from tests.forkserver import start_server
 from tests.server.conftest import JOB as JOB
 
 
@@ -38,10 +37,7 @@ class Row:
 @contextmanager
 def embedded(profile: str, folder: Path) -> Iterator[Served]:
     """Run the embedded server in a process, with the API of one generation."""
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", profile]
-    process = subprocess.Popen(
-        [*argv, "--rate-limit", "submit=off"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = start_server("--home", str(folder), "--profile", profile, "--rate-limit", "submit=off")
     try:
         limit = time.monotonic() + 60
         while not (folder / "server.json").exists():

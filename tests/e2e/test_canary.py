@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.conftest import Ran, Shell, make_shell
+from tests.forkserver import FRESH
 from tests.leaks import files_with
 from tests.server.conftest import Api
 
@@ -153,7 +154,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     server, user = (make_shell(tmp_path_factory.mktemp(name)) for name in ("server", "user"))
     try:
-        started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE)
+        started = server.pai("cluster.start", AWS_SECRET_ACCESS_KEY=VARIABLE, **FRESH)
         assert started.code == 0, started
         made = World(server, user, _with_user(server))
         _write_project(user.project)
@@ -236,13 +237,18 @@ class _watched_processes:
 
     def _watch(self) -> None:
         while not self._over.wait(0.05):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
                 with suppress(OSError):  # it has ended
-                    line = file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    line = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
                     self._world.processes.add(line)
                     if "openpai_tasks.server" in line or "runner.py" in line:
                         # The last sample counts: a server restarts itself without forbidden variables.
-                        self._world.environments[file.parent.name] = file.with_name("environ").read_bytes()
+                        self._world.environments[pid] = _read(f"/proc/{pid}/environ")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", 0) as file:
+        return file.read()
 
 
 def _holders(folder: Path, word: str) -> set[str]:

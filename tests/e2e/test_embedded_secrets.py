@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_embedded_cluster import facts, is_alive, until
+from tests.forkserver import FRESH
 from tests.leaks import files_with
 
 CANARY = "canary-4f1c9d"
 PLANTED = {
+    **FRESH,  # a new process, whose variables the system shows
     "AWS_SECRET_ACCESS_KEY": CANARY,
     "OPENPAI_TOKEN": CANARY,
     "OPENPAI_PASSWORD": CANARY,

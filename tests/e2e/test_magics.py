@@ -179,7 +179,8 @@ def saved(folder, *sources, name="mine.ipynb", tagged=""):
     return path
 
 
-SUBMIT = "job = submit_this_notebook(parameters={'n': 20, 'm': float('inf'), 't': '\\x07'}, job_name='whole')"
+PARAMETERS = "{'n': 20, 'm': float('inf'), 't': '\\x07'}"
+SUBMIT = f"job = submit_this_notebook(parameters={PARAMETERS}, job_name='whole', to=['ipynb'])"
 
 
 def test_notebook_submits_itself_without_the_cells_that_use_the_cluster(cluster, tmp_path):
@@ -280,7 +281,7 @@ def test_notebook_run_also_skips_cells_that_use_the_cluster(cluster):
     saved(
         cluster.project, "%load_ext openpai_tasks", "%pai job.list", "print('computed')", name="mixed.ipynb"
     )
-    ran = cluster.ok("notebook.run", "mixed.ipynb", "-j", "mixed", "--no-browser", "--cpu", "1")
+    ran = cluster.ok("notebook.run", "mixed.ipynb", "-j", "mixed", "--to", "ipynb", "--cpu", "1")
     assert "note: 2 cells that use the cluster are not run" in ran.err
     cells = nbformat.read(cluster.project / "mixed.mixed.ipynb", as_version=4).cells
     assert [cell.cell_type for cell in cells] == ["raw", "raw", "code"]

@@ -27,15 +27,18 @@ LINES = 10_000
 TASKS = 8
 
 WRITER = f"""
-import json, os, sys, time
-role, index = os.environ["PAI_CURRENT_TASK_ROLE_NAME"], int(os.environ["PAI_TASK_INDEX"])
-folder = os.path.join(os.environ["PAI_OUTPUT_DIR"], ".pai", "logs")
-os.makedirs(folder, exist_ok=True)
-with open(os.path.join(folder, f"{{role}}-{{index}}-0.jsonl"), "w") as out:
-    for number in range({LINES}):
-        record = {{"time": time.monotonic(), "level": "INFO", "message": f"line {{number}}"}}
-        record |= {{"logger": "root", "job": "noisy", "role": role, "index": index, "attempt": 0}}
-        out.write(json.dumps(record) + "\\n")
+import logging, time
+from openpai_tasks import runtime
+
+def stamp(record):
+    record.created = time.monotonic()  # which never goes back
+    return True
+
+logging.getLogger().addHandler(logging.NullHandler())  # not to the terminal
+logging.getLogger().addFilter(stamp)
+runtime.setup_logging()
+for number in range({LINES}):
+    logging.info("line %d", number)
 """
 BOTH = """
 import json, os, sys

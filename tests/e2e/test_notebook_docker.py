@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
 WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
 SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 LEFT_OUT = {"test", "site-packages", "dist-packages", "__pycache__", "idlelib", "tkinter", "ensurepip"}
+OPTIONAL = {"debugpy", "jedi"}  # IPython works without them, and they are half of its files
 SMALL = ("--cpu", "1", "--memoryMB", "256", "--image", IMAGE, "--no-browser")
 
 
@@ -29,17 +31,22 @@ def python():
     """Return the files of the interpreter and its standard library for an image."""
     library, name = Path(sysconfig.get_path("stdlib")), f"python3.{sys.version_info.minor}"
     found = {"/usr/local/bin/python3": Path(os.path.realpath(sys.executable))}
-    for path in library.rglob("*"):
-        inner = path.relative_to(library)
-        if path.is_file() and path.suffix != ".a" and not LEFT_OUT & set(inner.parts):
-            is_program = "lib-dynload" in inner.parts
-            found[f"/usr/local/lib/{name}/{inner}"] = path if is_program else path.read_bytes()
+    for folder, below, names in os.walk(library):
+        below[:] = set(below) - LEFT_OUT
+        files = [Path(folder, name) for name in names if not name.endswith(".a")]
+        found |= {f"/usr/local/lib/{name}/{path.relative_to(library)}": path for path in with_bytecode(files)}
     return found
+
+
+def with_bytecode(files):
+    """Add the files of bytecode, as far as they exist, or each container would compile all that it loads."""
+    cached = (Path(cache_from_source(path)) for path in files if path.suffix == ".py")
+    return [*files, *(path for path in cached if path.exists())]
 
 
 def packages(*names):
     """Return the installed files of these distributions and of all that they need."""
-    found, left, seen = {}, list(names), set()
+    found, left, seen = {}, list(names), set(OPTIONAL)
     while left:
         name = re.split(r"[^A-Za-z0-9._-]", left.pop())[0]
         try:
@@ -50,8 +57,15 @@ def packages(*names):
             seen.add(one.name)
             left += [need for need in one.requires or () if "extra ==" not in need]
             inner = [file for file in one.files or () if not {"..", "__pycache__", "tests"} & set(file.parts)]
-            found |= {f"{JUPYTER}/{file}": Path(file.locate()).read_bytes() for file in inner}
+            base = Path(one.locate_file(""))
+            files = with_bytecode([base / file for file in inner])
+            found |= {f"{JUPYTER}/{path.relative_to(base)}": content(path) for path in files}
     return found
+
+
+def content(path):
+    """Return the path of a module, which must keep its time for its bytecode to be valid, or the bytes."""
+    return path if path.suffix in (".py", ".pyc") else path.read_bytes()
 
 
 def system():

@@ -46,7 +46,7 @@ def sent(cluster):
     lines = (
         ("sleeps.ipynb", "-j", "late", "--timeout-per-cell", "10s", "--to", "ipynb"),
         ("dies.ipynb", "-j", "dead", "--to", "ipynb"),
-        ("foreign.ipynb", "-j", "foreign"),
+        ("foreign.ipynb", "-j", "foreign", "--to", "ipynb"),
         ("fails twice.ipynb", "-j", "allowed", "--allow-errors", "--to", "html,script"),
         ("large.ipynb", "-j", "large", "--to", "ipynb"),
         ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "40s"),
@@ -420,7 +420,7 @@ def test_bad_input_is_reported_in_one_line_and_nothing_is_submitted(cluster):
 def test_terminal_shows_a_changing_progress_line_and_colours(cluster, tmp_path):
     book(tmp_path, "t.ipynb", *(f"# {'long ' * 60}{number}" for number in range(3)), "1/0")
     ours, theirs = pty.openpty()
-    words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--no-browser"]
+    words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--to", "ipynb"]
     environment = {**cluster.environment, "COLUMNS": "60", "DISPLAY": ":99"}
     process = subprocess.Popen(
         words, cwd=cluster.project, env=environment, stderr=theirs, stdout=subprocess.DEVNULL

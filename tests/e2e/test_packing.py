@@ -189,6 +189,6 @@ def test_memory_does_not_grow_with_the_size_or_number_of_files(files):
     for number in range(3000):
         (big / f"{number}.txt").write_text("x" * 1000)
     for words in (("pack", "big", "set", "--shard-size", "64M"), ("unpack", "set", "out")):
-        process = files.start("inv", f"storage.{words[0]}", *words[1:], stdout=subprocess.DEVNULL)
+        process = files.start("inv", f"storage.{words[0]}", *words[1:], fresh=True, stdout=subprocess.DEVNULL)
         assert peak(process) < 200 << 20
         assert process.wait() == 0, process.stderr.read()

@@ -1,6 +1,9 @@
 """Programs that use the runtime inside jobs, submitted and read with whole commands."""
 
 import json
+import os
+import random
+import signal
 
 import pytest
 import yaml
@@ -42,13 +45,14 @@ def project(cluster):
 
 
 def outputs(shell, name, kind=""):
-    return [row["name"] for row in shell.ok("job.outputs", name, "-o", "json").json() if kind in row["name"]]
+    rows = shell.ok("job.outputs", name, "--all", "-o", "json").json()
+    return [row["name"] for row in rows if kind in row["name"]]
 
 
 def metrics(shell, name, tmp_path):
     """The points that the job recorded, by step."""
-    shell.ok("job.outputs", name, "--to", str(tmp_path / name))
-    files = sorted((tmp_path / name / ".pai/metrics").iterdir())
+    shell.ok("job.outputs", name, "--all", "--to", str(tmp_path / name))
+    files = sorted((tmp_path / name).glob(".pai/metrics/*"))
     points = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {point["step"]: point["value"] for point in points}
 
@@ -65,6 +69,69 @@ def test_killed_job_is_retried_and_ends_with_the_numbers_of_an_undisturbed_one(p
         ".pai/metrics/main-0-0.jsonl",
         ".pai/metrics/main-0-1.jsonl",
     ]
+    shown = project.ok("job.outputs", "killed", "-o", "json")
+    assert shown.json() == [] and "files of the runtime left out; --all includes them" in shown.err
+
+
+OFTEN = """
+import json, os, random, sys, time
+from openpai_tasks import runtime
+
+ckpt = runtime.checkpoint("state")
+path = ckpt.latest()
+state = json.load(open(path)) if path else {"step": 0, "loss": 1.0, "random": 7}
+
+def note():
+    with open(sys.argv[1], "w") as file:
+        file.write(f"{os.getpid()}\\n")
+
+while state["step"] < 60:
+    state["random"] = random.Random(state["random"]).getrandbits(32)
+    state["loss"] *= 1 - state["random"] / 2**38
+    state["step"] += 1
+    runtime.log_metric("loss", state["loss"], step=state["step"])
+    ckpt.save(lambda path: json.dump(state, open(path, "w")))
+    note()
+while not os.path.exists(sys.argv[2]):
+    note()
+    time.sleep(0.02)
+print("loss", state["loss"])
+"""
+
+
+def test_training_killed_ten_times_at_random_moments_ends_with_the_numbers_of_an_undisturbed_one(
+    project, tmp_path
+):
+    """Each job is retried twice, which needs no delay, and then resubmitted.
+
+    A pipe, into which the job writes after each step, shows how far it is. It ends only after the last kill.
+    """
+    (project.project / "often.py").write_text(OFTEN)
+    steps, over, seed = tmp_path / "steps", tmp_path / "over", random.randrange(1 << 32)
+    os.mkfifo(steps)
+    chance, pid, jobs = random.Random(seed), b"", ["often"]
+    flags = ("--sources", "often.py", "--retries", "2", "--cpu", "1", "--mem", "64m")
+    with os.fdopen(os.open(steps, os.O_RDWR), "rb", buffering=0) as pipe:
+        project.ok("job.sub", f"python3 often.py {steps} {over}", "-j", "often", *flags)
+        for number in range(10):
+            if number in (3, 6, 9):
+                assert project.inv("job.wait", jobs[-1]).code == 137, seed
+                jobs.append(f"often-{number}")
+                project.ok("job.resubmit", jobs[-2], "-j", jobs[-1])
+            before = pid
+            while pid == before:
+                pid = pipe.readline()
+            for _ in range(chance.randrange(4)):
+                pipe.readline()
+            for _ in range(chance.randrange(30000)):
+                pass  # somewhere within a step
+            os.kill(int(pid), signal.SIGKILL)
+        over.touch()
+        project.ok("job.wait", jobs[-1])
+    whole = project.ok("job.sub", f"python3 often.py /dev/null {over}", "-j", "whole", *flags, "--follow")
+    assert project.ok("job.logs", jobs[-1]).out.splitlines()[-1] == whole.out.splitlines()[-1], seed
+    found = {step: value for job in jobs for step, value in metrics(project, job, tmp_path).items()}
+    assert found == metrics(project, "whole", tmp_path), seed
 
 
 def test_resubmitted_job_goes_on_where_the_one_before_it_ended(project):

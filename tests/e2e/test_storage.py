@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_the_names_in_a_folder(files):
     for number in range(30_000):
         os.mknod(folder / f"a name that is a little longer than others {number}")
     for verb in ("ls", "find", "du"):
-        listing = files.start("inv", f"storage.{verb}", "copy", stdout=subprocess.DEVNULL)
+        listing = files.start("inv", f"storage.{verb}", "copy", fresh=True, stdout=subprocess.DEVNULL)
         held = peak(listing)
         listing.stderr.close()
         assert listing.returncode == 0 and held < 46 << 20, (verb, held)
@@ -301,7 +301,7 @@ def test_full_disk_is_reported_and_leaves_no_files(files):
 def test_memory_does_not_grow_with_the_size_of_a_file(files):
     with open(files.project / "big", "wb") as file:
         file.truncate(700 << 20)
-    copying = files.start("inv", "storage.cp", "big", f"{HOME}/", stdout=subprocess.DEVNULL)
+    copying = files.start("inv", "storage.cp", "big", f"{HOME}/", fresh=True, stdout=subprocess.DEVNULL)
     held = peak(copying)
     copying.stderr.close()
     assert copying.returncode == 0 and held < 200 << 20

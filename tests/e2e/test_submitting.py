@@ -6,13 +6,13 @@ import pty
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 import yaml
 
+from tests.forkserver import start_server
 from tests.test_docs import ROOT, commands
 
 FILE = """
@@ -235,12 +235,7 @@ def test_v1_file_is_sent_unchanged_to_a_server_that_accepts_it(shell):
         json.dumps({"jobName": "old-style", "image": "python:3", "taskRoles": [role]})
     )
     home = shell.home / "old"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "openpai_tasks.server", "--home", str(home), "--profile", "0.14"],
-        env=shell.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    server = start_server("--home", str(home), "--profile", "0.14")
     try:
         deadline = time.monotonic() + 60
         while not (home / "server.json").exists() and time.monotonic() < deadline:

@@ -5,8 +5,6 @@ import io
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -18,6 +16,7 @@ from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.sweeps import grid, plan, running
 from openpai_tasks.settings.config import Settings
+from tests.forkserver import start_server
 
 
 def names(shell, keyword):
@@ -147,16 +146,7 @@ def until_submitted(shell, name):
 def limited(shell, request):
     """An embedded cluster that accepts 12 submissions in two seconds, or in as many as given."""
     seconds = getattr(request, "param", 2)
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "openpai_tasks.server"),
-            *("--home", str(shell.home / "local"), "--rate-limit", f"submit=12/{seconds}s"),
-        ],
-        env=shell.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    server = start_server("--home", str(shell.home / "local"), "--rate-limit", f"submit=12/{seconds}s")
     deadline = time.monotonic() + 60
     while not (shell.home / "local" / "server.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

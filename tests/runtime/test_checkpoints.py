@@ -105,6 +105,17 @@ def test_last_ones_are_kept_under_rising_numbers(job):
     assert runtime.checkpoint("other").latest() is None
 
 
+def test_remains_of_killed_processes_are_removed(job):
+    """Files without a manifest, and manifests that were not complete."""
+    ckpt = runtime.checkpoint("state")
+    ckpt.save(text_writer("1"))
+    for name in ("00000002-0123abcd", ".pai-part-0123456789abcdef"):
+        Path(ckpt.folder, name).write_text("")
+    for text in "2", "3":
+        ckpt.save(text_writer(text))
+    assert len(list(Path(ckpt.folder).iterdir())) == 2 * 3 and Path(ckpt.latest()).read_text() == "3"
+
+
 def test_checkpoint_can_be_a_folder(job):
     def write(path):
         os.makedirs(f"{path}/sub")

@@ -7,6 +7,7 @@ import math
 import re
 import signal
 import struct
+import time
 
 import google_crc32c
 import numpy
@@ -181,6 +182,7 @@ runtime.log_metric("loss", 0.5)
     )
     assert program.run() == (0, "", "")
     *found, last = lines(program, "metrics")
+    assert isinstance(last["time"], float) and abs(last["time"] - time.time()) < 3600
     assert list(last) == ["time", "name", "value", "step", "role", "index", "attempt"]
     assert (last["step"], last["role"], last["index"], last["attempt"]) == (None, "main", 0, 0)
     values = [point["value"] for point in found]
@@ -229,6 +231,23 @@ def records(path):
         found.append(checked(content[12 : 12 + size], content[12 + size : 16 + size]))
         content = content[16 + size :]
     return found
+
+
+@pytest.mark.parametrize("first", ["", "import numpy\n"])
+def test_many_events_have_correct_checksums(tmp_path, first):
+    """With NumPy, those of the same length are computed together."""
+    text = f"""{first}import runtime
+for step in range(300):
+    runtime.log_metric("loss", step / 7, step=step * 50)
+"""
+    program = Program(tmp_path, text)
+    (program.work / "tensorboard").mkdir()
+    assert program.run() == (0, "", "")
+    [path] = (program.output / "tensorboard/main-0-0").iterdir()
+    _, *events = records(path)
+    assert [struct.unpack("<f", event[-4:])[0] for event in events] == pytest.approx(
+        [step / 7 for step in range(300)]
+    )
 
 
 def test_event_files_are_written_where_tensorboard_is_installed(tmp_path):

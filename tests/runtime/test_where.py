@@ -79,6 +79,34 @@ def test_yarn_job_has_a_plain_name_and_no_local_output_folder():
     assert here.output is None
 
 
+def test_yarn_job_may_have_its_owner_in_its_name_and_keeps_the_names_of_roles():
+    """The variables of OpenPAI 0.14, in which names of roles are not reduced."""
+    here = where(
+        {
+            "PAI_JOB_NAME": "me~train-1",
+            "PAI_USER_NAME": "me",
+            "PAI_USERNAME": "me",
+            "PAI_CONTAINER_ID": "container_1",
+            "PAI_TASK_ROLE_COUNT": "2",
+            "PAI_TASK_ROLE_LIST": "ps_server,worker",
+            "PAI_TASK_ROLE_TASK_COUNT_ps_server": "1",
+            "PAI_TASK_ROLE_TASK_COUNT_worker": "2",
+            "PAI_CURRENT_TASK_ROLE_NAME": "ps_server",
+            "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": "0",
+            "PAI_TASK_INDEX": "0",
+            "PAI_HOST_IP_ps_server_0": "10.0.0.1",
+            "PAI_HOST_IP_worker_0": "10.0.0.2",
+            "PAI_HOST_IP_worker_1": "10.0.0.3",
+            "PAI_PORT_LIST_ps_server_0_http": "2001",
+            "PAI_TASKS_NUM": "3",
+            "PAI_OUTPUT_DIR": "hdfs://10.0.0.9:9000/Output/me/train-1",
+        }
+    )
+    assert (here.user, here.job, here.role, here.index, here.count) == ("me", "train-1", "ps_server", 0, 3)
+    assert here.peers["ps_server"] == (PeerTask("10.0.0.1", {"http": (2001,)}),)
+    assert [peer.host for peer in here.peers["worker"]] == ["10.0.0.2", "10.0.0.3"]
+
+
 @pytest.mark.parametrize("variable", ["PAI_INTERACTIVE", "SSH_TTY"])
 def test_container_to_work_in_is_interactive(variable):
     assert where({**TWO_ROLES, variable: "1"}).place == INTERACTIVE
@@ -118,6 +146,39 @@ def test_slurm_task_knows_the_hosts_of_all_tasks():
     assert (here.place, here.user, here.job, here.index, here.attempt) == (BATCH, "me", "17", 2, 1)
     assert [peer.host for peer in here.peers["main"]] == ["gpu08", "gpu08", "gpu09", "login"]
     assert here.count == 4
+
+
+SRUN = {
+    "SLURMD_NODENAME": "node2",
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_USER": "me",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_NTASKS": "5",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "node[1-2]",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "4,1",
+    "SLURM_TASKS_PER_NODE": "4,1",
+}
+"""Some of what ``srun -N2 -n5`` of Slurm 22.05 sets."""
+
+
+@pytest.mark.parametrize(
+    ("distribution", "nodes"),
+    [
+        ({}, "11112"),
+        ({"SLURM_DISTRIBUTION": "block"}, "11112"),
+        ({"SLURM_DISTRIBUTION": "cyclic"}, "12111"),
+        ({"SLURM_DISTRIBUTION": "cyclic:block"}, "12111"),
+        ({"SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2"}, "11211"),
+    ],
+)
+def test_slurm_distributes_tasks_over_nodes_in_different_ways(distribution, nodes):
+    """The nodes are those on which Slurm started the tasks."""
+    here = where({**SRUN, **distribution})
+    assert [peer.host for peer in here.peers["main"]] == [f"node{node}" for node in nodes]
+    assert (here.place, here.index, here.count) == (BATCH, 1, 5)
 
 
 @pytest.mark.parametrize(

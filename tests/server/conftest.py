@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import requests
 
+from tests.forkserver import start_server
 from tests.server import conformity
 
 JOB = """\
@@ -105,9 +105,8 @@ class ServerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *flags: str) -> dict[str, Any]:
-        argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(self.folder), *flags]
         with (self.folder.parent / "server.log").open("a") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=log, text=True)
+            self.process = start_server("--home", str(self.folder), *flags, stderr=log)
         return self.facts(self.process)
 
     def facts(self, process: subprocess.Popen[str]) -> dict[str, Any]:

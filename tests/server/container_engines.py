@@ -186,6 +186,9 @@ def image_tar(files: Mapping[str, bytes | Path]) -> bytes:
 
 
 def libraries(program: Path) -> list[Path]:
-    """Return the shared libraries and the loader of a program; a static program has none."""
+    """Return the shared libraries and the loader of a program; a static program and other files have none."""
+    with program.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return []
     listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
     return [Path(word) for word in listed.split() if word.startswith("/")]

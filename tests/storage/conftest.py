@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server
+from tests.storage import hdfs_jars, hdfs_server, samba_server, sharing
 from tests.storage.stores import STORES, local
 
 
@@ -22,21 +24,22 @@ def here(tmp_path):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _stop_shared_hdfs():
-    yield
-    hdfs_server.stop_shared()
+def _share_servers(tmp_path_factory):
+    """Share HDFS and the object storage servers with the other workers of this run."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        sharing.use(tmp_path_factory.getbasetemp().parent)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish():
+    """Stop the servers here and not in a fixture: other workers may need them longer than a test may take."""
+    sharing.stop_all()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _stop_shared_samba():
     yield
     samba_server.stop_shared()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _stop_shared_object_servers():
-    yield
-    object_servers.stop_shared()
 
 
 @pytest.fixture
@@ -52,4 +55,4 @@ def hdfs():
     """A real HDFS, the same for all tests."""
     if reason := hdfs_jars.missing():
         pytest.skip(f"no HDFS: {reason}")
-    return hdfs_server.shared().repair()
+    return hdfs_server.shared()

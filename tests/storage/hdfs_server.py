@@ -14,14 +14,14 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import requests
 
 from tests.ports import free_ports
-from tests.storage import hdfs_jars
+from tests.storage import hdfs_jars, sharing
 
 SERVER = "org.apache.hadoop.hdfs.server"
 SHELL = "org.apache.hadoop.fs.FsShell"
@@ -47,16 +47,19 @@ class Hdfs:
         ports = free_ports(5)
         self.name_node, self.data_node = f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[3]}"
         self.rpc = f"127.0.0.1:{ports[0]}"  # Hadoop's native protocol, as on the next line
-        self.data_address = ("127.0.0.1", ports[2])
+        self.data_address, self._data_rpc = ("127.0.0.1", ports[2]), ("127.0.0.1", ports[4])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._configure(ports)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_processes": {}}  # they belong to the worker that started them
 
     def start(self) -> Hdfs:
         try:
             self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive")
             self._launch("namenode.NameNode")
             self.start_data_node()
-            self._until_ready()
+            self._until(self.is_ready)
         except BaseException:
             self.stop()
             raise
@@ -86,12 +89,12 @@ class Hdfs:
         process.kill()
         process.wait()
 
-    def stop(self) -> None:
+    def stop(self, patience: float = 15.0) -> None:
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
             try:
-                process.wait(15)
+                process.wait(patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -113,8 +116,16 @@ class Hdfs:
         return self.run(SHELL, *args)
 
     def _command(self, main: str, conf: str = "conf") -> list[str]:
-        home = hdfs_jars.home()
-        return [*self._java, "-cp", f"{self.folder / conf}:{home}:{home / 'lib'}/*", main]
+        return [*self._java, *hdfs_jars.class_path(self.folder / conf), main]
+
+    def archive_classes(self, target: Path) -> None:
+        """Have a data node write the classes that it has loaded into a file, which later processes map."""
+        self._java.append(f"-XX:ArchiveClassesAtExit={target}")
+        self.start_data_node()
+        try:
+            self._until(lambda: _answers(self._data_rpc))
+        finally:
+            self.stop(patience=120.0)
 
     def _launch(self, name: str, conf: str = "conf") -> None:
         label = f"{name}-{conf}" if conf != "conf" else name
@@ -129,9 +140,9 @@ class Hdfs:
                 preexec_fn=_end_with_us if sys.platform == "linux" else None,
             )
 
-    def _until_ready(self) -> None:
+    def _until(self, is_ready: Callable[[], bool]) -> None:
         end = time.monotonic() + START
-        while not self.is_ready():
+        while not is_ready():
             for name, process in self._processes.items():
                 if process.poll() is not None or time.monotonic() > end:
                     log = (self.folder / f"{name}.log").read_text(errors="replace")
@@ -170,7 +181,7 @@ class HdfsPair(Hdfs):
             self._launch("namenode.NameNode", "one")
             self._launch("namenode.NameNode", "two")
             self.start_data_node()
-            self._until_ready()
+            self._until(self.is_ready)
         except BaseException:
             self.stop()
             raise
@@ -178,6 +189,11 @@ class HdfsPair(Hdfs):
 
     def is_ready(self) -> bool:
         return all(_has_data_node(host) for host in self.name_nodes)
+
+    def is_active(self, name: str) -> bool:
+        web = self.name_nodes[("one", "two").index(name)]
+        root = f"http://{web}/webhdfs/v1/?user.name=root&op=GETFILESTATUS"  # refused by one on standby
+        return requests.get(root, timeout=20).ok
 
     def activate(self, name: str) -> None:
         self.run(ADMIN, "-transitionToActive", "--forceactive", name, conf=name)
@@ -259,19 +275,9 @@ def _settings(data: int, data_web: int, data_rpc: int) -> dict[str, Any]:
     }
 
 
-_shared: list[Hdfs] = []
-
-
 def shared() -> Hdfs:
-    """The server that all tests of a session share, started on first use."""
-    if not _shared:
-        _shared.append(Hdfs().start())
-    return _shared[0]
-
-
-def stop_shared() -> None:
-    while _shared:
-        _shared.pop().stop()
+    """The server that all tests share; those that kill one of its processes start another."""
+    return sharing.shared("hdfs", lambda: Hdfs().start())
 
 
 def _environment() -> dict[str, str]:

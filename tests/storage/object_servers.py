@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.ports import free_port
+from tests.storage import sharing
 
 PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1"}
 START = 30.0
@@ -68,6 +70,9 @@ class Server:
         self.name, self.folder = name, Path(tempfile.mkdtemp(prefix=f"{name}-"))
         self.data = self.folder / "data"
         self.data.mkdir()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": None}  # it belongs to the worker that started it
 
     def start(self) -> Server:
         self.port = free_port()
@@ -144,19 +149,11 @@ def _rclone(data: Path, port: int) -> list[str]:
 
 
 COMMANDS = {"azurite": _azurite, "s3rver": _s3rver, "rclone": _rclone}
-_shared: dict[str, Server] = {}
 
 
 def shared(name: str) -> Server:
-    """The server that all tests of a session share, started on first use."""
-    if name not in _shared:
-        _shared[name] = Server(name).start()
-    return _shared[name]
-
-
-def stop_shared() -> None:
-    while _shared:
-        _shared.popitem()[1].stop()
+    """The server that all tests share."""
+    return sharing.shared(name, lambda: Server(name).start())
 
 
 def _end_with_us() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -48,13 +49,18 @@ def mounted(folder: Path) -> Iterator[Location]:
     yield Location(open_storage(place), "/", "pai://lab/data/")
 
 
+def _own_name(folder: Path) -> str:
+    """A name for the folder on a server that other workers use too."""
+    return f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{folder.name}"
+
+
 @contextlib.contextmanager
 def hdfs(folder: Path) -> Iterator[Location]:
     """A folder of a real HDFS, which is started for the first test that wants it."""
     if reason := hdfs_jars.missing():
         pytest.skip(f"no HDFS: {reason}")
     host, port = hdfs_server.shared().name_node.split(":")
-    data = {"namenode": host, "port": port, "path": f"/{folder.name}"}
+    data = {"namenode": host, "port": port, "path": f"/{_own_name(folder)}"}
     store = open_storage(StorageSpec("lab", "hdfs", "hdfs", data, user="root"))
     store.make_folder("/")
     yield Location(store, "/", "pai://lab/hdfs/")
@@ -89,7 +95,7 @@ def s3(folder: Path) -> Iterator[Location]:
     """A folder of a bucket of a server that speaks S3."""
     if reason := object_servers.missing("s3rver"):
         pytest.skip(f"no S3: {reason}")
-    data = s3_data(object_servers.shared("s3rver"), folder.name)
+    data = s3_data(object_servers.shared("s3rver"), _own_name(folder))
     store = open_storage(StorageSpec("lab", "objects", "s3", data))
     yield Location(store, "/", "pai://lab/objects/")
     store.remove("/", recursive=True)
@@ -108,7 +114,7 @@ def azure_blob(folder: Path) -> Iterator[Location]:
     """A folder of a container of Azurite, Microsoft's own stand-in for Azure's storage."""
     if reason := object_servers.missing("azurite"):
         pytest.skip(f"no Azure Blob: {reason}")
-    data = azure_data(object_servers.shared("azurite"), folder.name)
+    data = azure_data(object_servers.shared("azurite"), _own_name(folder))
     store = open_storage(StorageSpec("lab", "blobs", "azureBlob", data))
     yield Location(store, "/", "pai://lab/blobs/")
     store.remove("/", recursive=True)

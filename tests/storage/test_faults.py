@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -16,13 +15,11 @@ import pytest
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
-from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.hdfs.native.rpc import Block
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import fingerprint
 from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Relay
@@ -124,40 +121,6 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
     assert time.monotonic() - start < 45
     assert (b"".join(store.read("/f")) if is_upload else (tmp_path / "g").read_bytes()) == content
     hasty.close()
-
-
-def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path):
-    content = noise(tmp_path / "f", 48 * MEGABYTE)
-    half, is_back, results = threading.Event(), threading.Event(), []
-
-    class Half(Watch):
-        total = 0
-
-        def moved(self, count):
-            self.total += count
-            if self.total > 20 * MEGABYTE and not half.is_set():
-                half.set()
-                hdfs.kill_data_node()
-
-        def wait(self, seconds):
-            is_back.wait(100)
-            return super().wait(seconds)
-
-    def run():
-        patient = HdfsStore([hdfs.name_node], "root", root=store.root)  # until the block is reported
-        results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(patient, "/")), watch=Half()))
-        patient.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert half.wait(60)
-    time.sleep(0.1)
-    hdfs.repair()  # in the main thread, because the process ends with its thread
-    is_back.set()
-    thread.join()
-    assert results[0].failed == ()
-    assert store.digest("/f") == fingerprint(store.hasher(), [content])
-    assert [entry.name for entry in store.list("/")] == ["f"]
 
 
 def test_dead_name_node_in_the_list_is_skipped(hdfs, store, tmp_path):

@@ -132,7 +132,7 @@ def test_modules_of_the_project_are_compiled_once(shell):
         "from openpai_tasks.tasks import namespace\nimport helper\n\nns = namespace()\n"
     )
     (shell.project / "helper.py").write_text("")
-    process = shell.start("inv", "--list")  # a new process: forked commands do not load the package
+    process = shell.start("inv", "--list", fresh=True)  # forked commands do not load the package
     process.communicate(timeout=100)
     assert process.returncode == 0
     assert list((shell.project / "__pycache__").glob("helper*.pyc"))

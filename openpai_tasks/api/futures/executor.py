@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from openpai_tasks.api.argument_names import python_names
 from openpai_tasks.api.futures.call_jobs import Call, recorded_jobs
 from openpai_tasks.api.futures.call_request import CallFlags, open_target, reopen_target
 from openpai_tasks.api.futures.executor_record import ExecutorFacts, ExecutorRecord
@@ -55,7 +56,8 @@ class PaiExecutor(Executor):
     ) -> None:
         at_least(1 if max_jobs is None else max_jobs, 1, "max_jobs")
         at_least(batch, 1, "batch")
-        target = open_target(cluster, flags)
+        with python_names():
+            target = open_target(cluster, flags)
         facts = ExecutorFacts(
             cluster=target.client.cluster.alias,
             mark=cluster_mark(target.client.cluster),
@@ -104,6 +106,9 @@ class PaiExecutor(Executor):
         """The futures of an attached executor, in the order of its calls."""
         self._thread, self._numbers, self._is_attached = thread, itertools.count(1), False
         weakref.finalize(self, thread.close).atexit = False  # its thread ends if nobody shuts it down
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r})"
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> PaiFuture[T]:
         """Run a call as a job, or as part of one, and return its future.

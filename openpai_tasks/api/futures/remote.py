@@ -40,6 +40,9 @@ class RemoteFunction(Generic[P, T]):
         self._function, self._options, self._lock = function, options, threading.Lock()
         self._executor: PaiExecutor | None = None
 
+    def __repr__(self) -> str:
+        return f"<remote {self._function!r}>"
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._function(*args, **kwargs)
 

@@ -6,7 +6,6 @@ unescaped tags are removed, and names without a value are left for a later rende
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -73,7 +72,11 @@ def _filled(name: str, names: Mapping[str, Any]) -> str:
 
 def _escaped(name: str, names: Mapping[str, Any]) -> str:
     value = _lookup(_INDEX.sub(r".\1", name), names)
-    return "" if value is _MISSING or value is None else html.escape(text_of(value), quote=True)
+    if value is _MISSING or value is None:
+        return ""
+    import html  # not at the top, as it loads all entities' names
+
+    return html.escape(text_of(value), quote=True)
 
 
 def _lookup(name: str, names: Mapping[str, Any]) -> Any:

@@ -10,7 +10,6 @@ import binascii
 import datetime
 import math
 import re
-from decimal import Decimal
 from typing import Any
 
 SPACE = (
@@ -195,6 +194,8 @@ def _number_text(number: int | float) -> str:
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "0"
+    from decimal import Decimal
+
     sign, tuple_digits, exponent = Decimal(repr(float(number))).normalize().as_tuple()
     digits = "".join(map(str, tuple_digits))
     point = len(digits) + int(exponent)  # position of the decimal point in the digits

@@ -44,6 +44,9 @@ class Explanation:
     kept_log: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return "\n".join([f"job {self.name!r} is {self.state}: {self.why}", *self.facts, *self.advice])
+
 
 def why(client: Backend, name: str) -> Explanation:
     """Explain the state of the job from everything that the cluster knows about it."""

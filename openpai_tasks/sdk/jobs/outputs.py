@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
@@ -25,6 +26,8 @@ from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, join
 
+RUNTIME_FOLDER = ".pai"  # as in runtime.py, which travels alone
+
 
 @dataclass(frozen=True)
 class Output:
@@ -44,6 +47,13 @@ class Outputs:
     files: dict[str, Entry]  # by name below the folder
     left_out: tuple[str, ...] = ()
     """Links that lead out of the folder or nowhere, and special files."""
+
+    @property
+    def of_program(self) -> Outputs:
+        """Without the runtime's own files: checkpoints, metrics, log records and results of calls."""
+        own = f"{RUNTIME_FOLDER}/"
+        kept = {name: entry for name, entry in self.files.items() if not name.startswith(own)}
+        return dataclasses.replace(self, files=kept)
 
     @property
     def rows(self) -> list[Output]:

@@ -23,8 +23,8 @@ class Pauses:
     """Pauses between requests, with an optional time limit."""
 
     def __init__(self, client: Backend, timeout: float | None = None) -> None:
-        if timeout is not None and not timeout >= 0:  # also refuses NaN
-            raise ConfigError(f"a timeout must be 0 or more seconds, got {timeout:g}")
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):  # nor NaN
+            raise ConfigError(f"a timeout must be 0 or more seconds, got {timeout!r}")
         self._shortest, self._longest = LOCAL_PAUSES if client.cluster.alias == LOCAL else REMOTE_PAUSES
         self._next = self._shortest
         self._limit = time.monotonic() + (math.inf if timeout is None else timeout)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from openpai_tasks import __version__
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.jobs.git import Revision, revision
+from openpai_tasks.settings.digests import sha256
 
 STAMP = "openpaiTasks"
 """Our key in the job's extras."""
@@ -82,7 +82,7 @@ def total_hash(files: Mapping[str, str]) -> str:
     if not files:
         return ""
     lines = "".join(f"{digest} {name}\0" for name, digest in sorted(files.items()))
-    return "sha256:" + hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+    return "sha256:" + sha256(lines.encode("utf-8", "surrogateescape"))
 
 
 # The stamp

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import random
 import re
-import secrets
 import string
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -218,7 +218,8 @@ def short_name(command: str) -> str:
 
 
 def _letters(count: int) -> str:
-    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
+    choice = random.SystemRandom().choice  # `secrets` would load `hmac`
+    return "".join(choice(string.ascii_lowercase) for _ in range(count))
 
 
 def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:

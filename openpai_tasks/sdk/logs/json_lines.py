@@ -20,12 +20,11 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs.outputs import output_folder
+from openpai_tasks.sdk.jobs.outputs import RUNTIME_FOLDER, output_folder
 from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, Store
 
-FOLDER = ".pai"
 LONGEST = 1 << 20
 """Bytes of a line; the rest of a longer one is dropped."""
 TOGETHER = 32 << 20
@@ -122,7 +121,7 @@ class JobLines:
 
 def list_files(folder: Location, kind: str) -> Iterator[Entry]:
     """Yield the files of a kind in an output folder; a link in place of a file or folder is left out."""
-    for name in (FOLDER, kind):
+    for name in (RUNTIME_FOLDER, kind):
         folder = folder.join(name)
         there = folder.store.stat(folder.path)
         if there is None or there.is_link or not there.is_folder:

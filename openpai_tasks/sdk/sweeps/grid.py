@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import io
 import itertools
 import json
+import math
+import os
 import re
 import shlex
 from collections import Counter
@@ -16,6 +16,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.document.scripts import variable
+from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
 
@@ -32,17 +33,18 @@ def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
         return []
     rows = read_rows(Path(file)) if file else [{}]
     names = [*(rows[0] if rows else ()), *(name for name, _ in grid)]
-    for name, count in Counter(names).items():
+    for name, times in Counter(names).items():
         variable(name)
-        if count > 1:
+        if times > 1:
             raise ConfigError(f"the sweep varies {name!r} twice")
+    count = len(rows) * math.prod(len(values) for _, values in grid)
+    if count > MOST_POINTS:
+        raise ConfigError(f"the sweep has {count} points, more than {MOST_POINTS}")
     found = [
         {**row, **dict(zip((name for name, _ in grid), values, strict=True))}
         for row in rows
         for values in itertools.product(*(values for _, values in grid))
     ]
-    if len(found) > MOST_POINTS:
-        raise ConfigError(f"the sweep has {len(found)} points, more than {MOST_POINTS}")
     return list({tuple(point.items()): point for point in found}.values())
 
 
@@ -87,11 +89,36 @@ def value_text(value: Any) -> str:
     """Return a value as text for commands and variables."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (str, os.PathLike)):
+        return str(value)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=json_number)
+    except (TypeError, ValueError) as err:
+        raise ConfigError(f"cannot write {value!r} as text: {err}") from err
+
+
+def json_number(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as a number of Python, for ``json``."""
+    found = plain_number(value)
+    if found is value:
+        raise TypeError(f"{type(value).__name__} is not a number, a text, a list or a mapping")
+    return found
+
+
+def plain_number(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch as a number of Python, and other values as they are."""
+    if isinstance(value, (str, int, float)) or not hasattr(value, "item"):
+        return value
+    try:
+        return value.item()
+    except (TypeError, ValueError, RuntimeError) as err:
+        raise ConfigError(f"expected one value, got {value!r}: {err}") from err
 
 
 def _csv_rows(text: str, path: Path) -> list[Any]:
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    import csv
+
     header, *lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line] or [[]]
     names = [name.strip() for name in header]
     for number, line in enumerate(lines, 1):
@@ -163,7 +190,7 @@ def _name_part(text: str) -> str:
 
 
 def _hash(point: Point) -> str:
-    return hashlib.sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]
+    return sha256(json.dumps(point, sort_keys=True).encode())[:8]
 
 
 def fill_command(command: str, point: Mapping[str, str]) -> str:

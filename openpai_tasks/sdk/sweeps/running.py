@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, Conflict, Unreachable
+from openpai_tasks.errors import Conflict, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.sdk.jobs import records, submission
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.sending import Sender
@@ -55,8 +56,7 @@ class SweepRun:
 
     def until_over(self, most: int | None = None, detach: bool = False) -> Iterator[list[SweepJob]]:
         """Submit missing jobs, at most ``most`` unfinished at a time, and watch until all have ended."""
-        if most is not None and most < 1:
-            raise ConfigError(f"--max-parallel must be at least 1, got {most}")
+        at_least(1 if most is None else most, 1, "--max-parallel")
         self._begin()
         pauses = Pauses(self.client)
         while True:

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,6 +233,8 @@ def _write(path: Path, text: str, force: bool) -> None:
     """Write the file atomically; ``force`` allows overwriting."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix=".job-new-", dir=path.parent) as staging:
             draft = Path(staging, path.name)
             draft.write_text(text, encoding="utf-8")

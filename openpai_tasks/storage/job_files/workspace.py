@@ -14,14 +14,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import ARCHIVES, DEADLINE, JOBS, archive_name
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.job_files.archive import Archive, received
 from openpai_tasks.storage.store import Entry, Store, fingerprint, join
+
+if TYPE_CHECKING:
+    from openpai_tasks.storage.job_files.archive import Archive
 
 ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
@@ -123,6 +126,8 @@ class Workspace(WorkspaceLayout):
 
     def read(self, sha256: str) -> Archive:
         """Read the archive with this SHA-256."""
+        from openpai_tasks.storage.job_files.archive import received
+
         return received(self.store.read(self.archive(sha256)), sha256)
 
     # Listing and removal

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, MutableSequence
 
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.local.clearing import FOLDER, SEARCH, open_folder
@@ -28,6 +28,7 @@ from openpai_tasks.storage.store import (
     CopiesFolders,
     Digest,
     Entry,
+    FileFacts,
     Hasher,
     KnowsPlaces,
     OpensFiles,
@@ -36,7 +37,6 @@ from openpai_tasks.storage.store import (
     Sha256,
     Store,
     base,
-    check_name,
     is_below,
     join,
 )
@@ -77,15 +77,35 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
 
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
         place, inside = self._inside(path), join(path, "")
-        with mapping_errors(path), os.scandir(place) as entries:
+        with mapping_errors(path), _scanned(place) as entries:
             for found in entries:
-                if found.name in names:
-                    continue
-                name = check_name(found.name, path)
-                if self._confined and found.is_symlink() and self._leads_out(join(place, name)):
-                    yield _link_entry(join(place, name), name, inside + name)
-                else:
-                    yield _listed_entry(found, name, inside + name)
+                if found.name not in names:
+                    yield self._listed_entry(found, place, inside)
+
+    def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
+        place, inside = self._inside(path), join(path, "")
+        with mapping_errors(path), _scanned(place) as entries:
+            for found in entries:
+                if found.is_file(follow_symlinks=False):
+                    try:
+                        facts = found.stat(follow_symlinks=False)
+                    except OSError:
+                        pass
+                    else:
+                        yield found.name, facts.st_size, facts.st_mtime_ns // 1_000_000, facts.st_mode & 0o777
+                        continue
+                others.append(self._listed_entry(found, place, inside))
+
+    def _listed_entry(self, found: os.DirEntry[str], place: str, inside: str) -> Entry:
+        name, is_link = found.name, found.is_symlink()
+        if is_link and self._leads_out(join(place, name)):
+            return _link_entry(join(place, name), name, inside + name)
+        try:
+            return _make_entry(name, inside + name, found.stat(), is_link)
+        except OSError as err:  # a dangling symlink, or a file that was just removed
+            if err.errno == errno.ENAMETOOLONG:  # all content of a folder would be left out silently
+                raise
+            return Entry(name, inside + name, False, is_link=is_link)
 
     def make_folder(self, path: str) -> None:
         """Create by path: a symlink that appears meanwhile can at most lead to an empty folder elsewhere."""
@@ -289,17 +309,24 @@ def _file_facts(place: str) -> Iterator[tuple[str, int | None]]:
 
     Both are one number, as there may be a million of them: it takes a third of the memory of a tuple.
     """
-    handle = os.open(place, FOLDER & ~os.O_NOFOLLOW)  # names are looked up faster in an open folder
+    with _scanned(place) as entries:
+        for found in entries:
+            try:
+                facts = found.stat(follow_symlinks=False)
+            except OSError:  # it was just removed, or the listing will report it
+                yield found.name, None
+                continue
+            is_file = stat.S_ISREG(facts.st_mode)
+            yield found.name, facts.st_mtime_ns // 1_000_000 << 63 | facts.st_size if is_file else None
+
+
+@contextlib.contextmanager
+def _scanned(place: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """Scan an open folder, in which names are looked up faster; the system never lists ``.`` or a slash."""
+    handle = os.open(place, FOLDER & ~os.O_NOFOLLOW)
     try:
         with os.scandir(handle) as entries:
-            for found in entries:
-                try:
-                    facts = found.stat(follow_symlinks=False)
-                except OSError:  # it was just removed, or the listing will report it
-                    yield found.name, None
-                    continue
-                is_file = stat.S_ISREG(facts.st_mode)
-                yield found.name, facts.st_mtime_ns // 1_000_000 << 63 | facts.st_size if is_file else None
+            yield entries
     finally:
         os.close(handle)
 
@@ -307,15 +334,6 @@ def _file_facts(place: str) -> Iterator[tuple[str, int | None]]:
 def _link_entry(place: str, name: str, path: str) -> Entry:
     """Return the entry of the symlink itself, whatever it points to."""
     return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
-
-
-def _listed_entry(found: os.DirEntry[str], name: str, path: str) -> Entry:
-    try:
-        return _make_entry(name, path, found.stat(), found.is_symlink())
-    except OSError as err:  # a dangling symlink, or a file that was just removed
-        if err.errno == errno.ENAMETOOLONG:  # all content of a folder would be left out silently
-            raise
-        return Entry(name, path, False, is_link=found.is_symlink())
 
 
 def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:

@@ -252,10 +252,10 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         """Whether it is a folder; raise if it is a file."""
         if self._any_below(path):
             return True
-        entry = self.stat(path)
-        if entry is not None and not entry.is_folder:
+        thing = retrying(lambda: self._bucket.head(self._key(path)))
+        if thing is not None and not thing.is_folder:
             raise PathError(f"{path}: a file is there, not a folder")
-        return entry is not None
+        return thing is not None
 
     def _refuse_no_folder(self, path: str) -> None:
         thing = retrying(lambda: self._bucket.head(self._key(path)))

@@ -33,7 +33,8 @@ class FolderReader:
 
         Files that claim to be empty may have content.
         """
-        if self._store is None or not 0 < member.size <= PIECE:
+        size = member.size
+        if self._store is None or not 0 < size <= PIECE:
             return None
         folder, _, name = member.path.rpartition("/")
         try:
@@ -42,20 +43,17 @@ class FolderReader:
                 self._folder, self._handle = folder, self._store.open_folder(folder or "/")
             handle = os.open(name, FILE, dir_fd=self._handle)
             try:
-                content = os.read(handle, member.size)
+                content = os.read(handle, size)
                 facts = os.fstat(handle)  # after the last byte was read, so that no change is missed
             finally:
                 os.close(handle)
         except (OSError, PaiError):
             return None
-        return content if len(content) == member.size and _is_as_listed(facts, member) else None
+        is_same = len(content) == facts.st_size == size
+        is_same = is_same and facts.st_mtime_ns // 1_000_000 == member.mtime_ms
+        return content if is_same and stat.S_ISREG(facts.st_mode) and facts.st_nlink > 0 else None
 
     def _close(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
-
-
-def _is_as_listed(facts: os.stat_result, member: PackMember) -> bool:
-    is_same = facts.st_size == member.size and facts.st_mtime_ns // 1_000_000 == member.mtime_ms
-    return is_same and stat.S_ISREG(facts.st_mode) and facts.st_nlink > 0

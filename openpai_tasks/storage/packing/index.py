@@ -69,7 +69,11 @@ class Names(Sequence[str]):
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
         if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
+            first, last, step = number.indices(len(self))
+            ends = self._ends[first : max(first, last) + 1]
+            raw = bytes(self._text[ends[0] : ends[-1]])
+            found = [raw[start - ends[0] : end - ends[0]] for start, end in pairwise(ends)]
+            return [name.decode("utf-8", "surrogateescape") for name in found[::step]]
         if number < 0:
             raise IndexError(number)
         return self._text[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogateescape")
@@ -145,12 +149,11 @@ class Index:
         """Add a shard with all its files."""
         self.shard.extend([len(self.shards)] * len(files))
         self.shards.append(shard)
-        for file in files:
-            self.names.append(file.name)
+        self.names.extend(file.name.encode("utf-8", "surrogateescape") for file in files)
         self.offset.extend(offsets)
-        self.size.extend(file.size for file in files)
-        self.mode.extend(file.mode for file in files)
-        self.mtime.extend(file.mtime_ms for file in files)
+        self.size.extend([file.size for file in files])
+        self.mode.extend([file.mode for file in files])
+        self.mtime.extend([file.mtime_ms for file in files])
         self.crc.extend(crcs)
 
 

@@ -10,16 +10,16 @@ import hashlib
 import itertools
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openpai_tasks.errors import NoSuchPath, PathError
-from openpai_tasks.storage.copying.transfer import PART, is_part
+from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, Store, is_below, join
+from openpai_tasks.storage.store import Entry, OpensFiles, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
 FOLDER_FACTS = struct.Struct(">QH")
@@ -37,6 +37,8 @@ class PackMember(NamedTuple):
     size: int
     mtime_ms: int
     mode: int
+    sample: str
+    """The name of all files that stay together."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,24 @@ class PackFolder:
     """The files in reverse order."""
 
     def sizes(self) -> Iterator[int]:
-        return (FACTS.unpack_from(small, len(small) - FACTS.size)[0] for small in self.files)
+        return (size for size, _, _ in _facts(self.files))
 
     def members(self) -> Iterator[PackMember]:
-        """Yield the files once, releasing each."""
+        """Yield the files once, releasing many at a time."""
         path, name = join(self.path, ""), join(self.name, "") if self.name else ""
-        while self.files:
-            small = self.files.pop()
-            own = small[: -FACTS.size].replace(b"\0", b"").decode("utf-8", "surrogateescape")
-            facts = FACTS.unpack_from(small, len(small) - FACTS.size)
-            yield PackMember(name + own, path + own, False, *facts)
+        while some := self.files[: -MANY - 1 : -1]:
+            del self.files[-MANY:]
+            names = b"".join([small[: -FACTS.size] for small in some]).decode("utf-8", "surrogateescape")
+            parts = iter(names.split("\0"))
+            for stem, rest, (size, mtime_ms, mode) in zip(parts, parts, _facts(some), strict=False):
+                own = stem + rest
+                sample = name + (stem or own)
+                yield PackMember(name + own, path + own, False, size, mtime_ms, mode, sample)
+
+
+def _facts(files: list[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Return size, time and mode of files in compact form."""
+    return FACTS.iter_unpack(b"".join([small[-FACTS.size :] for small in files]))
 
 
 def split(name: str) -> tuple[str, str]:
@@ -87,7 +97,11 @@ def folders(tree: Location, target: str) -> Iterator[PackFolder]:
 def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder]:
     """Add the files to the folder, and return its subfolders in reverse order."""
     inner = []
-    for entry in _with_own_times(store, store.list(folder.path)):
+    if isinstance(store, OpensFiles):
+        entries: Iterable[Entry] = _with_files_added(store, folder)
+    else:
+        entries = _with_own_times(store, store.list(folder.path))
+    for entry in entries:
         if entry.name.startswith(PART) and is_part(entry):
             continue
         if entry.is_link:
@@ -101,6 +115,15 @@ def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder
     folder.files.sort(reverse=True)
     inner.sort(key=lambda each: each.name, reverse=True)
     return inner
+
+
+def _with_files_added(store: OpensFiles, folder: PackFolder) -> list[Entry]:
+    """Add the regular files to the folder, and return its other entries."""
+    others, add = list[Entry](), folder.files.append
+    for name, size, mtime_ms, mode in store.list_files(folder.path, others):
+        if not (name.startswith(PART) and PART_NAME.fullmatch(name)):
+            add(_compact(name, size, mtime_ms, mode))
+    return others
 
 
 def _with_own_times(store: Store, entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -124,10 +147,13 @@ def _small(entry: Entry) -> bytes:
     """Return a file in compact form, which sorts by sample, then by name."""
     if entry.is_special:
         raise PathError(f"{entry.path}: neither a file nor a folder, so it cannot be packed")
-    stem, dot, rest = entry.name.partition(".")
     mode = entry.mode if entry.mode is not None else 0o755 if entry.is_executable else 0o644
-    name = f"{stem}\0{dot}{rest}\0".encode("utf-8", "surrogateescape")
-    return name + FACTS.pack(entry.size, entry.mtime_ms, mode & 0o777)
+    return _compact(entry.name, entry.size, entry.mtime_ms, mode & 0o777)
+
+
+def _compact(name: str, size: int, mtime_ms: int, mode: int) -> bytes:
+    stem, dot, rest = name.partition(".")
+    return f"{stem}\0{dot}{rest}\0".encode("utf-8", "surrogateescape") + FACTS.pack(size, mtime_ms, mode)
 
 
 def _inner(store: Store, entry: Entry, folder: PackFolder) -> PackFolder:
@@ -161,8 +187,8 @@ class PackTree:
     def add(self, folder: PackFolder) -> None:
         self._hash.update(FOLDER_FACTS.pack(len(folder.files), folder.mode))
         self._hash.update(folder.name.encode("utf-8", "surrogateescape") + b"\0")
-        for small in folder.files:
-            self._hash.update(small)
+        for start in range(0, len(folder.files), MANY):
+            self._hash.update(b"".join(folder.files[start : start + MANY]))
         self._found.append(folder)
 
     def members(self) -> Iterator[PackMember]:
@@ -170,7 +196,7 @@ class PackTree:
         while self._found:
             folder = self._found.popleft()
             if folder.name and self._holds_folders:
-                yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode)
+                yield PackMember(folder.name, folder.path, True, 0, 0, folder.mode, folder.name + "/")
             yield from folder.members()
 
     def marks(self, *rules: object) -> Iterator[str]:

@@ -8,7 +8,7 @@ shards are removed only then. Of two packs at once, the one that writes its inde
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.copying.transfer import part_name, put
@@ -50,7 +50,7 @@ class NewSet:
         store, path = self._target.store, self._target.join(indexes.NAME).path
 
         def text() -> Iterator[bytes]:
-            return gathered(indexes.written(index))
+            return gathered((lines,) for lines in indexes.written(index))
 
         if not self._is_direct:
             shards, part = [*self._parts], self._part()
@@ -88,12 +88,12 @@ class NewSet:
             self._target.store.remove(self._note.path)
 
 
-def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Join small pieces to larger ones."""
+def gathered(groups: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
+    """Join small pieces, which come in groups, to larger ones."""
     waiting, size = list[bytes](), 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
+    for pieces in groups:
+        waiting += pieces
+        size += sum(map(len, pieces))
         if size >= PIECE:
             yield b"".join(waiting)
             waiting, size = [], 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.crc import crc32c
+from openpai_tasks.storage.crc import crc32c, crc32c_each
 from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.sources import batches, streamed
@@ -28,22 +28,23 @@ class ShardBytes:
     def files(self) -> list[PackMember]:
         return [member for member in self._members if not member.is_folder]
 
-    def __iter__(self) -> Iterator[bytes]:
-        yield (head := self._encoder.head())
+    def __iter__(self) -> Iterator[Sequence[bytes]]:
+        """Yield the pieces in groups."""
+        yield ((head := self._encoder.head()),)
         self._at = len(head)
         for batch, contents in batches(self._source, self._members, self._workers, self._watch):
             if contents is None:
-                yield from self._large(batch[0])
+                yield from ((piece,) for piece in self._large(batch[0]))
             else:
                 yield self._small(batch, contents)
-        yield self._encoder.tail()
+        yield (self._encoder.tail(),)
 
     def take_back(self) -> None:
         """Subtract what was counted, as the try has failed."""
         self._watch.moved(-self._moved)
         self._moved = 0
 
-    def _small(self, batch: list[PackMember], contents: list[bytes]) -> bytes:
+    def _small(self, batch: list[PackMember], contents: list[bytes]) -> list[bytes]:
         encoder, at, pieces = self._encoder, self._at, list[bytes]()
         add, ended = self.offsets.append, self._watch.ended
         for member, content in zip(batch, contents, strict=True):
@@ -58,9 +59,9 @@ class ShardBytes:
             at += len(content) + len(after)
         self._at = at
         pairs = zip(batch, contents, strict=True)
-        self.crcs.extend([crc32c(content) for member, content in pairs if not member.is_folder])
+        self.crcs.extend(crc32c_each([content for member, content in pairs if not member.is_folder]))
         self._count(sum(map(len, contents)))
-        return b"".join(pieces)
+        return pieces
 
     def _large(self, member: PackMember) -> Iterator[bytes]:
         before, crc = self._encoder.before(member, self._at), 0

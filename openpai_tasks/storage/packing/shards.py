@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from openpai_tasks.storage.packing.members import PackMember, split
+from openpai_tasks.storage.packing.members import PackMember
 
 MOST = 100_000
 """Maximum number of files in a shard, however small: their list is kept in memory for retries."""
@@ -34,11 +34,10 @@ def samples(
     sample: list[PackMember] = []
     name, size, is_large = "", 0, False
     for member in members:
-        own = split(member.name)[0] + "/" * member.is_folder
-        if own != name:
+        if member.sample != name:
             if sample:
                 yield sample, size
-            sample, name, size, is_large = [], own, 0, False
+            sample, name, size, is_large = [], member.sample, 0, False
         size += measure(member)
         sample.append(member)
         is_large = is_large or size > most or len(sample) > MOST

@@ -80,12 +80,10 @@ def _fetched(store: Store, group: list[PackMember], watch: Watch, reader: Folder
     watch.check()
     if group[0].size > PIECE:
         return group, None
-    return group, [_read(store, member, reader, watch) for member in group]
-
-
-def _read(store: Store, member: PackMember, reader: FolderReader, watch: Watch) -> bytes:
-    content = reader.read(member)
-    return b"".join(streamed(store, member, watch)) if content is None else content
+    found = zip(group, map(reader.read, group), strict=True)
+    return group, [
+        b"".join(streamed(store, member, watch)) if content is None else content for member, content in found
+    ]
 
 
 def streamed(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tarfile
 import zlib
 from typing import BinaryIO
@@ -33,9 +34,12 @@ class TarEncoder:
 
     def before(self, member: PackMember, position: int) -> bytes:
         """Return the header; the usual one is made here, ten times as fast as with ``tarfile``."""
-        name = member.name + "/" * member.is_folder
-        if name.isascii() and len(name) <= NAME and member.size <= SIZE and 0 <= member.mtime_ms < TIME:
-            return _usual(name, member)
+        name, _, is_folder, size, mtime_ms, mode, _ = member
+        if is_folder:
+            name += "/"
+        if name.isascii() and len(name) <= NAME and size <= SIZE and 0 <= mtime_ms < TIME:
+            first = name.encode().ljust(NAME, b"\0") + _numbers(mode, size, mtime_ms // 1000)
+            return first + _end(zlib.adler32(first) & 0xFFFF, is_folder)
         facts = tarfile.TarInfo(member.name)
         facts.size, facts.mode, facts.mtime = member.size, member.mode, member.mtime_ms // 1000
         facts.type = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
@@ -51,12 +55,16 @@ class TarEncoder:
         return END
 
 
-def _usual(name: str, member: PackMember) -> bytes:
-    kind = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
-    facts = name.encode().ljust(NAME, b"\0"), member.mode, NOBODY, member.size, member.mtime_ms // 1000
-    first = b"%b%07o\0%b%011o\0%011o\0" % facts
-    total = (zlib.adler32(first) & 0xFFFF) - 1  # the sum of its bytes, as they are few
-    return b"".join((first, b"%06o\0 " % (total + SUMS[kind]), LAST[kind]))
+@functools.lru_cache(1 << 10)
+def _numbers(mode: int, size: int, seconds: int) -> bytes:
+    return b"%07o\0%b%011o\0%011o\0" % (mode, NOBODY, size, seconds)
+
+
+@functools.lru_cache(1 << 10)
+def _end(adler: int, is_folder: bool) -> bytes:
+    """Return the checksum and the rest; the low half of Adler-32 is one more than the sum of few bytes."""
+    kind = tarfile.DIRTYPE if is_folder else tarfile.REGTYPE
+    return b"%06o\0 %b" % (adler - 1 + SUMS[kind], LAST[kind])
 
 
 class Tar:

@@ -73,6 +73,14 @@ def test_endless_headers_chunk_sizes_or_interim_responses_are_cut_off(begin, aga
         assert server.sent < 64 * MB
 
 
+def test_trailers_may_be_as_long_as_headers():
+    with (
+        Hostile(for_ever(*FLOODS["trailers"])) as server,
+        pytest.raises(Unreachable, match="trailers of more than 65536 bytes"),
+    ):
+        client_of(server, 5.0).user_info("alice")
+
+
 def test_submit_times_out_on_a_dripping_response():
     with Hostile(for_ever(OK + b"X-Long: ", b"x"), OFTEN) as server:
         ends_unreachable(server, lambda: client_of(server, TIMEOUT).submit("name: x\n"))

@@ -1,8 +1,6 @@
 """The same workflow on the embedded server in each of its profiles, each of which acts like one OpenPAI."""
 
 import json
-import subprocess
-import sys
 import time
 
 import pytest
@@ -20,6 +18,7 @@ from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from tests.forkserver import start_server
 from tests.scripted import Reply, Scripted
 from tests.sdk.pai_server import PaiServer
 
@@ -31,9 +30,7 @@ SETTINGS = Settings(http_timeout=30.0)
 def server(request, tmp_path_factory):
     """A server of that profile: its profile, its address, and its first user's name and password."""
     folder = tmp_path_factory.mktemp("server")
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", request.param]
-    argv += ["--rate-limit", "submit=off"]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_server("--home", str(folder), "--profile", request.param, "--rate-limit", "submit=off")
     try:
         limit = time.monotonic() + 60
         while not (folder / "server.json").exists():

@@ -615,12 +615,45 @@ def test_files_written_by_the_notebook_are_kept_even_when_the_job_is_retried(tmp
     assert "298 done" not in (out / "n.pai-run.html").read_text()
 
 
-def test_results_of_an_earlier_attempt_are_replaced(tmp_path):
+TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "nbclient", "argparse")
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory):
+    """The folder of a job with odd sources that ran twice, and how each attempt ended."""
+    folder = tmp_path_factory.mktemp("attempts")
+    (folder / running.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
+    for name in TAKEN:
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} of the user')\n")
+    (folder / "helper.py").write_text("FACTOR = 3\n")
+    ends = []
     for number in (1, 2):
-        write(tmp_path / "n.ipynb", f"print({number})")
-        assert executed(tmp_path, "n.ipynb")[0] == 0
-    assert sorted(os.listdir(tmp_path / "out")) == ["n.html", "n.ipynb"]
-    assert outputs(tmp_path / "out" / "n.ipynb") == ["2\n"]
+        content = notebook(f"import helper\nprint({number} * helper.FACTOR)")
+        del content["nbformat_minor"]
+        (folder / "n.ipynb").write_text(json.dumps(content))
+        ends.append(executed(folder, "n.ipynb", program=running.RUNNER))
+    return folder, ends
+
+
+def test_results_of_an_earlier_attempt_are_replaced(attempts):
+    folder, ends = attempts
+    assert [code for code, *_ in ends] == [0, 0], ends
+    assert sorted(os.listdir(folder / "out")) == ["n.html", "n.ipynb"]
+    assert outputs(folder / "out" / "n.ipynb") == ["6\n"]
+
+
+def test_notebook_without_a_minor_version_is_run_and_converted(attempts):
+    folder, ends = attempts
+    assert json.loads(running.read_notebook("n.ipynb", folder).as_sent())["nbformat_minor"] == 5
+    for code, output, err in ends:
+        assert (code, err) == (0, "") and output[-1] == "notebook: wrote n.ipynb, n.html"
+
+
+def test_sources_named_like_modules_do_not_break_the_runner(attempts):
+    folder, ends = attempts
+    assert {(code, err) for code, _, err in ends} == {(0, "")}, ends
+    assert outputs(folder / "out" / "n.ipynb") == ["6\n"]
+    assert ">6\n" in (folder / "out" / "n.html").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -685,28 +718,6 @@ def test_output_folder_that_cannot_be_created_is_a_one_line_error(tmp_path):
     code, output, err = executed(tmp_path, "n.ipynb")
     assert (code, err) == (runner.CANNOT_RUN, "")
     assert output == ["notebook: error: cannot create the output folder: File exists"]
-
-
-def test_notebook_without_a_minor_version_is_run_and_converted(tmp_path):
-    content = {key: value for key, value in notebook("print(1)").items() if key != "nbformat_minor"}
-    (tmp_path / "n.ipynb").write_text(json.dumps(content))
-    assert json.loads(running.read_notebook("n.ipynb", tmp_path).as_sent())["nbformat_minor"] == 5
-    code, output, err = executed(tmp_path, "n.ipynb")
-    assert (code, err) == (0, "") and output[-1] == "notebook: wrote n.ipynb, n.html"
-
-
-TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "nbclient", "argparse")
-
-
-def test_sources_named_like_modules_do_not_break_the_runner(tmp_path):
-    (tmp_path / running.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
-    for name in TAKEN:
-        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} of the user')\n")
-    (tmp_path / "helper.py").write_text("FACTOR = 3\n")
-    write(tmp_path / "n.ipynb", "import helper\nprint(helper.FACTOR)")
-    code, output, err = executed(tmp_path, "n.ipynb", program=running.RUNNER)
-    assert (code, err) == (0, ""), output
-    assert outputs(tmp_path / "out" / "n.ipynb") == ["3\n"] and (tmp_path / "out" / "n.html").exists()
 
 
 def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):

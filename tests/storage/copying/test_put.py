@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 
 import pytest
 
@@ -39,36 +37,6 @@ def test_sources_arrive_over_a_connection_that_is_cut(hdfs, archive, tmp_path):
         assert [entry.name for entry in store.list("/w/sources")] == [f"{archive.sha256}.tar.gz"]
         store.remove("/", recursive=True)
         store.close()
-
-
-def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, archive, tmp_path):
-    half, is_back = threading.Event(), threading.Event()
-    store = HdfsStore([hdfs.name_node], "root", root=f"/{tmp_path.name}")
-    sent, pieces = [], archive.pieces
-
-    def dying():
-        for number, piece in enumerate(pieces()):
-            if number == 12 and not half.is_set():
-                hdfs.kill_data_node()
-                half.set()
-            yield piece
-
-    object.__setattr__(archive, "pieces", dying)
-
-    def send():
-        with retry._waiting(lambda seconds: not is_back.wait(100)):
-            sent.append(Workspace("/w", store).send(archive))
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    assert half.wait(60)
-    time.sleep(0.1)
-    hdfs.repair()  # in the main thread, because the process ends with its thread
-    is_back.set()
-    thread.join()
-    assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size
-    store.remove("/", recursive=True)
-    store.close()
 
 
 def test_failed_put_starts_over_and_finally_gives_up(tmp_path, monkeypatch):

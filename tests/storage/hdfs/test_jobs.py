@@ -34,6 +34,7 @@ from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.location import Location
+from tests.forkserver import start_server
 from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
 from tests.runtime.programs import Program
@@ -232,38 +233,6 @@ def test_output_upload_is_retried_after_a_fault(store, workspace, gateway, tmp_p
     assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
 
 
-def test_output_upload_survives_a_data_node_outage(hdfs, store, workspace, tmp_path):
-    urls = tuple(url.replace("/api/", "/") for url in store.urls("/my%20team"))
-    home = Seen(tuple(re.sub("//[^/]*/", f"//{hdfs.name_node}/", url) for url in urls), "root")
-    command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'
-    os.mkfifo(tmp_path / "gate")
-    patient = tmp_path / "patient" / "sleep"  # another test checks the length of the pauses
-    patient.parent.mkdir()
-    patient.write_text(f"#!/bin/sh\nuntil test -e '{tmp_path}/back'; do {shutil.which('sleep')} 0.1; done\n")
-    patient.chmod(0o755)
-    path = f"{patient.parent}:{os.environ['PATH']}"
-    process = subprocess.Popen(
-        [*SHELLS["bash"], script(JobRequest(command, "n", "i", home=home))],
-        cwd=tmp_path,
-        env={"PATH": path, "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "done\n"
-    hdfs.kill_data_node()
-    try:
-        (tmp_path / "gate").write_text("go on\n")
-        assert process.stderr is not None and "curl: (7)" in process.stderr.readline()
-    finally:
-        hdfs.start_data_node()
-    hdfs.until_data_node_answers()
-    (tmp_path / "back").touch()
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert b"".join(store.read(f"{workspace.output('one')}/a")) == b"hi\n"
-
-
 def test_output_file_that_hdfs_refuses_is_named_and_the_rest_is_sent(
     store, workspace, tmp_path, instant_sleep
 ):
@@ -405,8 +374,7 @@ def test_damaged_or_missing_sources_end_the_job(what, store, workspace, archive,
 def server(request, tmp_path_factory):
     """An embedded server of that generation: its address, and its first user's name and password."""
     folder = tmp_path_factory.mktemp("server")
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(folder), "--profile", request.param]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start_server("--home", str(folder), "--profile", request.param)
     try:
         limit = time.monotonic() + 60
         while not (folder / "server.json").exists():

@@ -357,23 +357,6 @@ def test_error_raised_by_the_source_is_passed_on_unchanged(store):
         store.write("/f", pieces(), 5)
 
 
-def test_upload_is_retried_after_its_data_node_was_killed(store, hdfs):
-    pieces = [noise(MEGABYTE)] * 24
-    kills = []
-
-    def body():
-        for number, piece in enumerate(pieces):
-            if number == 12 and not kills:
-                kills.append(hdfs.kill_data_node())
-                hdfs.repair()
-            yield piece
-
-    size = len(pieces) * MEGABYTE
-    retrying(lambda: store.write("/f", body(), size), lambda seconds: time.sleep(seconds) or False)
-    assert store.stat("/f").size == size
-    assert store.digest("/f") == fingerprint(store.hasher(), pieces)
-
-
 def test_second_name_node_is_used_when_the_first_is_on_standby_or_gone(store, hdfs):
     with Gateway(hdfs.name_node) as second:
         with Gateway(hdfs.name_node) as first:

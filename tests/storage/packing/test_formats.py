@@ -102,7 +102,7 @@ HARD_TIMES = (0, 1_700_000_000_123, -5000, 1 << 48)
 @pytest.mark.parametrize("name", HARD_NAMES, ids=range(len(HARD_NAMES)))
 def test_headers_are_read_by_tarfile(name):
     for size, mtime_ms, is_folder in itertools.product(HARD_SIZES, HARD_TIMES, (False, True)):
-        member = PackMember(name, "/x", is_folder, 0 if is_folder else size, mtime_ms, 0o640)
+        member = PackMember(name, "/x", is_folder, 0 if is_folder else size, mtime_ms, 0o640, name)
         head = TarEncoder().before(member, 0)
         assert len(head) % 512 == 0
         with tarfile.open(fileobj=io.BytesIO(head), errors="surrogateescape") as archive:
@@ -228,7 +228,7 @@ def test_tar_with_links_devices_or_escaping_names_is_refused(here, info):
 
 
 def test_escaping_names_in_records_are_refused(here):
-    member = PackMember("../evil", "/x", False, 2, 0, 0o644)
+    member = PackMember("../evil", "/x", False, 2, 0, 0o644, "../evil")
     for form, name in ((tfrecord.FORMAT, "x.tfrecord"), (sequencefile.FORMAT, "x.seq")):
         made = form.encoder([member])
         head = made.head()
@@ -249,7 +249,7 @@ def test_hadoop_itself_reads_a_shard(shards, tmp_path):
         pytest.skip(f"no Hadoop: {reason}")
     (shard,) = shards("sequencefile")
     (tmp_path / "core-site.xml").write_text(CORE_SITE)  # without Avro, which Hadoop would load
-    command = [*JAVA, "-cp", f"{tmp_path}:{hdfs_jars.home() / 'lib'}/*", SHELL, "-text", f"file://{shard}"]
+    command = [*JAVA, *hdfs_jars.class_path(tmp_path), SHELL, "-text", f"file://{shard}"]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode()

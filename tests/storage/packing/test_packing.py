@@ -193,7 +193,7 @@ def test_file_larger_than_the_shard_size_gets_its_own_shard(here):
 
 
 def member(name, size=0):
-    return PackMember(name, "/" + name, False, size, 0, 0o644)
+    return PackMember(name, "/" + name, False, size, 0, 0o644, split(name)[0])
 
 
 def test_files_of_a_sample_stay_together():

@@ -1,0 +1,24 @@
+"""Errors reach other processes, as those of process pools and executors do."""
+
+import pickle
+
+import pytest
+
+from openpai_tasks import errors
+from openpai_tasks.errors import JobFailed, PaiError, ProtocolError, TooManyRequests
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PaiError)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_can_be_pickled(kind):
+    err = kind("what happened", 7) if kind is JobFailed else kind("what happened")
+    again = pickle.loads(pickle.dumps(err))
+    assert type(again) is kind and str(again) == "what happened"
+    assert (again.exit_code, vars(again)) == (err.exit_code, vars(err))
+
+
+def test_a_pickled_error_keeps_its_details():
+    assert pickle.loads(pickle.dumps(JobFailed("x", 7))).exit_code == 7
+    assert pickle.loads(pickle.dumps(TooManyRequests("x", retry_after=9.0))).retry_after == 9.0
+    assert pickle.loads(pickle.dumps(ProtocolError("x", ("one",)))).problems == ("one",)
