@@ -1,0 +1,45 @@
+"""The flags of ``job.sub`` as texts that users can run: a command line, and a call in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from openpai_tasks.hints import command
+
+WIDTH = 88
+_VARIABLES = "env"
+
+
+def as_command(flags: Mapping[str, Any], alias: str = "") -> str:
+    """Return the command line with these flags; it asks for secrets, so they have only names."""
+    given = {name: value for name, value in flags.items() if _is_given(value)}
+    text = given.pop("command", "")
+    words = [f"--command={text}" if text.startswith("-") else text]
+    for name, value in [*given.items(), *([("cluster_alias", alias)] if alias else [])]:
+        flag = f"--{name.replace('_', '-')}"
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            words += [f"{flag}={one}"] if str(one).startswith("-") else [flag, str(one)]
+    return command("job.sub", *words)
+
+
+def as_python(flags: Mapping[str, Any], alias: str = "") -> str:
+    """Return the program that submits the same; it reads secrets from variables of their names."""
+    given = {name: value for name, value in flags.items() if _is_given(value)}
+    words = [repr(given.pop("command", ""))]
+    words += [f"{name}={_value(name, value)}" for name, value in given.items()]
+    words += [f"cluster={alias!r}"] if alias else []
+    line = f"job = submit({', '.join(words)})"
+    if len(line) > WIDTH:
+        line = "job = submit(\n" + "".join(f"    {word},\n" for word in words) + ")"
+    return f"from openpai_tasks import submit\n\n{line}\n"
+
+
+def _value(name: str, value: Any) -> str:
+    if name == _VARIABLES:
+        return repr(dict(one.split("=", 1) for one in value))
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+def _is_given(value: Any) -> bool:
+    return value not in (None, "", (), [])
