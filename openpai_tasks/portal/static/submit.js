@@ -49,6 +49,8 @@ function checker(show) {
   };
 }
 
+let uploads = Promise.resolve(true); // false after a failure
+
 // Submit once, and keep what was typed if the job is refused
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -56,6 +58,12 @@ form.addEventListener("submit", async (event) => {
   if (button.disabled) return;
   button.disabled = true;
   announce("Submitting");
+  const areThere = await uploads;
+  if (!areThere) {
+    uploads = Promise.resolve(true); // the failure is on the page
+    button.disabled = false;
+    return;
+  }
   try {
     const answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { accept: "text/html" } });
     if (answer.redirected && answer.ok) {
@@ -250,14 +258,20 @@ function startSources(part, check) {
         bar.value = done / files.length;
       }
       if (files.length) announce(`${count(files.length, "file")} uploaded`);
+      return true;
     } catch (error) {
       trouble(error.message);
+      return false;
+    } finally {
+      bar.hidden = true;
     }
-    bar.hidden = true;
+  };
+  const add = (found) => {
+    uploads = uploads.then(async (areThere) => (await send(await found)) && areThere);
   };
   for (const input of part.querySelectorAll("input[data-files]")) {
     input.addEventListener("change", () => {
-      send([...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+      add([...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
       input.value = "";
     });
   }
@@ -266,10 +280,11 @@ function startSources(part, check) {
     part.classList.add("is-over");
   });
   for (const name of ["dragleave", "drop"]) part.addEventListener(name, () => part.classList.remove("is-over"));
-  part.addEventListener("drop", async (event) => {
+  part.addEventListener("drop", (event) => {
     event.preventDefault();
-    const entries = [...event.dataTransfer.items].map((one) => one.webkitGetAsEntry?.()).filter(Boolean);
-    send((await Promise.all(entries.map(filesOf))).flat());
+    const dropped = [...event.dataTransfer.items].filter((one) => one.kind === "file");
+    const found = dropped.map((one) => filesOf(one.webkitGetAsEntry?.(), one.getAsFile()));
+    add(Promise.all(found).then((several) => several.flat()));
   });
   show(
     [...list.children].map(({ dataset }) => ({
@@ -298,7 +313,8 @@ function batches(files) {
 }
 
 // The files of a dropped file or folder, with their relative names
-async function filesOf(entry) {
+async function filesOf(entry, single) {
+  if (!entry) return [{ path: single.name, file: single }];
   if (entry.isFile) {
     const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
     return [{ path: entry.fullPath.replace(/^\//, ""), file }];
@@ -310,5 +326,5 @@ async function filesOf(entry) {
     if (!some.length) break;
     inside.push(...some);
   }
-  return (await Promise.all(inside.map(filesOf))).flat();
+  return (await Promise.all(inside.map((one) => filesOf(one)))).flat();
 }

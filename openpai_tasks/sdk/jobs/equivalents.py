@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ def as_command(flags: Mapping[str, Any], alias: str = "") -> str:
     """Return the command line with these flags; it asks for secrets, so they have only names."""
     given = {name: value for name, value in flags.items() if _is_given(value)}
     text = given.pop("command", "")
-    words = [f"--command={text}" if text.startswith("-") else text]
+    # A word alone could be the name of a task, and a dash begins a flag.
+    words = [text if re.search(r"\s", text) and not text.startswith("-") else f"--command={text}"]
     for name, value in [*given.items(), *([("cluster_alias", alias)] if alias else [])]:
         flag = f"--{name.replace('_', '-')}"
         for one in value if isinstance(value, (list, tuple)) else (value,):
