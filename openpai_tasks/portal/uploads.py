@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ LONGEST_NAME = 255
 UNUSED_SECONDS = 12 * 3600.0
 PIECE = 1 << 20
 FORBIDDEN = re.compile("[\\\\\x00-\x1f\x7f\ud800-\udfff]")
+
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,12 @@ class SourceUpload:
         self.folder = _root(request.project) / digest[:32]
 
     def entries(self) -> list[UploadedEntry]:
-        """Return what was sent so far, by name."""
-        if not self.folder.is_dir():
-            return []
-        return [_entry(path) for path in sorted(self.folder.iterdir())]
+        """Return what was sent so far, by name; another request may remove it at the same time."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(self.folder.iterdir()):
+                found.append(_entry(path))
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,17 +74,16 @@ class SourceUpload:
         known = self.entries()
         count = sum(entry.files for entry in known) + len(targets)
         if count > MOST_FILES:
-            raise ConfigError(f"a job takes at most {MOST_FILES} files this way; put them on a storage")
+            raise ConfigError(f"a job takes at most {MOST_FILES} files this way; put the rest on a storage")
         room = MOST_BYTES - sum(entry.size for entry in known)
         for target, content in targets:
             room -= _write(target, content, room)
 
     def remove(self, name: str) -> None:
         """Forget a file or folder at the top."""
-        (part,) = _parts(name)[:1]
-        target = self.folder / part
+        target = self.folder / _parts(name)[0]
         if target.is_dir():
-            shutil.rmtree(target)
+            shutil.rmtree(target, ignore_errors=True)
         else:
             target.unlink(missing_ok=True)
 
@@ -87,8 +92,13 @@ class SourceUpload:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-@functools.cache
 def _root(project: Path) -> Path:
+    with _lock:
+        return _new_root(project)
+
+
+@functools.cache
+def _new_root(project: Path) -> Path:
     """Return the folder of all uploads; those of an earlier process are of no use to anybody."""
     root = portal_folder(project) / FOLDER
     shutil.rmtree(root, ignore_errors=True)
@@ -98,8 +108,9 @@ def _root(project: Path) -> Path:
 
 def _remove_unused(root: Path) -> None:
     for folder in root.iterdir():
-        if time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parts(name: str) -> list[str]:
@@ -128,25 +139,19 @@ def _sizes(path: Path) -> Iterator[int]:
 
 def _write(target: Path, content: BinaryIO, room: int) -> int:
     """Write a file and return its size; programs stay programs, though browsers do not send modes."""
+    size = content.seek(0, os.SEEK_END)
+    if size > room:
+        raise ConfigError(f"a job takes at most {MOST_BYTES >> 20} MB this way; put the rest on a storage")
+    content.seek(0)
+    mode = 0o755 if content.read(2) == b"#!" else 0o644  # in the job; here, the folder above is private
+    content.seek(0)
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        first = content.read(PIECE)
-        # The folder above is private; these are the modes that the files have in the job.
-        mode = 0o755 if first.startswith(b"#!") else 0o644
+        make_private(target.parent)
         target.unlink(missing_ok=True)
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with os.fdopen(handle, "wb") as file:
             os.fchmod(handle, mode)
-            size, piece = 0, first
-            while piece:
-                size += len(piece)
-                if size > room:
-                    raise ConfigError(f"a job takes at most {MOST_BYTES >> 20} MB this way; use a storage")
-                file.write(piece)
-                piece = content.read(PIECE)
+            shutil.copyfileobj(content, file, PIECE)
     except (OSError, ConfigError) as err:
-        if isinstance(err, ConfigError):
-            target.unlink(missing_ok=True)
-            raise
-        raise PathError(f"cannot keep {target.name!r}: {err.strerror}") from err
+        raise PathError(f"cannot keep {target.name!r} beside the other files") from err
     return size

@@ -114,7 +114,7 @@ def test_old_jobs_are_checked_by_their_own_rules(visitor):
 def test_old_jobs_run_and_can_be_converted(cluster, visitor):
     text = json.dumps({**GUIDE, "jobName": "from.guide"}, indent=2)
     notes = check(visitor, text)["notes"]
-    assert notes[0].startswith("this is a v1 job") and "'from.guide' becomes 'from_guide'" in notes[1]
+    assert notes[0].startswith("This is a v1 job") and "'from.guide' becomes 'from_guide'" in notes[1]
     converted = visitor.post(f"{HERE}/convert", {"text": text}, headers=JSON).json()["text"]
     assert check(visitor, converted) == {"version": 2, "problems": [], "notes": []}
     sent = visitor.post(HERE, {"text": text})
@@ -164,6 +164,24 @@ def test_a_form_that_is_sent_twice_makes_one_job(cluster, visitor):
     assert len(addresses) == len(jobs_named(cluster, "echo-double-click")) == 1
     visitor.post(FORM, {**values, "draft": "another page"})
     assert len(jobs_named(cluster, "echo-double-click")) == 2
+
+
+def test_a_text_that_is_too_long_is_refused_in_one_line(visitor):
+    text = document("long", "echo " + "x" * (2 << 20))
+    for options in ({}, {"files": {"nothing": b""}}):
+        page = visitor.post(f"{HERE}/check", {"text": text}, headers=JSON, **options)
+        assert page.status_code == 400 and "too large" in page.json()["error"]
+
+
+def test_the_text_is_kept_while_the_cluster_does_not_answer(cluster, visitor, serve):
+    server = serve({})
+    cluster.ok("cluster.add", "gone", server.uri, "--user", "ann", "--no-check", OPENPAI_TOKEN="x")
+    server.close()
+    text = document("kept")
+    page = visitor.post("/c/gone/submit", {"text": text})
+    assert page.status_code >= 400 and text_of(page) == text
+    page = visitor.post("/c/gone/submit/form", {"command": "echo kept", "draft": "gone"})
+    assert page.status_code >= 400 and text_of(page, "command") == "echo kept"
 
 
 # Templates
@@ -237,8 +255,7 @@ def test_the_command_line_and_the_python_text_request_the_same(cluster, visitor)
     assert texts["problem"] == "" and "never-shown" not in json.dumps([texts, shown])
     assert {name for name, _ in shown["files"]} >= set(sources)
 
-    program, *words = shlex.split(texts["command"])
-    typed = cluster.run(program, *words, "--preview", API_KEY="never-shown")
+    typed = cluster.run("bash", "-c", f"{texts['command']} --preview", API_KEY="never-shown")
     assert typed.code == 0, typed
     runner = "import functools, openpai_tasks as o; o.submit = functools.partial(o.submit, preview=True); "
     ran = cluster.run(
@@ -256,7 +273,7 @@ def test_commands_are_quoted(cluster, visitor, command):
     values = {"draft": "quoting", "command": command, "job_name": "quoted"}
     texts = visitor.post(f"{FORM}/check", values, headers=JSON).json()
     shown = visitor.post(f"{FORM}/preview", values, headers=JSON).json()
-    typed = cluster.run(*shlex.split(texts["command"]), "--preview")
+    typed = cluster.run("bash", "-c", f"{texts['command']} --preview")
     assert yaml.safe_load(typed.out) == yaml.safe_load(shown["text"])
     calls: list[Any] = []
     exec(
@@ -357,15 +374,15 @@ def make_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return SourceUpload(PortalRequest(session, tmp_path, "", {}, {}, form={"draft": draft}))
 
     yield make
-    uploads._root.cache_clear()
+    uploads._new_root.cache_clear()
 
 
 def test_uploads_are_private_and_each_session_has_its_own(make_upload):
     mine = make_upload()
-    mine.add([("a/b", io.BytesIO(b"1"))])
+    mine.add([("a/b/c", io.BytesIO(b"1"))])
     other = make_upload(session=PortalSession(lambda alias: pytest.fail("no cluster is asked")))
     assert mine.names == ("a",) and other.names == () and make_upload("else").names == ()
-    folders = [mine.folder.parent, mine.folder, mine.folder / "a"]
+    folders = [mine.folder.parent, mine.folder, mine.folder / "a", mine.folder / "a" / "b"]
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
 
@@ -385,14 +402,15 @@ def test_a_file_is_replaced_and_a_folder_in_its_place_is_refused(make_upload):
     mine = make_upload()
     mine.add([("a", io.BytesIO(b"1")), ("a", io.BytesIO(b"22"))])
     assert (mine.folder / "a").read_bytes() == b"22"
-    with pytest.raises(PaiError, match="cannot keep"):
-        mine.add([("a/b", io.BytesIO(b"1"))])
+    for name in ("a/b", "a/b/c"):
+        with pytest.raises(PaiError, match="cannot keep '[bc]' beside the other files"):
+            mine.add([(name, io.BytesIO(b"1"))])
     assert mine.names == ("a",)
 
 
 def test_uploads_of_an_earlier_process_are_removed(make_upload):
     make_upload().add([("a", io.BytesIO(b"1"))])
-    uploads._root.cache_clear()
+    uploads._new_root.cache_clear()
     assert make_upload().names == ()
 
 
@@ -424,7 +442,7 @@ def test_a_newcomer_pastes_a_job_and_reads_its_log(cluster, tab, tmp_path):
     tab.get_by_role("button", name=f"Line {line}: taskRoles[0].cpuNumber").click()
     tab.keyboard.insert_text('      "cpuNumber": 1,')
     expect(tab.locator("#verdict")).to_have_text("Valid v1 job")
-    expect(tab.locator("#notes")).to_contain_text("this is a v1 job")
+    expect(tab.locator("#notes")).to_contain_text("This is a v1 job")
     assert area.input_value() == text
     tab.get_by_role("button", name="Submit").dblclick()
     tab.wait_for_url(re.compile("~hello-world$"))
@@ -436,6 +454,42 @@ def test_a_newcomer_pastes_a_job_and_reads_its_log(cluster, tab, tmp_path):
     expect(state).to_have_text("Succeeded", timeout=30_000)
     tab.get_by_role("link", name="Logs").click()
     expect(tab.locator("#log")).to_contain_text("hello from the guide")
+
+
+COMPLETE = """async ([text, at]) => {
+  const folder = document.querySelector("script[type=module]").src.replace(/[^/]+$/, "");
+  const { placeAt, suggestions } = await import(folder + "complete.js");
+  const schemas = await (await fetch("/c/local/submit/schema")).json();
+  const place = placeAt(text, at);
+  const found = place && suggestions(text.includes("jobName") ? schemas.v1 : schemas.v2, place);
+  return found?.map((one) => one.name);
+}"""
+ROLE = "taskRoles:\n  main:\n    "
+
+
+def test_completions_fit_their_place(tab):
+    tab.goto(f"{tab.root}{HERE}")
+
+    def names(text: str) -> Any:
+        return tab.evaluate(COMPLETE, [text.replace("^", ""), text.index("^")])
+
+    of_role = names(f"{ROLE}^")
+    assert {"instances", "dockerImage", "commands"} <= set(of_role) and "type" not in of_role
+    left = set(names(f"{ROLE}instances: 1\n    ^\n    dockerImage: x\nextras:\n  y: 1"))
+    assert left == set(of_role) - {"instances", "dockerImage"}
+    assert names(f"{ROLE}re^") == ["resourcePerInstance"]
+    assert "extras" in names(f"{ROLE}instances: 1\n^") and "type" in names("^")
+    assert names("prerequisites:\n- name: x\n  ty^") == ["type"]
+    assert names("prerequisites:\n  - ty^") == ["type"]
+    assert names("prerequisites:\n- type: data\n  ur^") == ["uri"] and names("prerequisites:\n- ur^") == []
+    assert names("prerequisites:\n- type: d^") == ["data", "dockerimage"]
+    assert names('"type": j^') == ["job"] and names("type: job^") == []
+    for text in (f"{ROLE}commands:\n      - |\n        ty^", "# ty^", "name: |\n  ty^", 'name: "a ty^"'):
+        assert not names(text), text
+    assert names('{"taskRoles": {"main": {"gpu": [{}], "res^"}}}') == ["resourcePerInstance"]
+    assert names('{"type": "j^"') == ["job"]
+    assert names('{"jobName": "x", "taskRoles": [{"name": "a", "cp^"') == ["cpuNumber"]
+    assert "name" not in names('{"jobName": "x", "taskRoles": [{^, "name": "a"}]}')
 
 
 def test_the_editor_completes_by_keyboard(visitor, tab):
@@ -507,8 +561,8 @@ def test_the_form_sends_chosen_files_and_copies_its_texts(cluster, tab, tmp_path
     tab.get_by_role("textbox", name="Command").fill("python3 code/main.py; cat dropped.txt")
     tab.get_by_label("Job name").fill("by-form")
     expected = (
-        "pai job.sub 'python3 code/main.py; cat dropped.txt' "
-        "--job-name by-form --sources code --sources dropped.txt"
+        "pai job.sub 'python3 code/main.py; cat dropped.txt' \\\n"
+        "  --job-name by-form \\\n  --sources code \\\n  --sources dropped.txt"
     )
     expect(tab.locator("#same-command")).to_have_text(expected)
     tab.get_by_role("button", name="Copy").first.click()

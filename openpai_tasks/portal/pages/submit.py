@@ -34,6 +34,7 @@ class NotSubmitted:
 
 def page(request: PortalRequest) -> Response:
     """Show the editor with a template in it, or with a job that is ready to be sent."""
+    _takes_v1(request)  # connect first: an unknown cluster has no editor
     templates = _templates(request)
     name = request.query.get("template", "")
     chosen = next((one for one in templates if one.name == name), None)
@@ -49,7 +50,7 @@ def page(request: PortalRequest) -> Response:
         text = _fill(chosen, values) if chosen else _hello(templates)
     except PaiError as err:
         text, trouble = _fill(chosen, {}) if chosen else "", NotSubmitted(str(err))
-    return _page(request, text, trouble, chosen, values)
+    return _page(request, text, trouble, templates, chosen, values)
 
 
 def send(request: PortalRequest) -> Response:
@@ -65,7 +66,7 @@ def send(request: PortalRequest) -> Response:
     try:
         return go("c", request.alias, "jobs", once(request, submit))
     except PaiError as err:
-        return _page(request, text, explain(request, err, "".join(made)))
+        return _page(request, text, explain(request, err, "".join(made)), _templates(request))
 
 
 def explain(request: PortalRequest, err: PaiError, name: str) -> NotSubmitted:
@@ -74,8 +75,9 @@ def explain(request: PortalRequest, err: PaiError, name: str) -> NotSubmitted:
         request.session.forget(request.alias)
     if isinstance(err, Conflict):
         return NotSubmitted(str(err), 409, f"{request.client.user}~{name}")
-    is_answer = isinstance(err, ApiError) and 400 <= err.status < 600
-    return NotSubmitted(str(err), err.status if is_answer and isinstance(err, ApiError) else 400)
+    return NotSubmitted(
+        str(err), err.status if isinstance(err, ApiError) and 400 <= err.status < 600 else 400
+    )
 
 
 def check(request: PortalRequest) -> Response:
@@ -126,16 +128,16 @@ def _page(
     request: PortalRequest,
     text: str,
     trouble: NotSubmitted | None,
+    templates: list[Template],
     chosen: Template | None = None,
     values: Mapping[str, str] | None = None,
 ) -> Response:
-    _takes_v1(request)  # connect: an unknown cluster has no editor
     return request.page(
         "submit.html",
         trouble.status if trouble else 200,
         text=text,
         trouble=trouble,
-        templates=_templates(request),
+        templates=templates,
         chosen=chosen,
         values=values or {},
         draft=secrets.token_urlsafe(16),
@@ -175,5 +177,5 @@ def _takes_v1(request: PortalRequest) -> bool:
 def _notes(made: Submission) -> list[str]:
     if not made.converted:
         return []
-    renamed = [f"renamed for protocol v2: {change}" for change in made.renamed]
-    return ["this is a v1 job; this cluster gets it as v2", *renamed]
+    renamed = [f"Renamed for protocol v2: {change}." for change in made.renamed]
+    return ["This is a v1 job; this cluster gets it as v2.", *renamed]

@@ -48,7 +48,7 @@ class FormJob:
 
 
 def page(request: PortalRequest) -> Response:
-    return _page(request, None)
+    return _page(request, None, sorted(request.client.virtual_clusters()))
 
 
 def send(request: PortalRequest) -> Response:
@@ -65,7 +65,7 @@ def send(request: PortalRequest) -> Response:
     try:
         return go("c", request.alias, "jobs", once(request, submit))
     except PaiError as err:
-        return _page(request, explain(request, err, "".join(names)))
+        return _page(request, explain(request, err, "".join(names)), _virtual_clusters(request))
 
 
 def check(request: PortalRequest) -> Response:
@@ -109,7 +109,15 @@ def _uploaded(sent: SourceUpload) -> Response:
     return data([dataclasses.asdict(entry) for entry in sent.entries()])
 
 
-def _page(request: PortalRequest, trouble: NotSubmitted | None) -> Response:
+def _virtual_clusters(request: PortalRequest) -> list[str]:
+    """Return the virtual clusters to choose from: if the cluster does not answer, the chosen one."""
+    try:
+        return sorted(request.client.virtual_clusters())
+    except PaiError:
+        return list(filter(None, [request.form.get("virtual_cluster")]))
+
+
+def _page(request: PortalRequest, trouble: NotSubmitted | None, virtual_clusters: list[str]) -> Response:
     form = request.form
     names, values = request.lists.get("env_name", ()), request.lists.get("env_value", ())
     given = _settings(request, {})
@@ -123,7 +131,7 @@ def _page(request: PortalRequest, trouble: NotSubmitted | None) -> Response:
         uploaded=SourceUpload(request).entries() if form.get("draft") else [],
         draft=form.get("draft") or secrets.token_urlsafe(16),
         settings=given,
-        virtual_clusters=sorted(request.client.virtual_clusters()),
+        virtual_clusters=virtual_clusters,
     )
 
 

@@ -57,8 +57,12 @@ export class Editor {
   }
 
   async loadSchema() {
-    const answer = await fetch(this.root.dataset.schema, { headers: { accept: "application/json" } });
-    if (answer.ok) this.schemas = await answer.json();
+    try {
+      const answer = await fetch(this.root.dataset.schema, { headers: { accept: "application/json" } });
+      if (answer.ok) this.schemas = await answer.json();
+    } catch {
+      // Without an answer there is no completion; the check of the text reports it.
+    }
   }
 
   get text() {

@@ -11,11 +11,15 @@ const form = document.querySelector("#job-file, #job-form");
 const find = (selector, root = document) => root.querySelector(selector);
 const count = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
 
+const NO_ANSWER = "The portal does not answer. Is it running?";
+
 async function post(path, body) {
   const answer = await fetch(`${form.action}/${path}`, {
     method: "POST",
     body,
     headers: { accept: "application/json", "x-csrf-token": find("meta[name=csrf]").content },
+  }).catch(() => {
+    throw new Error(NO_ANSWER);
   });
   const value = await answer.json();
   if (!answer.ok) throw new Error(value.error);
@@ -35,15 +39,20 @@ function trouble(text) {
 function checker(show) {
   let timer = 0;
   let latest = 0;
+  let hasFailed = false;
   return (pause = PAUSE) => {
     clearTimeout(timer);
     const mine = (latest += 1);
     timer = setTimeout(async () => {
       try {
         const found = await post("check", new FormData(form));
-        if (mine === latest) show(found);
+        if (mine !== latest) return;
+        if (hasFailed) find("#trouble").replaceChildren();
+        hasFailed = false;
+        show(found);
       } catch (error) {
         if (mine === latest) trouble(error.message);
+        hasFailed = true;
       }
     }, pause);
   };
@@ -75,7 +84,7 @@ form.addEventListener("submit", async (event) => {
     find("#trouble").replaceChildren(...reason.childNodes);
     find("#trouble").focus();
   } catch {
-    trouble("The portal does not answer. Is it running?");
+    trouble(NO_ANSWER);
   }
   button.disabled = false;
 });
@@ -128,7 +137,7 @@ function startEditor() {
     list.replaceChildren(...texts.map(({ line, text }) => problem(line, text)));
     list.hidden = !texts.length;
     notes.hidden = !found.notes.length;
-    find("p", notes).textContent = found.notes.join("; ");
+    find("p", notes).textContent = found.notes.join(" ");
     const summary = texts.length ? count(texts.length, "problem") : `Valid v${found.version} job`;
     verdict.classList.toggle("bad", texts.length > 0);
     if (verdict.textContent !== summary) {

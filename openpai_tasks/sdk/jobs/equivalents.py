@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +18,14 @@ def as_command(flags: Mapping[str, Any], alias: str = "") -> str:
     given = {name: value for name, value in flags.items() if _is_given(value)}
     text = given.pop("command", "")
     # A word alone could be the name of a task, and a dash begins a flag.
-    words = [text if re.search(r"\s", text) and not text.startswith("-") else f"--command={text}"]
+    parts = [[text if re.search(r"\s", text) and not text.startswith("-") else f"--command={text}"]]
     for name, value in [*given.items(), *([("cluster_alias", alias)] if alias else [])]:
         flag = f"--{name.replace('_', '-')}"
-        for one in value if isinstance(value, (list, tuple)) else (value,):
-            words += [f"{flag}={one}"] if str(one).startswith("-") else [flag, str(one)]
-    return command("job.sub", *words)
+        for one in map(str, value if isinstance(value, (list, tuple)) else (value,)):
+            parts.append([f"{flag}={one}"] if one.startswith("-") else [flag, one])
+    texts = [command("job.sub", *parts[0]), *(shlex.join(part) for part in parts[1:])]
+    line = " ".join(texts)
+    return line if len(line) <= WIDTH else " \\\n  ".join(texts)
 
 
 def as_python(flags: Mapping[str, Any], alias: str = "") -> str:
