@@ -403,7 +403,7 @@ def test_a_file_is_replaced_and_a_folder_in_its_place_is_refused(make_upload):
     mine.add([("a", io.BytesIO(b"1")), ("a", io.BytesIO(b"22"))])
     assert (mine.folder / "a").read_bytes() == b"22"
     for name in ("a/b", "a/b/c"):
-        with pytest.raises(PaiError, match="cannot keep '[bc]' beside the other files"):
+        with pytest.raises(PaiError, match=r"cannot keep '[bc]' beside the other files"):
             mine.add([(name, io.BytesIO(b"1"))])
     assert mine.names == ("a",)
 
@@ -492,7 +492,7 @@ def test_completions_fit_their_place(tab):
     assert "name" not in names('{"jobName": "x", "taskRoles": [{^, "name": "a"}]}')
 
 
-def test_the_editor_completes_by_keyboard(visitor, tab):
+def test_the_editor_completes_by_keyboard(tab):
     from playwright.sync_api import expect
 
     tab.goto(f"{tab.root}{HERE}")

@@ -193,9 +193,9 @@ function startForm() {
     for (const about of document.querySelectorAll("[data-about-secrets]")) about.hidden = !hasSecret;
     check();
   });
-  for (const button of document.querySelectorAll("[data-copy]")) {
+  for (const button of document.querySelectorAll("[data-copies]")) {
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
       button.textContent = "Copied";
       announce("Copied");
       setTimeout(() => (button.textContent = "Copy"), 2000);
