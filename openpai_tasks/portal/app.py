@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import anyio.to_thread
+from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -80,6 +81,8 @@ class Portal:
             return await self._page(web, path, session)
         except PaiError as err:
             return self._problem(web, session, err)
+        except MultiPartException as err:
+            return self._problem(web, session, ConfigError(f"this form is too large: {err.message}"))
         except ClientDisconnect:
             raise
         except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openpai_tasks.portal.pages import job, jobs, legacy, logs
+from openpai_tasks.portal.pages import job, jobs, legacy, logs, submit, submit_form
 from openpai_tasks.portal.request import Handler
 
 LIVE = "live"
@@ -26,6 +26,19 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     ("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
     ("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
+    # Submit
+    ("GET", "/c/{alias}/submit", submit.page),
+    ("POST", "/c/{alias}/submit", submit.send),
+    ("POST", "/c/{alias}/submit/check", submit.check),
+    ("POST", "/c/{alias}/submit/preview", submit.preview),
+    ("POST", "/c/{alias}/submit/convert", submit.convert),
+    ("GET", "/c/{alias}/submit/schema", submit.schema),
+    ("GET", "/c/{alias}/submit/form", submit_form.page),
+    ("POST", "/c/{alias}/submit/form", submit_form.send),
+    ("POST", "/c/{alias}/submit/form/check", submit_form.check),
+    ("POST", "/c/{alias}/submit/form/preview", submit_form.preview),
+    ("POST", "/c/{alias}/submit/form/upload", submit_form.upload),
+    ("POST", "/c/{alias}/submit/form/remove", submit_form.remove),
 ]
 
 

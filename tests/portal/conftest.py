@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +31,7 @@ class Visitor:
             self.root + path, data={"csrf": self.token, **(data or {})}, timeout=60, **options
         )
 
-    @property
+    @functools.cached_property
     def token(self) -> str:
         found = re.search(r'<meta name="csrf" content="([^"]+)">', self.get("/c/local/jobs").text)
         assert found
@@ -67,6 +68,7 @@ def tab(chromium: Any, link: Callable[[], str]) -> Iterator[Any]:
     page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
     page.goto(link())
     page.root = page.url.partition("/c/")[0]
+    page.problems = problems
     yield page
     context.close()
     assert not problems

@@ -29,6 +29,7 @@ class _Field:
     convert: Convert
     default: Any = _NOTHING
     required: bool = False
+    about: str = ""
 
 
 class _Refused(Exception):
@@ -191,35 +192,55 @@ def _free(pattern: str = "") -> Convert:
 
 _LABEL = r"[A-Za-z0-9._~]+"
 _PORT = {
-    "label": _Field(_text(_LABEL), required=True),
-    "beginAt": _Field(_whole(), 0),
-    "portNumber": _Field(_whole(), 1),
+    "label": _Field(_text(_LABEL), required=True, about="the name of the ports, in variables of the tasks"),
+    "beginAt": _Field(_whole(), 0, about="the first port; 0 for any"),
+    "portNumber": _Field(_whole(), 1, about="how many ports"),
 }
 _ROLE = {
-    "name": _Field(_text(_LABEL), required=True),
-    "taskNumber": _Field(_whole(), 1),
-    "cpuNumber": _Field(_whole(), 1),
-    "memoryMB": _Field(_whole(), 100),
-    "shmMB": _Field(_whole(most="memoryMB"), 64),
-    "gpuNumber": _Field(_whole(), 0),
-    "portList": _Field(_list(_mapping(_PORT)), []),
-    "command": _Field(_text(), required=True),
-    "minFailedTaskCount": _Field(_whole(least=1, null=True), 1),
-    "minSucceededTaskCount": _Field(_whole(least=1, null=True), None),
+    "name": _Field(_text(_LABEL), required=True, about="the role's name"),
+    "taskNumber": _Field(_whole(), 1, about="how many tasks run the command"),
+    "cpuNumber": _Field(_whole(), 1, about="CPU cores of each task"),
+    "memoryMB": _Field(_whole(), 100, about="memory of each task, in MB"),
+    "shmMB": _Field(_whole(most="memoryMB"), 64, about="shared memory of each task, in MB"),
+    "gpuNumber": _Field(_whole(), 0, about="GPUs of each task"),
+    "portList": _Field(_list(_mapping(_PORT)), [], about="ports of each task"),
+    "command": _Field(_text(), required=True, about="what each task runs"),
+    "minFailedTaskCount": _Field(_whole(least=1, null=True), 1, about="how many failed tasks end the job"),
+    "minSucceededTaskCount": _Field(
+        _whole(least=1, null=True), None, about="how many tasks must succeed for the job to end; null for all"
+    ),
 }
-_PLACE = _Field(_text(empty=True), "")
+
+
+def _place(about: str) -> _Field:
+    return _Field(_text(empty=True), "", about=about)
+
+
 _JOB = {
-    "jobName": _Field(_text(r"[A-Za-z0-9\-._]+"), required=True),
-    "image": _Field(_text(), required=True),
-    "authFile": _PLACE,
-    "dataDir": _PLACE,
-    "outputDir": _PLACE,
-    "codeDir": _PLACE,
-    "taskRoles": _Field(_list(_mapping(_ROLE), least=1), required=True),
-    "gpuType": _PLACE,
-    "killAllOnCompletedTaskNumber": _Field(_whole()),
-    "virtualCluster": _Field(_text(empty=True), "default"),
-    "retryCount": _Field(_whole(least=-2), 0),
-    "jobEnvs": _Field(_free()),
-    "extras": _Field(_free(r"^[A-Za-z0-9._]+\Z")),
+    "jobName": _Field(
+        _text(r"[A-Za-z0-9\-._]+"), required=True, about="the job's name, unique among your jobs"
+    ),
+    "image": _Field(_text(), required=True, about="the docker image that all tasks run in"),
+    "authFile": _place("a file with the login for a private registry"),
+    "dataDir": _place("the folder of the data, as $PAI_DATA_DIR"),
+    "outputDir": _place("the folder for results, as $PAI_OUTPUT_DIR"),
+    "codeDir": _place("the folder of the code, as $PAI_CODE_DIR"),
+    "taskRoles": _Field(_list(_mapping(_ROLE), least=1), required=True, about="what the job runs"),
+    "gpuType": _place("the kind of GPU"),
+    "killAllOnCompletedTaskNumber": _Field(_whole(), about="how many finished tasks end the job"),
+    "virtualCluster": _Field(_text(empty=True), "default", about="the virtual cluster to run in"),
+    "retryCount": _Field(_whole(least=-2), 0, about="how often the job is retried"),
+    "jobEnvs": _Field(_free(), about="environment variables"),
+    "extras": _Field(_free(r"^[A-Za-z0-9._]+\Z"), about="for extensions of the cluster"),
 }
+
+
+def schema_v1() -> Data:
+    """Return the names of the fields with what they mean, as a JSON Schema without types, for editors."""
+    role = _described(_ROLE, portList={"type": "array", "items": _described(_PORT)})
+    return _described(_JOB, taskRoles={"type": "array", "items": role})
+
+
+def _described(fields: Mapping[str, _Field], **more: Data) -> Data:
+    known = {name: {"description": field.about, **more.get(name, {})} for name, field in fields.items()}
+    return {"type": "object", "properties": known}

@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "documents": ["compare_jobs", "job_document", "parse_reference"],
+        "equivalents": ["as_command", "as_python"],
         "flags": ["build_changes", "build_request", "setting_overrides"],
         "lookup": [
             "check_succeeded",
@@ -39,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "submit",
             "submit_when_ready",
         ],
-        "validation": ["check_verdicts", "validate_file"],
+        "validation": ["check_verdicts", "validate_file", "validate_text"],
         "watching": ["ask_patiently", "is_outage"],
     },
 )

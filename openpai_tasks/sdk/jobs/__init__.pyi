@@ -1,6 +1,8 @@
 from .documents import compare_jobs as compare_jobs
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
+from .equivalents import as_command as as_command
+from .equivalents import as_python as as_python
 from .flags import build_changes as build_changes
 from .flags import build_request as build_request
 from .flags import setting_overrides as setting_overrides
@@ -37,5 +39,6 @@ from .submission import submit as submit
 from .submission import submit_when_ready as submit_when_ready
 from .validation import check_verdicts as check_verdicts
 from .validation import validate_file as validate_file
+from .validation import validate_text as validate_text
 from .watching import ask_patiently as ask_patiently
 from .watching import is_outage as is_outage

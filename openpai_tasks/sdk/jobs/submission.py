@@ -120,7 +120,7 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
 def check_request(request: JobRequest, here: Path) -> None:
     """Raise if the request makes no valid document; nothing is packed, and no cluster is asked."""
     named = dataclasses.replace(request, name=new_name(request.name, request.command))
-    build(named, JobFiles(None, None, origin_of_request(here, named, {})))
+    build(named, JobFiles(None, None, Origin(here)))
 
 
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:

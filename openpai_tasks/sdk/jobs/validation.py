@@ -32,6 +32,11 @@ def validate_file(path: Path) -> FileVerdict:
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason}"),))
+    return validate_text(text, str(path))
+
+
+def validate_text(text: str, file: str = "") -> FileVerdict:
+    """Validate the text of a job file by the same rules."""
     version = None
     try:
         v1 = as_v1(text)
@@ -41,8 +46,8 @@ def validate_file(path: Path) -> FileVerdict:
         else:
             protocol.validate_v1(v1, _source(text))
     except ProtocolError as err:
-        return FileVerdict(str(path), False, version, cast(tuple[Problem, ...], err.problems))
-    return FileVerdict(str(path), True, version)
+        return FileVerdict(file, False, version, cast(tuple[Problem, ...], err.problems))
+    return FileVerdict(file, True, version)
 
 
 def check_verdicts(verdicts: Sequence[FileVerdict]) -> None:

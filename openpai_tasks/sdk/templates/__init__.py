@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "catalog": [
+            "fill",
             "find_template",
             "list_templates",
             "packaged_folder",

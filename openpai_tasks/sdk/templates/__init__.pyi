@@ -1,3 +1,4 @@
+from .catalog import fill as fill
 from .catalog import find_template as find_template
 from .catalog import list_templates as list_templates
 from .catalog import packaged_folder as packaged_folder

@@ -43,8 +43,13 @@ class Parameter:
     default: Any
     about: str = ""
 
+    @property
+    def text(self) -> str:
+        """The default as a user would type it."""
+        return _format_value(self.default)
+
     def __str__(self) -> str:
-        text = " ".join(_format_value(self.default).split())
+        text = " ".join(self.text.split())
         return f"{self.name}={text if len(text) <= LONGEST_DEFAULT else text[: LONGEST_DEFAULT - 1] + '…'}"
 
 

@@ -1,0 +1,181 @@
+"""Submit a job file: the editor with its templates, validation, conversion and preview."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from openpai_tasks import sdk
+from openpai_tasks.errors import ApiError, Conflict, Denied, PaiError, ProtocolError, Unreachable
+from openpai_tasks.portal.once import once
+from openpai_tasks.portal.request import PortalRequest, data, go
+from openpai_tasks.protocol.legacy.v1 import schema_v1
+from openpai_tasks.protocol.problems import refusal
+from openpai_tasks.sdk.jobs.submission import Submission
+from openpai_tasks.sdk.templates.catalog import Template
+
+HELLO = "hello"
+PARAMETER = "p."
+"""Before the names of a template's parameters in an address."""
+
+
+@dataclass(frozen=True)
+class NotSubmitted:
+    """Why a job was not submitted, and the job that has its name."""
+
+    message: str
+    status: int = 400
+    taken: str = ""
+
+
+def page(request: PortalRequest) -> Response:
+    """Show the editor with a template in it, or with a job that is ready to be sent."""
+    _takes_v1(request)  # connect first: an unknown cluster has no editor
+    templates = _templates(request)
+    name = request.query.get("template", "")
+    chosen = next((one for one in templates if one.name == name), None)
+    values = {
+        key.removeprefix(PARAMETER): value
+        for key, value in request.query.items()
+        if key.startswith(PARAMETER) and value
+    }
+    trouble = None
+    if name and chosen is None:
+        trouble = NotSubmitted(f"there is no template named {name!r}", 404)
+    try:
+        text = _fill(chosen, values) if chosen else _hello(templates)
+    except PaiError as err:
+        text, trouble = _fill(chosen, {}) if chosen else "", NotSubmitted(str(err))
+    return _page(request, text, trouble, templates, chosen, values)
+
+
+def send(request: PortalRequest) -> Response:
+    """Submit the text; show it again with the reason if it is refused."""
+    text = _text(request)
+    made: list[str] = []
+
+    def submit() -> str:
+        read = _read(request, text)
+        made.append(read.name)
+        return sdk.jobs.submit(request.client, read).key
+
+    try:
+        return go("c", request.alias, "jobs", once(request, submit))
+    except PaiError as err:
+        return _page(request, text, explain(request, err, "".join(made)), _templates(request))
+
+
+def explain(request: PortalRequest, err: PaiError, name: str) -> NotSubmitted:
+    """Return why a job was not submitted; connect anew if the cluster may have changed."""
+    if isinstance(err, (Denied, Unreachable)):
+        request.session.forget(request.alias)
+    if isinstance(err, Conflict):
+        return NotSubmitted(str(err), 409, f"{request.client.user}~{name}")
+    return NotSubmitted(
+        str(err), err.status if isinstance(err, ApiError) and 400 <= err.status < 600 else 400
+    )
+
+
+def check(request: PortalRequest) -> Response:
+    """Return the problems of the text with their lines, and what would be changed for this cluster."""
+    text = _text(request)
+    verdict = sdk.jobs.validate_text(text)
+    problems: list[dict[str, Any]] = [
+        {"line": one.line, "path": one.path, "rule": one.rule} for one in verdict.problems
+    ]
+    notes: list[str] = []
+    if verdict.valid:
+        try:
+            notes = _notes(sdk.jobs.read_document(text, _takes_v1(request)))
+        except ProtocolError as err:
+            problems = [{"line": None, "path": "", "rule": str(err)}]
+    return data({"version": verdict.version, "problems": problems, "notes": notes})
+
+
+def preview(request: PortalRequest) -> Response:
+    """Return exactly what would be sent, with its secrets masked."""
+    return data(preview_of(request, _read(request, _text(request))))
+
+
+def preview_of(request: PortalRequest, made: Submission) -> dict[str, Any]:
+    """Return what a submission would send, and where to; nothing is sent."""
+    archive, home = made.archive, made.home
+    return {
+        "to": request.client.submit_url(made.v1 or made.text),
+        "text": made.shown,
+        "is_masked": made.shown != made.text,
+        "notes": [*_notes(made), *([home.note] if home and home.note else [])],
+        "files": [[one.name, one.size] for one in archive.members] if archive else [],
+    }
+
+
+def convert(request: PortalRequest) -> Response:
+    """Return a v1 job as v2."""
+    made = sdk.jobs.read_document(_text(request), takes_v1=False)
+    return data({"text": made.text, "notes": list(made.renamed)})
+
+
+def schema(request: PortalRequest) -> Response:
+    """Return the JSON Schemas of job files, from which the editor completes."""
+    return data({"v1": schema_v1(), "v2": sdk.templates.job_schema()})
+
+
+def _page(
+    request: PortalRequest,
+    text: str,
+    trouble: NotSubmitted | None,
+    templates: list[Template],
+    chosen: Template | None = None,
+    values: Mapping[str, str] | None = None,
+) -> Response:
+    return request.page(
+        "submit.html",
+        trouble.status if trouble else 200,
+        text=text,
+        trouble=trouble,
+        templates=templates,
+        chosen=chosen,
+        values=values or {},
+        draft=secrets.token_urlsafe(16),
+    )
+
+
+def _templates(request: PortalRequest) -> list[Template]:
+    """Return the templates that can be used; other users do not see those of the owner's project."""
+    folder = sdk.templates.packaged_folder() if request.session.only else request.project
+    return [one for one in sdk.templates.list_templates(folder) if not one.problem]
+
+
+def _hello(templates: list[Template]) -> str:
+    return next((_fill(one, {}) for one in templates if one.name == HELLO), "")
+
+
+def _fill(template: Template, values: Mapping[str, str]) -> str:
+    return sdk.templates.fill(template, values, sdk.jobs.new_name("", template.name))
+
+
+def _text(request: PortalRequest) -> str:
+    """Return the text of the editor; browsers send other line ends than were typed."""
+    return request.form.get("text", "").replace("\r\n", "\n")
+
+
+def _read(request: PortalRequest, text: str) -> Submission:
+    verdict = sdk.jobs.validate_text(text)
+    if not verdict.valid:
+        raise refusal(verdict.problems)
+    return sdk.jobs.read_document(text, _takes_v1(request))
+
+
+def _takes_v1(request: PortalRequest) -> bool:
+    return request.client.capabilities.v1_documents
+
+
+def _notes(made: Submission) -> list[str]:
+    if not made.converted:
+        return []
+    renamed = [f"Renamed for protocol v2: {change}." for change in made.renamed]
+    return ["This is a v1 job; this cluster gets it as v2.", *renamed]
