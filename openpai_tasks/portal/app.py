@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import anyio.from_thread
 import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -18,7 +19,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
 from openpai_tasks.portal import html, routes, static_files
 from openpai_tasks.portal.idle import PortalActivity
-from openpai_tasks.portal.request import PortalRequest, data, url
+from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
 from openpai_tasks.portal.sessions import PortalSession, PortalSessions
 from openpai_tasks.settings.project import load_settings
 from openpai_tasks.settings.registry import LOCAL
@@ -94,8 +95,11 @@ class Portal:
             raise NotFound("there is no such page", 404)
         form: Any = None
         if web.method not in SAFE:
-            form = await web.form(max_part_size=LARGEST_FORM)
-            if not session.accepts(web.headers.get("x-csrf-token") or str(form.get("csrf") or "")):
+            token = web.headers.get("x-csrf-token", "")
+            if web.method != "PUT":
+                form = await web.form(max_part_size=LARGEST_FORM)
+                token = token or str(form.get("csrf") or "")
+            if not session.accepts(token):
                 raise Refused("this form is out of date: reload the page and try again")
         request = _request(web, match.params, session, self._project, form)
         if match.is_live:
@@ -124,15 +128,15 @@ class Portal:
         return self._signed_in(web, PortalSession(self._connect), _local(web.query_params.get("next", "/")))
 
     async def _sign_in(self, web: Request, path: list[str]) -> Response:
-        if web.method in SAFE and path != ["sign-in"]:
-            if "text/html" not in web.headers.get("accept", "text/html"):
+        if path != ["sign-in"]:
+            if web.method not in SAFE or "text/html" not in web.headers.get("accept", "text/html"):
                 raise Denied("sign in first", 401)
             here = web.url.path + (f"?{web.url.query}" if web.url.query else "")
             return RedirectResponse(url("sign-in", next=here), 303)
         following = _local(web.query_params.get("next", "/"))
         problem = "This link was used already or has expired." if web.query_params.get("expired") else ""
         form: dict[str, str] = {}
-        if web.method == "POST" and path == ["sign-in"]:
+        if web.method == "POST":
             sent = await web.form(max_files=0, max_part_size=LARGEST_FORM)
             form = {name: str(value) for name, value in sent.items()}
             try:
@@ -201,7 +205,20 @@ def _request(
         form=dict(texts),
         lists={name: tuple(value for other, value in texts if other == name) for name, _ in texts},
         files=tuple(value for _, value in pairs if not isinstance(value, str)),
+        body=_body(web) if web.method == "PUT" else None,
     )
+
+
+def _body(web: Request) -> UploadBody:
+    """Return the content of a file for a thread that writes it: it never waits in memory or on the disk."""
+    stream = web.stream()
+
+    async def more() -> bytes:
+        return await anext(stream, b"")
+
+    size = web.headers.get("content-length", "")
+    pieces = iter(lambda: anyio.from_thread.run(more), b"")
+    return UploadBody(pieces, int(size) if size.isascii() and size.isdigit() else None)
 
 
 def _check_origin(web: Request) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,14 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.portal import html
 from openpai_tasks.portal.sessions import PortalSession
+
+
+@dataclass(frozen=True)
+class UploadBody:
+    """The content of a file that arrives while it is written."""
+
+    pieces: Iterator[bytes]
+    size: int | None
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,8 @@ class PortalRequest:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Every value of fields that a form may repeat."""
     files: tuple[UploadFile, ...] = ()
+    body: UploadBody | None = None
+    """Of the method PUT."""
 
     @property
     def alias(self) -> str:
