@@ -67,6 +67,7 @@ def tab(chromium: Any, link: Callable[[], str]) -> Iterator[Any]:
     page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
     page.goto(link())
     page.root = page.url.partition("/c/")[0]
+    page.problems = problems
     yield page
     context.close()
     assert not problems

@@ -14,6 +14,7 @@ from tests.attacks import ATTACKS, forbidden
 
 ROOT = "/c/local/storage/home"
 EVIL = "<img src=x onerror=alert(1)>"
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg' width='7' height='5'/>"
 
 
 @pytest.fixture(scope="module")
@@ -305,3 +306,80 @@ def until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < limit, "it did not happen in time"
         time.sleep(0.02)
+
+
+def drop(tab, *paths):
+    """Drop files and folders of this machine on the page, as a file manager would."""
+    session = tab.context.new_cdp_session(tab)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": 400, "y": 400, "data": data})
+
+
+def test_files_and_folders_are_dropped_replaced_browsed_and_removed(tab, home, tmp_path):
+    folder = tmp_path / "set"
+    (folder / "inner" / "empty").mkdir(parents=True)
+    for number in range(150):  # browsers list folders in parts of a hundred
+        (folder / "inner" / f"{number}.txt").write_text(str(number))
+    hostile = tmp_path / "<b>#?&%41.txt"
+    hostile.write_text("hostile")
+    (home / "drops").mkdir()
+    tab.goto(f"{tab.root}{ROOT}/drops")
+    drop(tab, folder, hostile)
+    tab.get_by_role("link", name="set", exact=True).wait_for()
+    tab.get_by_role("link", name=hostile.name).wait_for()
+    assert (
+        len(list((home / "drops/set/inner").iterdir())) == 151 and (home / "drops/set/inner/empty").is_dir()
+    )
+
+    hostile.write_text("changed")
+    drop(tab, hostile)
+    tab.get_by_role("button", name="Skip these").click()
+    tab.wait_for_selector("[data-upload]", state="hidden")
+    assert (home / "drops" / hostile.name).read_text() == "hostile"
+    drop(tab, hostile)
+    tab.get_by_role("button", name="Replace").click()
+    tab.wait_for_selector("[data-upload]", state="hidden")
+    assert (home / "drops" / hostile.name).read_text() == "changed"
+
+    with tab.expect_file_chooser() as chooser:
+        tab.get_by_role("button", name="Upload files").click()
+    chooser.value.set_files(files=[{"name": "pixel.svg", "mimeType": "image/svg+xml", "buffer": SVG}])
+    tab.get_by_role("link", name="pixel.svg").click()
+    width = "async (picture) => { await picture.decode(); return picture.naturalWidth; }"
+    assert tab.locator(".picture img").evaluate(width) == 7
+
+    tab.go_back()
+    tab.get_by_role("link", name=hostile.name).click()
+    tab.get_by_text("changed").wait_for()
+    with tab.expect_download() as download:
+        tab.get_by_role("link", name="Download").click()
+    assert download.value.path().read_text() == "changed"
+    tab.on("dialog", lambda dialog: dialog.accept())
+    tab.get_by_role("button", name="Remove").click()
+    tab.get_by_role("link", name="pixel.svg").wait_for()
+    assert not (home / "drops" / hostile.name).exists()
+    tab.get_by_label("Select set").check()
+    tab.get_by_role("button", name="Remove").click()
+    tab.get_by_label("Select set").wait_for(state="detached")
+    assert not (home / "drops/set").exists()
+
+
+def test_failed_uploads_are_reported_and_foreign_pages_run_nothing(tab, home, tmp_path):
+    (home / "refused").mkdir()
+    (home / "refused" / "taken").mkdir()
+    (tmp_path / "taken").write_text("x")
+    (tmp_path / "page.html").write_text(
+        "<h1>shown</h1><script>parent.document.title = document.title = 'run'</script>"
+    )
+    tab.goto(f"{tab.root}{ROOT}/refused")
+    drop(tab, tmp_path / "taken", tmp_path / "page.html")
+    tab.get_by_role("button", name="Replace").click()
+    tab.get_by_text("taken is a folder").wait_for()
+    tab.get_by_role("button", name="Close").click()
+    tab.get_by_role("link", name="page.html").click()
+    tab.frame_locator("iframe").get_by_role("heading", name="shown").wait_for()
+    assert tab.title().startswith("page.html") and tab.frames[1].title() == ""
+    expected = [line for line in tab.problems if "400 (Bad Request)" in line or "Blocked script" in line]
+    assert len(expected) == len(tab.problems) == 2
+    tab.problems.clear()

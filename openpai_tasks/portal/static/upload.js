@@ -193,9 +193,9 @@ function refresh() {
 }
 
 function size(count) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let at = 0;
-  for (; count >= 1000 && at < units.length - 1; at += 1) count /= 1000;
+  for (; count >= 1024 && at < units.length - 1; at += 1) count /= 1024;
   return `${at ? count.toFixed(1) : count} ${units[at]}`;
 }
 
