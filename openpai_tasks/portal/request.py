@@ -45,6 +45,11 @@ class PortalRequest:
         return self.params["alias"]
 
     @property
+    def shown_alias(self) -> str:
+        """The cluster that the header of the page leads to; pages about all clusters keep the last one."""
+        return self.params.get("alias") or self.session.last or self.session.only
+
+    @property
     def client(self) -> Backend:
         """The connection to the cluster that the address names."""
         return self.session.client(self.alias)
@@ -63,9 +68,9 @@ Handler = Callable[[PortalRequest], Response]
 
 def url(*words: str, **query: object) -> str:
     """Return the address of a page: each word is one segment of the path."""
-    path = "/" + "/".join(quote(word, safe="~") for word in words)
+    path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
     found = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(found)}" if found else path
+    return f"{path}?{urlencode(found, errors='replace')}" if found else path
 
 
 def go(*words: str, **query: object) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openpai_tasks.portal.pages import job, jobs, legacy, logs, storage
+from openpai_tasks.portal.pages import cluster, clusters, job, jobs, legacy, logs, storage
 from openpai_tasks.portal.request import Handler
 
 LIVE = "live"
@@ -26,6 +26,11 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     ("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
     ("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
+    # Clusters
+    ("GET", "/clusters", clusters.page),
+    ("GET", "/clusters.live", clusters.live),
+    ("GET", "/c/{alias}/cluster", cluster.page),
+    ("GET", "/c/{alias}/cluster.live", cluster.live),
     # Storage
     ("GET", "/c/{alias}/storage", storage.index),
     ("GET", "/c/{alias}/storage/{storage}", storage.page),

@@ -29,6 +29,8 @@ class PortalSession:
     connect: Connect
     only: str = ""
     """The alias of the only cluster that it may use; empty for the owner."""
+    last: str = ""
+    """The alias of the cluster that was used last."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     used: float = field(default_factory=time.monotonic)
@@ -42,6 +44,7 @@ class PortalSession:
             raise NotFound(f"you are signed in to cluster {self.only!r} only", 404)
         if alias not in self.clients:
             self.clients[alias] = self.connect(alias)
+        self.last = alias
         return self.clients[alias]
 
     def forget(self, alias: str) -> None:

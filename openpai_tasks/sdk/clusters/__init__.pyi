@@ -21,11 +21,15 @@ from .known import open_registry as open_registry
 from .known import select as select
 from .known import update as update
 from .known import update_all as update_all
+from .load import jobs_over_time as jobs_over_time
+from .load import list_queue as list_queue
+from .load import list_recent as list_recent
 from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page
 from .portal import open_browser as open_browser
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
+from .states import ask_clusters as ask_clusters
 from .unsaved import connect_unsaved as connect_unsaved
 from .unsaved import log_in as log_in
