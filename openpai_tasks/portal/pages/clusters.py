@@ -18,7 +18,7 @@ from openpai_tasks.sdk.clusters.known import Listed
 from openpai_tasks.sdk.clusters.states import ClusterState
 from openpai_tasks.settings.project import load_settings
 
-ANSWER_SECONDS = 8.0
+ANSWER_SECONDS = 5.0
 PAUSE_SECONDS = 15.0
 
 
