@@ -114,6 +114,9 @@ class Portal:
             if isinstance(err, (Denied, Unreachable)):
                 session.forget(alias)
 
+        cached = session.clients.get(alias) if alias == LOCAL else None
+        if cached and cached.cluster.uri != sdk.clusters.embedded_uri():
+            session.forget(alias)  # it was stopped, or started at another port
         try:
             if match.is_live:
                 _check_running(alias)
@@ -205,7 +208,7 @@ class Portal:
 
 def _check_running(alias: str) -> None:
     """Refuse to use a stopped embedded cluster: an open page or a guess must not start it again."""
-    if alias == LOCAL and not sdk.clusters.is_embedded_running():
+    if alias == LOCAL and not sdk.clusters.embedded_uri():
         raise Unreachable("the embedded cluster is stopped")
 
 

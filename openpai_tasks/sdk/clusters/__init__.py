@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "access": ["access_info", "describe", "describe_client"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
-        "embedded": ["embedded_status", "is_embedded_running", "start_embedded", "stop_embedded"],
+        "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
         "known": [
             "NewCluster",
             "Renewal",

@@ -5,7 +5,7 @@ from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
 from .embedded import embedded_status as embedded_status
-from .embedded import is_embedded_running as is_embedded_running
+from .embedded import embedded_uri as embedded_uri
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
 from .known import NewCluster as NewCluster

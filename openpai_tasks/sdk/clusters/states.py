@@ -54,7 +54,7 @@ def ask_clusters(connect: Mapping[str, Callable[[], Backend]], seconds: float) -
 
 def _state(alias: str, connect: Callable[[], Backend]) -> ClusterState:
     """Ask one cluster; never start the embedded one."""
-    if alias == LOCAL and not embedded.is_embedded_running():
+    if alias == LOCAL and not embedded.embedded_uri():
         return ClusterState(alias, is_stopped=True)
     try:
         client = connect()
