@@ -59,7 +59,9 @@ setup(
     package_dir={"": "."},  # lets an editable install be one line of a .pth file: Python starts 20 ms sooner
     packages=find_packages(include=["openpai_tasks", "openpai_tasks.*"]),
     cmdclass={"build_py": BuildWithTemplates},
-    package_data={"openpai_tasks": ["py.typed", "**/*.pyi", "completion/pai.*", "portal/templates/*", "portal/static/*"]},
+    package_data={
+        "openpai_tasks": ["py.typed", "**/*.pyi", "completion/pai.*", "portal/templates/*", "portal/static/*"]
+    },
     install_requires=[
         "invoke>=2.2.1,<4",
         "fabric>=3.2.3",

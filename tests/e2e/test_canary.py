@@ -33,6 +33,7 @@ RUNS = {
     "cluster.edit": ["--editor true"],
     "cluster.info": ["lab"],
     "cluster.list": [""],
+    "cluster.portal": ["--no-browser", "--stop"],
     "cluster.resources": [""],
     "cluster.select": ["lab"],
     "cluster.start": [""],

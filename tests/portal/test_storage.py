@@ -313,7 +313,7 @@ def drop(tab, *paths):
     session = tab.context.new_cdp_session(tab)
     data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
     for kind in ("dragEnter", "dragOver", "drop"):
-        session.send("Input.dispatchDragEvent", {"type": kind, "x": 400, "y": 400, "data": data})
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": 200, "y": 400, "data": data})
 
 
 def test_files_and_folders_are_dropped_replaced_browsed_and_removed(tab, home, tmp_path):

@@ -113,9 +113,9 @@ def page(request: PortalRequest) -> Response:
 
 def _folder(request: PortalRequest, place: StoragePlace) -> Response:
     query = _query(request)
-    listed = itertools.islice(sdk.files.list_files([place.location]), MOST)
+    listed = list(itertools.islice(sdk.files.list_files([place.location]), MOST + 1))
     wanted = query.keyword.casefold()
-    found = [one for one in listed if wanted in one.name.casefold()]
+    found = [one for one in listed[:MOST] if wanted in one.name.casefold()]
     found.sort(key=SORTS[query.sort], reverse=query.descending)
     found.sort(key=lambda one: one.type != FOLDER)
     return request.page(
@@ -125,7 +125,7 @@ def _folder(request: PortalRequest, place: StoragePlace) -> Response:
         files=found[query.offset : query.offset + PAGE_SIZE],
         total=len(found),
         page_size=PAGE_SIZE,
-        is_cut=len(found) >= MOST,
+        is_cut=len(listed) > MOST,
         is_addressable=is_addressable,
     )
 
