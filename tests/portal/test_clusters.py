@@ -133,3 +133,16 @@ def test_a_user_who_signed_in_sees_only_that_cluster(cluster, visitor, lab):
     assert page.status_code == 200 and "/c/local/jobs" in page.text
     assert "/c/lab/" not in page.text and "cluster.add" not in page.text
     assert guest.get(f"{visitor.root}/c/lab/cluster", timeout=60).status_code == 404
+
+
+def test_an_open_page_survives_a_stop_and_a_start_of_the_cluster(cluster, tab):
+    tab.goto(f"{tab.root}/c/local/cluster")
+    tab.get_by_role("heading", name="Queue").wait_for()
+    cluster.ok("cluster.stop")
+    tab.get_by_text("the embedded cluster is stopped").wait_for()
+    assert not cluster.ok("cluster.status", "-o", "json").json()["running"]
+    cluster.ok("cluster.start")
+    tab.locator("#problem").wait_for(state="hidden")
+    cluster.ok("job.sub", "sleep 60", "--job-name", "afterwards")
+    tab.get_by_role("link", name="afterwards").wait_for()
+    cluster.ok("job.stop", "afterwards")
