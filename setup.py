@@ -84,6 +84,7 @@ setup(
         "cloudpickle>=3.0",
         "jinja2>=3.1.6",
         "python-multipart>=0.0.20",
+        "markdown-it-py>=3.0",
     ],
     extras_require={
         "keyring": ["keyring>=24"],

@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "completion": set(),
     "tasks": COMMANDS | {"portal.starting"},
     "tasks.framework": COMMANDS,
-    "tasks.views": COMMANDS | {"tasks.framework"},
+    "tasks.views": COMMANDS | {"portal.starting", "tasks.framework"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
@@ -107,7 +107,7 @@ MAY_IMPORT = {
     "server.api.limits": SERVER,
     "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
     "server.api.openapi": SERVER | API,
-    "server.api.handlers": SERVER | API,
+    "server.api.handlers": SERVER | API | {"portal.starting"},
 }
 """What each package may import: whole packages, or single modules."""
 

@@ -115,6 +115,16 @@ class VirtualCluster:
 
 
 @dataclass(frozen=True)
+class ClusterNode:
+    """A machine of a cluster; its resources are named as in job documents."""
+
+    name: str
+    address: str = ""
+    is_ready: bool = True
+    resources: Mapping[str, Amount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ClusterStorage:
     """A storage that a cluster grants; a list of storages has fewer details than ``Backend.storage``."""
 
@@ -217,6 +227,9 @@ class Backend(Protocol):
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         """Return the virtual clusters by name."""
+
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        """Return the machines; none if the cluster does not show them to this user."""
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
         """Return the storages granted to the user, or only the default ones."""

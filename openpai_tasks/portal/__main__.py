@@ -1,13 +1,14 @@
-"""``python -m openpai_tasks.portal``: serve the portal of the current folder until it is idle."""
+"""``python -m openpai_tasks.portal``: serve the portal of a project folder until it is idle."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
-from openpai_tasks.errors import PaiError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
 from openpai_tasks.portal.app import Portal
 from openpai_tasks.portal.idle import IDLE_SECONDS, end_when_idle
@@ -16,21 +17,32 @@ from openpai_tasks.portal.idle import IDLE_SECONDS, end_when_idle
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m openpai_tasks.portal", description="The web portal.")
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="its private folder")
+    parser.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="default: this folder")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: the last port, or any")
     parser.add_argument("--idle", type=float, default=IDLE_SECONDS, metavar="SECONDS", help="end after this")
     flags = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     try:
-        service.hold_lock(flags.home)
-        bound = service.bind(flags.home, flags.port)
-        portal = Portal(flags.home, Path.cwd())
+        home, project = flags.home.absolute(), flags.project.absolute()
+        _enter(project)
+        service.hold_lock(home)
+        bound = service.bind(home, flags.port)
+        portal = Portal(home, project)
         end_when_idle(portal.activity, flags.idle)
-        service.serve(portal, bound, flags.home, {"project": str(Path.cwd())})
+        service.serve(portal, bound, home, {"project": str(project)})
     except PaiError as err:
         sys.stderr.write(f"error: {err}\n")
         return err.exit_code
     return 0
+
+
+def _enter(project: Path) -> None:
+    """Work in the project folder, as commands do; it is not where Python looks for modules."""
+    try:
+        os.chdir(project)
+    except OSError as err:
+        raise ConfigError(f"cannot use the folder {project}: {err.strerror}") from err
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import anyio.from_thread
 import anyio.to_thread
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -17,9 +18,11 @@ from starlette.types import Receive, Scope, Send
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
-from openpai_tasks.portal import html, routes, static_files
+from openpai_tasks.portal import html, live, routes, static_files
+from openpai_tasks.portal.guesses import SignInGuesses
 from openpai_tasks.portal.idle import PortalActivity
-from openpai_tasks.portal.request import PortalRequest, data, url
+from openpai_tasks.portal.live import LiveStream
+from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
 from openpai_tasks.portal.sessions import PortalSession, PortalSessions
 from openpai_tasks.settings.project import load_settings
 from openpai_tasks.settings.registry import LOCAL
@@ -52,6 +55,7 @@ class Portal:
         self.activity = PortalActivity()
         self._project = project
         self._sessions = PortalSessions(folder)
+        self._guesses = SignInGuesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.activity.request():
@@ -82,7 +86,9 @@ class Portal:
         except PaiError as err:
             return self._problem(web, session, err)
         except MultiPartException as err:
-            return self._problem(web, session, ConfigError(f"this form is too large: {err.message}"))
+            return self._problem(
+                web, session, ConfigError(f"this form is malformed or too large: {err.message}")
+            )
         except ClientDisconnect:
             raise
         except Exception:
@@ -97,17 +103,34 @@ class Portal:
             raise NotFound("there is no such page", 404)
         form: Any = None
         if web.method not in SAFE:
-            form = await web.form(max_part_size=LARGEST_FORM)
-            if not session.accepts(web.headers.get("x-csrf-token") or str(form.get("csrf") or "")):
+            token = web.headers.get("x-csrf-token", "")
+            if web.method != "PUT":
+                form = await web.form(max_part_size=LARGEST_FORM)
+                token = token or str(form.get("csrf") or "")
+            if not session.accepts(token):
                 raise Refused("this form is out of date: reload the page and try again")
         request = _request(web, match.params, session, self._project, form)
-        if match.is_live:
-            _check_running(session, match.params.get("alias", ""))
+        alias = match.params.get("alias", "")
+
+        def lose(err: PaiError) -> None:
+            if isinstance(err, (Denied, Unreachable)):
+                session.forget(alias)
+
+        cached = session.clients.get(alias) if alias == LOCAL else None
+        if cached and cached.cluster.uri != sdk.clusters.embedded_uri():
+            session.forget(alias)  # it was stopped, or started at another port
         try:
-            return await anyio.to_thread.run_sync(match.handler, request)
-        except (Denied, Unreachable):
-            session.forget(match.params.get("alias", ""))
+            if match.is_live:
+                _check_running(alias)
+            answer = await anyio.to_thread.run_sync(match.handler, request)
+        except PaiError as err:
+            lose(err)
+            if match.is_live:
+                return live.problem(err)
             raise
+        if isinstance(answer, LiveStream):
+            answer.on_problem = lose
+        return answer
 
     def _problem(
         self, web: Request, session: PortalSession | None, err: PaiError, status: int = 0
@@ -127,32 +150,38 @@ class Portal:
         return self._signed_in(web, PortalSession(self._connect), _local(web.query_params.get("next", "/")))
 
     async def _sign_in(self, web: Request, path: list[str]) -> Response:
-        if web.method in SAFE and path != ["sign-in"]:
-            if "text/html" not in web.headers.get("accept", "text/html"):
+        if path != ["sign-in"]:
+            if web.method not in SAFE or "text/html" not in web.headers.get("accept", "text/html"):
                 raise Denied("sign in first", 401)
             here = web.url.path + (f"?{web.url.query}" if web.url.query else "")
             return RedirectResponse(url("sign-in", next=here), 303)
         following = _local(web.query_params.get("next", "/"))
         problem = "This link was used already or has expired." if web.query_params.get("expired") else ""
         form: dict[str, str] = {}
-        if web.method == "POST" and path == ["sign-in"]:
+        code = 200
+        if web.method == "POST":
             sent = await web.form(max_files=0, max_part_size=LARGEST_FORM)
             form = {name: str(value) for name, value in sent.items()}
             try:
                 session = await anyio.to_thread.run_sync(self._log_in, form)
                 return self._signed_in(web, session, following)
             except PaiError as err:
-                problem = str(err)
+                problem, code = str(err), _status(err)
+                code = 403 if isinstance(err, ApiError) and code < 429 else code
         clusters = await anyio.to_thread.run_sync(lambda: sdk.clusters.list_clusters(load_settings()))
+        typed = {name: form.get(name, "") for name in ("cluster", "user")}
         page = html.render(
-            "sign_in.html", clusters=clusters, form=form, problem=problem, next=following, request=None
+            "sign_in.html", clusters=clusters, form=typed, problem=problem, next=following, request=None
         )
-        return Response(page, 403 if form else 200, media_type="text/html")
+        return Response(page, code, media_type="text/html")
 
     def _log_in(self, form: dict[str, str]) -> PortalSession:
         """Check a name and password with the cluster; they are kept only as long as the session."""
-        alias = form.get("cluster", "")
-        client = sdk.clusters.log_in(load_settings(), alias, form.get("user", ""), form.get("password", ""))
+        alias, user = form.get("cluster", ""), form.get("user", "")
+        _check_running(alias)
+        self._guesses.begin((alias, user))
+        client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
+        self._guesses.succeed((alias, user))
         return PortalSession(lambda _: client, only=alias)
 
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:
@@ -165,6 +194,8 @@ class Portal:
         return answer
 
     def _signed_in(self, web: Request, session: PortalSession, following: str) -> Response:
+        if before := self._sessions.find(web.cookies.get(_cookie(web), "")):
+            self._sessions.close(before)
         self._sessions.open(session)
         answer = RedirectResponse(following, 303)
         answer.set_cookie(_cookie(web), session.id, httponly=True, samesite="strict", path="/")
@@ -177,10 +208,10 @@ class Portal:
         )
 
 
-def _check_running(session: PortalSession, alias: str) -> None:
-    """Refuse to follow a page of a stopped embedded cluster: an open page must not start it again."""
-    if alias == LOCAL and alias not in session.clients and not sdk.clusters.is_embedded_running():
-        raise Unreachable("the embedded cluster is stopped; reload the page to start it")
+def _check_running(alias: str) -> None:
+    """Refuse to use a stopped embedded cluster: an open page or a guess must not start it again."""
+    if alias == LOCAL and not sdk.clusters.embedded_uri():
+        raise Unreachable("the embedded cluster is stopped")
 
 
 def _nobody() -> PortalSession:
@@ -204,7 +235,20 @@ def _request(
         form=dict(texts),
         lists={name: tuple(value for other, value in texts if other == name) for name, _ in texts},
         files=tuple(value for _, value in pairs if not isinstance(value, str)),
+        body=_body(web) if web.method == "PUT" else None,
     )
+
+
+def _body(web: Request) -> UploadBody:
+    """Return the content of a file for a thread that writes it: it never waits in memory or on the disk."""
+    stream = web.stream()
+
+    async def more() -> bytes:
+        return await anext(stream, b"")
+
+    size = web.headers.get("content-length", "")
+    pieces = iter(lambda: anyio.from_thread.run(more), b"")
+    return UploadBody(pieces, int(size) if size.isascii() and size.isdigit() else None)
 
 
 def _check_origin(web: Request) -> None:

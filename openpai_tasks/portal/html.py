@@ -18,8 +18,8 @@ UNITS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "h
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template."""
-    return environment().get_template(template).render(values)
+    """Fill a template; half characters, which servers can send in JSON, are replaced."""
+    return environment().get_template(template).render(values).encode("utf-8", "replace").decode()
 
 
 @functools.cache

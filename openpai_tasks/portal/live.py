@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from openpai_tasks.errors import PaiError
 
@@ -33,36 +33,54 @@ Steps = Iterator[LiveEvent | float]
 """What to send, and between requests the seconds to sleep."""
 
 
-def stream(steps: Steps) -> Response:
-    """Return an answer that sends the events; each step runs in a thread, as it may ask a cluster."""
-    return StreamingResponse(_encode(steps), media_type="text/event-stream")
+class LiveStream(StreamingResponse):
+    """An answer that sends events; each step runs in a thread, as it may ask a cluster."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__(self._encode(steps), media_type="text/event-stream")
+        self.on_problem: Callable[[PaiError], None] = lambda err: None
+
+    async def _encode(self, steps: Steps) -> AsyncIterator[bytes]:
+        yield RETRY
+        silent = 0.0
+        while True:
+            try:
+                step = await anyio.to_thread.run_sync(next, steps, None)
+            except PaiError as err:
+                self.on_problem(err)
+                yield _event(LiveEvent("problem", str(err)))
+                return
+            except Exception:
+                log.exception("a page could not be followed")
+                yield _event(LiveEvent("problem", "internal error; see the portal's log"))
+                return
+            if step is None:
+                yield _event(LiveEvent("end", ""))
+                return
+            if isinstance(step, LiveEvent):
+                silent = 0.0
+                yield _event(step)
+                continue
+            await asyncio.sleep(step)
+            silent += step
+            if silent > HEARTBEAT:
+                silent = 0.0
+                yield b":\n\n"
 
 
-async def _encode(steps: Steps) -> AsyncIterator[bytes]:
-    yield RETRY
-    silent = 0.0
-    while True:
-        try:
-            step = await anyio.to_thread.run_sync(next, steps, None)
-        except PaiError as err:
-            yield _event(LiveEvent("problem", str(err)))
-            return
-        except Exception:
-            log.exception("a page could not be followed")
-            yield _event(LiveEvent("problem", "internal error; see the portal's log"))
-            return
-        if step is None:
-            yield _event(LiveEvent("end", ""))
-            return
-        if isinstance(step, LiveEvent):
-            silent = 0.0
-            yield _event(step)
-            continue
-        await asyncio.sleep(step)
-        silent += step
-        if silent > HEARTBEAT:
-            silent = 0.0
-            yield b":\n\n"
+def stream(steps: Steps) -> LiveStream:
+    """Return an answer that sends the events."""
+    return LiveStream(steps)
+
+
+def problem(err: PaiError) -> LiveStream:
+    """Return an answer that reports a problem; browsers would not ask again after an error."""
+
+    def fail() -> Steps:
+        yield 0.0
+        raise err
+
+    return LiveStream(fail())
 
 
 def _event(news: LiveEvent) -> bytes:

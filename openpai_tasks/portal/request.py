@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,14 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.portal import html
 from openpai_tasks.portal.sessions import PortalSession
+
+
+@dataclass(frozen=True)
+class UploadBody:
+    """The content of a file that arrives while it is written."""
+
+    pieces: Iterator[bytes]
+    size: int | None
 
 
 @dataclass(frozen=True)
@@ -29,10 +37,17 @@ class PortalRequest:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Every value of fields that a form may repeat."""
     files: tuple[UploadFile, ...] = ()
+    body: UploadBody | None = None
+    """Of the method PUT."""
 
     @property
     def alias(self) -> str:
         return self.params["alias"]
+
+    @property
+    def shown_alias(self) -> str:
+        """The cluster that the header of the page leads to; pages about all clusters keep the last one."""
+        return self.params.get("alias") or self.session.last or self.session.only
 
     @property
     def client(self) -> Backend:
@@ -53,9 +68,9 @@ Handler = Callable[[PortalRequest], Response]
 
 def url(*words: str, **query: object) -> str:
     """Return the address of a page: each word is one segment of the path."""
-    path = "/" + "/".join(quote(word, safe="~") for word in words)
+    path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
     found = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(found)}" if found else path
+    return f"{path}?{urlencode(found, errors='replace')}" if found else path
 
 
 def go(*words: str, **query: object) -> Response:

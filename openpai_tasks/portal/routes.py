@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openpai_tasks.portal.pages import job, jobs, legacy, logs, submit, submit_form
+from openpai_tasks.portal.pages import (
+    cluster,
+    clusters,
+    job,
+    jobs,
+    legacy,
+    logs,
+    storage,
+    submit,
+    submit_form,
+)
 from openpai_tasks.portal.request import Handler
 
 LIVE = "live"
 REST = "*"
-"""At the end of a path: all further segments, joined by slashes."""
+"""At the end of a path: all further segments, joined by slashes; an encoded slash matches nothing."""
 
 TABLE: list[tuple[str, str, Handler]] = [
     ("GET", "/", legacy.first_page),
@@ -39,6 +49,19 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("POST", "/c/{alias}/submit/form/preview", submit_form.preview),
     ("POST", "/c/{alias}/submit/form/upload", submit_form.upload),
     ("POST", "/c/{alias}/submit/form/remove", submit_form.remove),
+    # Clusters
+    ("GET", "/clusters", clusters.page),
+    ("GET", "/clusters.live", clusters.live),
+    ("GET", "/c/{alias}/cluster", cluster.page),
+    ("GET", "/c/{alias}/cluster.live", cluster.live),
+    # Storage
+    ("GET", "/c/{alias}/storage", storage.index),
+    ("GET", "/c/{alias}/storage/{storage}", storage.page),
+    ("GET", "/c/{alias}/storage/{storage}/*", storage.page),
+    ("PUT", "/c/{alias}/storage/{storage}/*", storage.upload),
+    ("POST", "/c/{alias}/storage.check/{storage}/*", storage.check),
+    ("POST", "/c/{alias}/storage.folder/{storage}/*", storage.make_folder),
+    ("POST", "/c/{alias}/storage.remove/{storage}/*", storage.remove),
 ]
 
 
@@ -62,7 +85,7 @@ def find(method: str, path: list[str]) -> PageMatch | None:
 
 def _match(pattern: list[str], path: list[str]) -> dict[str, str] | None:
     if pattern[-1] == REST:
-        if len(path) < len(pattern):
+        if len(path) < len(pattern) or any("/" in word for word in path[len(pattern) - 1 :]):
             return None
         path = [*path[: len(pattern) - 1], "/".join(path[len(pattern) - 1 :])]
     if len(pattern) != len(path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
 from openpai_tasks.portal.starting import link_file
+from openpai_tasks.sdk.files.storages import ClusterStorages
 
 LINK_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
@@ -28,10 +29,14 @@ class PortalSession:
     connect: Connect
     only: str = ""
     """The alias of the only cluster that it may use; empty for the owner."""
+    last: str = ""
+    """The alias of the cluster that was used last."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     used: float = field(default_factory=time.monotonic)
     clients: dict[str, Backend] = field(default_factory=dict, repr=False)
+    storages: dict[str, ClusterStorages] = field(default_factory=dict, repr=False)
+    """Open storages, by the alias of their cluster."""
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""
@@ -39,11 +44,13 @@ class PortalSession:
             raise NotFound(f"you are signed in to cluster {self.only!r} only", 404)
         if alias not in self.clients:
             self.clients[alias] = self.connect(alias)
+        self.last = alias
         return self.clients[alias]
 
     def forget(self, alias: str) -> None:
         """Connect anew next time: the cluster may have been restarted or changed."""
         self.clients.pop(alias, None)
+        self.storages.pop(alias, None)
 
     def accepts(self, token: str) -> bool:
         """Whether a change carries this session's token against forged requests."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,22 +21,38 @@ PROGRAM = "openpai_tasks.portal"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
-LINKS = "links"
+PORTALS, LINKS = "portal", "links"
 
 
 def portal_folder(project: Path) -> Path:
     """Return the private folder of the portal that serves this project folder."""
-    return home() / "portal" / hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+    return home() / PORTALS / hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
 
 
 def ensure_portal(project: Path, port: int = 0) -> str:
     """Return the address of the project's portal; start it if it is not running."""
-    folder = portal_folder(project)
+    return _ensure(portal_folder(project), project, port)
+
+
+def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str, str] | None = None) -> str:
     facts = lock.read_status(folder)
     if not facts:
         with locked(folder / "start"):
-            facts = lock.read_status(folder) or _start(folder, project, port)
+            facts = lock.read_status(folder) or _start(folder, project, port, environment)
     return str(facts["uri"])
+
+
+def any_portal(own_home: Path, environment: Mapping[str, str]) -> str:
+    """Return the address of the last started portal of any project; start one for no project if none runs.
+
+    For programs that have another environment than the user's commands: ``own_home`` is the user's folder.
+    """
+    folders = (own_home / PORTALS).glob("*")
+    found = [facts for folder in folders if (facts := lock.read_status(folder))]
+    if found:
+        return str(max(found, key=lambda facts: int(facts.get("started", 0)))["uri"])
+    folder = own_home / PORTALS / "none"
+    return _ensure(folder, make_private(folder), environment={**environment, "OPENPAI_HOME": str(own_home)})
 
 
 def one_time_link(project: Path, path: str = "/", port: int = 0) -> str:
@@ -63,14 +80,23 @@ def stop_portal(project: Path) -> bool:
     return True
 
 
-def _start(folder: Path, project: Path, port: int) -> dict[str, object]:
+def _start(
+    folder: Path, project: Path, port: int, environment: Mapping[str, str] | None
+) -> dict[str, object]:
     make_private(folder)
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder), "--port", str(port)]
+    argv += ["--project", str(project)]
     log = folder / "portal.log"
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         started = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, cwd=project, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            cwd=folder,  # where it is started, Python looks for modules
+            env=environment,
+            start_new_session=True,
         )
     finally:
         os.close(handle)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks import render, sdk
-from openpai_tasks.hints import command
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework import secrets, terminal
+from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.task import task
 
@@ -111,13 +110,7 @@ def _summary(found, to):
 def open_(c, name, no_browser=False, cluster_alias=None):
     """Open a job's page in the web portal, and print its address."""
     client = connect(c, cluster_alias)
-    url = sdk.clusters.job_page(client, sdk.jobs.find(client, name))
-    terminal.put(url)
-    terminal.flush()
-    if not sdk.clusters.has_portal(client):
-        say(f"the embedded cluster has no web portal; `{command('job.status', name)}` shows the job")
-    elif not no_browser and not sdk.clusters.open_browser(url):
-        say("could not open a browser")
+    views.browsing.open_job(client, sdk.jobs.find(client, name), no_browser)
 
 
 @task(positional=["name"], help={"name": job_tasks.NAME_HELP, "cluster-alias": job_tasks.ALIAS_HELP})

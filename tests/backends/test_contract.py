@@ -176,6 +176,14 @@ def test_virtual_clusters_have_capacities(backend):
     assert found.capacity("gpu").total is not None
 
 
+def test_nodes_have_the_resources_of_the_virtual_clusters(backend):
+    nodes = backend.nodes()
+    total = backend.virtual_clusters()["default"]
+    assert all(node.name and node.is_ready for node in nodes)
+    if nodes:  # not every cluster reports them
+        assert sum(node.resources["cpu"] for node in nodes) >= total.capacity("cpu").total
+
+
 def test_storages_are_listed_and_described(backend):
     listed = backend.storages()
     assert listed and {one.name for one in backend.storages(default=True)} <= {one.name for one in listed}

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.conftest import PROJECT_TASKS, Shell
 
@@ -143,9 +144,9 @@ def test_job_without_output_is_reported(finished):
 
 def test_open_prints_the_page_and_opens_it(finished, twin):
     name, cluster = "succeeds", finished
-    local = cluster.ok("job.open", name)
-    assert re.search(r"/job-detail\.html\?username=[\w-]+&jobName=succeeds$", local.out.strip())
-    assert "no web portal" in local.err
+    local = cluster.ok("job.open", name).out.strip()
+    page = requests.get(local, timeout=60)
+    assert re.search(r"/c/local/jobs/[\w-]+~succeeds$", page.url) and "<h1>succeeds</h1>" in page.text
     browser = cluster.project / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s" "$1" > opened\n')
     browser.chmod(0o755)
@@ -157,6 +158,10 @@ def test_open_prints_the_page_and_opens_it(finished, twin):
     while not (opened.exists() and opened.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert opened.read_text() == shown.strip()
+    assert re.search(r"/job-detail\.html\?username=[\w-]+&jobName=succeeds$", shown.strip())
+    through = requests.get(shown.strip(), headers={"accept": "text/html"}, timeout=60)
+    assert "/sign-in?" in through.url and "job-detail" in through.url
+    assert cluster.pai("cluster.portal", "--stop").code == 0
 
 
 # Diagnosis

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from openpai_tasks.backends.base import Amount, Capacity, ClusterStorage, RemovedJob, VirtualCluster
-from openpai_tasks.protocol.fields import mapping, moment, number, text, whole
+from openpai_tasks.backends.base import (
+    Amount,
+    Capacity,
+    ClusterNode,
+    ClusterStorage,
+    RemovedJob,
+    VirtualCluster,
+)
+from openpai_tasks.protocol.fields import mapping, moment, number, rows, text, whole
 from openpai_tasks.protocol.routes import OWN_FIELD
 
 RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
 """Resource names in job documents, and their names in the answers of the server generations."""
+
+QUANTITY = re.compile(r"(\d{1,15})(m|[KMGT]i?)?", re.ASCII)
+QUANTITY_UNITS: dict[str | None, float] = {
+    None: 1,
+    "m": 0.001,
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)},
+    **{unit: 1000**power for power, unit in enumerate("KMGT", 1)},
+}
 
 HDFS = ClusterStorage("hdfs", "hdfs", default=True)
 """The storage of clusters whose API has no storages: HDFS behind the cluster's own address."""
@@ -23,6 +39,31 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
         used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
     return VirtualCluster(found)
+
+
+def node_from_body(body: dict[str, Any]) -> ClusterNode:
+    """Read a node as Kubernetes describes it."""
+    status = mapping(body.get("status"))
+    there = mapping(status.get("capacity"))
+    ready = [row for row in rows(status.get("conditions")) if row.get("type") == "Ready"]
+    address = [row for row in rows(status.get("addresses")) if row.get("type") == "InternalIP"]
+    memory = _quantity(there.get("memory"))
+    return ClusterNode(
+        name=text(mapping(body.get("metadata")).get("name")),
+        address=text(address[0].get("address")) if address else "",
+        is_ready=not ready or ready[0].get("status") == "True",
+        resources={
+            "gpu": _quantity(there.get("nvidia.com/gpu")) or 0,
+            "cpu": _quantity(there.get("cpu")),
+            "memoryMB": None if memory is None else int(memory) >> 20,
+        },
+    )
+
+
+def _quantity(value: Any) -> Amount:
+    """Read an amount of Kubernetes: ``8``, ``7900m``, ``16384Ki``."""
+    found = QUANTITY.fullmatch(text(value))
+    return int(found[1]) * QUANTITY_UNITS[found[2]] if found else None
 
 
 def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:

@@ -33,6 +33,7 @@ class ApiDialect:
     ssh: str = ""  # newer servers list SSH among the ports of a task
     v1_jobs: str = ""  # where version 1 documents are submitted unchanged
     virtual_clusters: str = routes.VIRTUAL_CLUSTERS
+    nodes: str = routes.NODES
     storages: str = routes.STORAGES
     storage: str = routes.STORAGE
     token_check: str = ""
@@ -85,6 +86,7 @@ DIALECTS = {
             ssh=f"{routes.JOB_V1}/ssh",
             v1_jobs=routes.USER_JOBS_V1,
             virtual_clusters=routes.VIRTUAL_CLUSTERS_V1,
+            nodes="",
             storages="",
             storage="",
             application_token="",

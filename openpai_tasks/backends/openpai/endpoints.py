@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from openpai_tasks.backends.base import (
     Capabilities,
     ClusterDescription,
+    ClusterNode,
     ClusterStorage,
     Document,
     ExitMeaning,
@@ -23,7 +24,7 @@ from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
 from openpai_tasks.backends.openpai.retries import NEVER
 from openpai_tasks.backends.openpai.transport import ProbeAnswer
-from openpai_tasks.errors import ApiError, NotFound, PaiError
+from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import (
@@ -90,6 +91,17 @@ class Client(LogEndpoints):
 
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
         return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
+
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        from openpai_tasks.backends.openpai.cluster_bodies import node_from_body
+
+        if not self.dialect.nodes:
+            return ()
+        try:
+            found = self._object("GET", self.dialect.nodes, limit=bodies.JOB_LIST)
+        except (Denied, NotFound):  # only administrators may see them
+            return ()
+        return tuple(map(node_from_body, fields.rows(found.get("items"))))
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
         from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body

@@ -10,8 +10,8 @@ from openpai_tasks.settings.project import load_settings
 
 
 def selected(request: PortalRequest) -> str:
-    """Return the alias of the cluster to show if the address names none."""
-    return request.session.only or load_settings().cluster_alias
+    """Return the alias of the cluster to show: as the query says, the only one, or the selected one."""
+    return request.query.get("cluster") or request.session.only or load_settings().cluster_alias
 
 
 def first_page(request: PortalRequest) -> Response:

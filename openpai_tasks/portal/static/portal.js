@@ -19,29 +19,46 @@ for (const part of document.querySelectorAll("[data-live]")) follow(part);
 
 function follow(part) {
   let source = null;
+  let isFirst = true;
   const open = () => {
     if (source || document.hidden) return;
-    source = new EventSource(part.dataset.live);
+    const address = new URL(part.dataset.live, location);
+    if (!isFirst) address.searchParams.set("from", "start"); // what changed meanwhile is missing here
+    isFirst = false;
+    source = new EventSource(address);
     source.addEventListener("html", (event) => {
+      report("");
       for (const [id, html] of Object.entries(JSON.parse(event.data))) {
         morph(document.getElementById(id), html);
       }
       refresh();
     });
     source.addEventListener("end", close);
-    source.addEventListener("problem", (event) => {
-      announce(JSON.parse(event.data));
-      close();
-      setTimeout(open, 5000);
+    source.addEventListener("problem", (event) => again(`${JSON.parse(event.data)}. Trying again…`));
+    source.addEventListener("error", () => {
+      if (source?.readyState !== EventSource.CLOSED) again("The portal does not answer. Trying again…");
+      else report("You are signed out. Reload the page to sign in.");
     });
   };
   const close = () => {
     source?.close();
     source = null;
   };
+  const again = (text) => {
+    report(text);
+    close();
+    setTimeout(open, 3000);
+  };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
   open();
+}
+
+// A problem of the live parts, shown until they work again
+function report(text) {
+  const place = document.getElementById("problem");
+  if (place.textContent !== text) place.textContent = text;
+  place.hidden = !text;
 }
 
 export function announce(text) {

@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "access": ["access_info", "describe", "describe_client"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
-        "embedded": ["embedded_status", "is_embedded_running", "start_embedded", "stop_embedded"],
+        "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
         "known": [
             "NewCluster",
             "Renewal",
@@ -24,8 +24,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "update",
             "update_all",
         ],
+        "load": ["jobs_over_time", "list_queue", "list_recent"],
         "portal": ["can_open_browser", "has_portal", "job_page", "open_browser"],
         "resources": ["cluster_resources", "list_resources"],
+        "states": ["ask_clusters"],
         "unsaved": ["connect_unsaved", "log_in"],
     },
 )

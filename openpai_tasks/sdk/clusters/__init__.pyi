@@ -5,7 +5,7 @@ from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
 from .embedded import embedded_status as embedded_status
-from .embedded import is_embedded_running as is_embedded_running
+from .embedded import embedded_uri as embedded_uri
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
 from .known import NewCluster as NewCluster
@@ -21,11 +21,15 @@ from .known import open_registry as open_registry
 from .known import select as select
 from .known import update as update
 from .known import update_all as update_all
+from .load import jobs_over_time as jobs_over_time
+from .load import list_queue as list_queue
+from .load import list_recent as list_recent
 from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page
 from .portal import open_browser as open_browser
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
+from .states import ask_clusters as ask_clusters
 from .unsaved import connect_unsaved as connect_unsaved
 from .unsaved import log_in as log_in

@@ -105,9 +105,9 @@ def running() -> Cluster | None:
     return _cluster() if _facts() else None
 
 
-def is_embedded_running() -> bool:
-    """Whether the embedded cluster runs; never starts it."""
-    return _facts() is not None
+def embedded_uri() -> str:
+    """Return the address of the embedded cluster if it runs, else an empty one; never start it."""
+    return str((_facts() or {}).get("uri", ""))
 
 
 def start_embedded(options: LocalOptions) -> bool:

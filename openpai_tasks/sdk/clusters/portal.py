@@ -16,7 +16,7 @@ def job_page(client: Backend, job: JobInfo) -> str:
 
 
 def has_portal(client: Backend) -> bool:
-    """Whether the cluster has a portal at all."""
+    """Whether the cluster has a portal of its own; ours shows the embedded one."""
     return client.cluster.alias != LOCAL
 
 

@@ -27,9 +27,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "tree",
         ],
         "packing": ["pack", "packing_rules", "unpack"],
-        "removing": ["plan_removals", "refuse_guesses", "remove"],
+        "removing": ["plan_exact_removals", "plan_removals", "refuse_guesses", "remove"],
         "selecting": ["add_storage", "forget_storages", "no_storage_named", "select_storage"],
         "storages": ["ClusterStorages", "list_storages", "mounts"],
+        "uploading": ["find_existing", "upload"],
         "user_storages": ["check_installed", "parse_storage"],
     },
 )

@@ -21,6 +21,7 @@ from .operations import tree as tree
 from .packing import pack as pack
 from .packing import packing_rules as packing_rules
 from .packing import unpack as unpack
+from .removing import plan_exact_removals as plan_exact_removals
 from .removing import plan_removals as plan_removals
 from .removing import refuse_guesses as refuse_guesses
 from .removing import remove as remove
@@ -31,5 +32,7 @@ from .selecting import select_storage as select_storage
 from .storages import ClusterStorages as ClusterStorages
 from .storages import list_storages as list_storages
 from .storages import mounts as mounts
+from .uploading import find_existing as find_existing
+from .uploading import upload as upload
 from .user_storages import check_installed as check_installed
 from .user_storages import parse_storage as parse_storage

@@ -42,6 +42,18 @@ def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Rem
     return [removal for key, removal in found.items() if not _is_in_another(key, found)]
 
 
+def plan_exact_removals(places: Sequence[Location]) -> list[Removal]:
+    """Return the removals of exactly these files and whole folders: a ``*`` in a name is no pattern."""
+    found: dict[str, Removal] = {}
+    for place in places:
+        if place.is_root:
+            raise Denied(f"{place.url}: the root of a storage is never removed", 403)
+        with naming(place):
+            found[_key(place)] = _removal(place, _existing(place))
+    _refuse_folders_in_use(found)
+    return list(found.values())
+
+
 def _is_in_another(key: str, found: Mapping[str, Removal]) -> bool:
     """Whether it is in a folder that is removed too."""
     above = key

@@ -23,6 +23,7 @@ from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, faults, router
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.faults import Faults
+from openpai_tasks.server.api.handlers import web_pages
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
 from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, TextBody
@@ -99,6 +100,10 @@ class Dispatch:
         self, web: WebRequest, path: str, match: Match | None, raw: bytes, left: dict[str, str]
     ) -> Reply:
         if match is None:
+            reads = web.method in ("GET", "HEAD")
+            page = reads and web_pages.lead_to_portal(self._context, path, web.url.query, web.headers)
+            if page:
+                return page
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
         authorization = web.headers.get("authorization", "")

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import quote
+
 from openpai_tasks import sdk
+from openpai_tasks.backends.base import Backend
+from openpai_tasks.portal import starting
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.base import say
 
 
 def open_link(link: str, no_browser: bool) -> None:
@@ -11,3 +18,15 @@ def open_link(link: str, no_browser: bool) -> None:
     if no_browser or not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(link):
         terminal.put(link)
         terminal.flush()
+
+
+def open_job(client: Backend, job: JobInfo, no_browser: bool) -> None:
+    """Print the address of a job's page, and open it; for the embedded cluster, a link that signs in once."""
+    has_own = sdk.clusters.has_portal(client)
+    page = f"/c/{quote(client.cluster.alias)}/jobs/{quote(job.key, safe='~')}"
+    url = sdk.clusters.job_page(client, job) if has_own else starting.one_time_link(Path.cwd(), page)
+    terminal.put(url)
+    terminal.flush()
+    can_open = has_own or sdk.clusters.can_open_browser()
+    if can_open and not no_browser and not sdk.clusters.open_browser(url):
+        say("could not open a browser")

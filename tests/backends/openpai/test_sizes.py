@@ -24,6 +24,7 @@ CALLS = {
     "config": lambda client: client.job_config("alice~x"),
     "events": lambda client: client.job_events("alice~x"),
     "storages": lambda client: client.storages(),
+    "nodes": lambda client: client.nodes(),
     "virtual clusters": lambda client: client.virtual_clusters(),
     "logs": lambda client: client.log_locations("alice~x", 0, "main", 0, 0),
     "log page": lambda client: list(client.read_log("/yarn/x/node/containerlogs/c/alice/stdout/")),
