@@ -58,6 +58,11 @@ def url(*words: str, **query: object) -> str:
     return f"{path}?{urlencode(found)}" if found else path
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number in a field of an address or a form; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def go(*words: str, **query: object) -> Response:
     """Lead the browser to another page."""
     return RedirectResponse(url(*words, **query), 303)

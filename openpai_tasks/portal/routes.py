@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openpai_tasks.portal.pages import job, jobs, legacy, logs
+from openpai_tasks.portal.pages import (
+    job,
+    job_changes,
+    job_document,
+    job_metrics,
+    job_outputs,
+    jobs,
+    legacy,
+    logs,
+    sweeps,
+)
 from openpai_tasks.portal.request import Handler
 
 LIVE = "live"
@@ -26,6 +36,24 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("GET", "/c/{alias}/jobs/{key}/logs", logs.page),
     ("GET", "/c/{alias}/jobs/{key}/logs.live", logs.live),
     ("GET", "/c/{alias}/jobs/{key}/logs.txt", logs.download),
+    # One job: its other tabs and buttons
+    ("GET", "/c/{alias}/jobs/{key}/records", logs.records),
+    ("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
+    ("GET", "/c/{alias}/jobs/{key}/resubmit", job_changes.resubmit),
+    ("POST", "/c/{alias}/jobs/{key}/resubmit", job_changes.send),
+    ("GET", "/c/{alias}/jobs/{key}/compare", job_changes.compare),
+    ("GET", "/c/{alias}/jobs/{key}/document", job_document.page),
+    ("GET", "/c/{alias}/jobs/{key}/document.txt", job_document.download),
+    ("GET", "/c/{alias}/jobs/{key}/provenance", job_document.provenance),
+    ("GET", "/c/{alias}/jobs/{key}/metrics", job_metrics.page),
+    ("GET", "/c/{alias}/jobs/{key}/metrics.live", job_metrics.live),
+    ("GET", "/c/{alias}/jobs/{key}/outputs", job_outputs.page),
+    ("GET", "/c/{alias}/jobs/{key}/outputs/*", job_outputs.preview),
+    ("GET", "/c/{alias}/jobs/{key}/output-file/*", job_outputs.content),
+    ("GET", "/c/{alias}/jobs/{key}/output-frame/*", job_outputs.frame),
+    # Sweeps
+    ("GET", "/c/{alias}/sweeps", sweeps.listing),
+    ("GET", "/c/{alias}/sweeps/{name}", sweeps.page),
 ]
 
 

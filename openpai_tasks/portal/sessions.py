@@ -12,6 +12,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
+from openpai_tasks.portal.feeds import LiveFeeds
 from openpai_tasks.portal.starting import link_file
 
 LINK_SECONDS = 300.0
@@ -32,6 +33,7 @@ class PortalSession:
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     used: float = field(default_factory=time.monotonic)
     clients: dict[str, Backend] = field(default_factory=dict, repr=False)
+    feeds: LiveFeeds = field(default_factory=LiveFeeds, repr=False)
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""

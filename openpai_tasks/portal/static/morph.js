@@ -1,5 +1,5 @@
 // Change the children of an element into new HTML, touching only what differs: focus, selection,
-// ticked boxes and scroll positions stay as they are.
+// ticked boxes, open details and scroll positions stay as they are.
 
 export function morph(target, html) {
   const template = document.createElement("template");
@@ -40,7 +40,10 @@ function morphNode(node, wanted) {
     node.nodeValue = wanted.nodeValue;
     return;
   }
-  for (const { name } of [...node.attributes]) if (!wanted.hasAttribute(name)) node.removeAttribute(name);
+  for (const { name } of [...node.attributes]) {
+    const isOpened = name === "open" && node.nodeName === "DETAILS";
+    if (!wanted.hasAttribute(name) && !isOpened) node.removeAttribute(name);
+  }
   for (const { name, value } of wanted.attributes) {
     if (node.getAttribute(name) !== value) node.setAttribute(name, value);
   }

@@ -9,7 +9,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "documents": ["compare_jobs", "job_document", "parse_reference"],
         "flags": ["build_changes", "build_request", "setting_overrides"],
         "lookup": [
+            "at_attempt",
             "check_succeeded",
+            "command_for",
             "describe",
             "find",
             "is_pattern",
