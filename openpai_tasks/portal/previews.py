@@ -119,7 +119,7 @@ def frame_page(name: str, data: bytes) -> bytes:
 
     try:
         notebook = nbformat.reads(data.decode("utf-8"), as_version=4)
-        exporter = HTMLExporter(sanitize_html=True, embed_images=False, mathjax_url="", require_js_url="")
+        exporter = HTMLExporter(embed_images=False, mathjax_url="", require_js_url="")
         page, _ = exporter.from_notebook_node(notebook)
     except Exception as err:  # a job can write anything under this name
         raise ConfigError(f"{name!r} is not a notebook that can be shown: {type(err).__name__}") from err

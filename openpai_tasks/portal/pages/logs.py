@@ -46,7 +46,7 @@ def live(request: PortalRequest) -> Response:
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
     which = _choice(request)
-    lines = None if request.query.get("lines") == "all" else TAIL_LINES
+    lines = None if request.query.get("lines") == "all" else TAIL_LINES + 1
     texts = LogTexts(lines)
     heading = JobHeading(request)
     steps = sdk.logs.output_steps(
@@ -113,7 +113,7 @@ class LogTexts:
             yield LiveEvent("log", self._held)
         if self._lines and self._tail and max(self._lines.values()) >= self._tail:
             self._lines = None
-            yield LiveEvent("cut", self._tail)
+            yield LiveEvent("cut", self._tail - 1)
         self._held, self._size = [], 0
 
 

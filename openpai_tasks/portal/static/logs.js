@@ -6,6 +6,7 @@ import { morph } from "./morph.js";
 const BLOCK = 200; // lines in an element that the browser skips while it is off screen
 const MOST = 100000; // lines of a pane that are kept
 const FRAME = 8; // milliseconds of a frame that showing output may take
+const PAUSE = 100; // milliseconds between two changes of the page, at least
 const RETRY = 2000;
 
 const log = document.getElementById("log");
@@ -29,6 +30,8 @@ class Pane {
     this.body.className = "log-lines";
     this.root.append(this.body);
     this.scroller = label ? this.root : log;
+    this.blocks = [];
+    this.fresh = document.createDocumentFragment(); // blocks that are not in the page yet
     this.count = 0;
     this.dropped = 0;
     this.open = new Map(); // the unfinished line of each task
@@ -73,14 +76,15 @@ class Pane {
   }
 
   newLine() {
-    let block = this.body.lastElementChild;
-    if (!block || block.childElementCount >= BLOCK) {
+    let block = this.blocks[this.blocks.length - 1];
+    if (this.count % BLOCK === 0) {
       block = document.createElement("div");
       block.className = "log-block";
-      this.body.append(block);
-      if (this.body.childElementCount > MOST / BLOCK) {
-        this.dropped += this.body.firstElementChild.childElementCount;
-        this.body.firstElementChild.remove();
+      this.fresh.append(block);
+      this.blocks.push(block);
+      if (this.blocks.length > MOST / BLOCK) {
+        this.blocks.shift().remove();
+        this.dropped += BLOCK;
       }
     }
     const line = document.createElement("div");
@@ -88,6 +92,11 @@ class Pane {
     block.append(line);
     this.count += 1;
     return line;
+  }
+
+  show(isFollowed) {
+    this.body.append(this.fresh);
+    if (isFollowed) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 }
 
@@ -112,27 +121,27 @@ const isColumns = () => value("view") === "columns";
 // Searching
 const finder = {
   words: "",
-  found: 0,
   current: null,
+
+  *lines() {
+    for (const pane of panes.values()) for (const block of pane.blocks) yield* block.children;
+  },
 
   mark(line) {
     const isHit = Boolean(this.words) && line.textContent.toLowerCase().includes(this.words);
-    if (isHit === line.classList.contains("hit")) return;
-    line.classList.toggle("hit", isHit);
-    this.found += isHit ? 1 : -1;
+    if (isHit !== line.classList.contains("hit")) line.classList.toggle("hit", isHit);
   },
 
   search(words) {
     this.words = words.toLowerCase();
-    for (const line of log.querySelectorAll(".log-line")) this.mark(line);
+    for (const line of this.lines()) this.mark(line);
     this.go(null);
     if (this.words) this.step(1);
     this.show();
   },
 
   step(by) {
-    const hits = [...log.querySelectorAll(".hit")];
-    this.found = hits.length; // those of lines that were dropped are gone
+    const hits = [...log.getElementsByClassName("hit")];
     if (!hits.length) return this.show();
     const at = hits.indexOf(this.current);
     this.go(hits[at < 0 ? (by > 0 ? 0 : hits.length - 1) : (at + by + hits.length) % hits.length]);
@@ -148,7 +157,8 @@ const finder = {
   },
 
   show(at = 0) {
-    const count = `${this.found.toLocaleString()} ${this.found === 1 ? "line" : "lines"}`;
+    const found = log.getElementsByClassName("hit").length;
+    const count = `${found.toLocaleString()} ${found === 1 ? "line" : "lines"}`;
     option("found").textContent = this.words ? (at ? `${at} of ${count}` : count) : "";
   },
 };
@@ -159,6 +169,9 @@ let after = ""; // the last event that was seen
 let waiting = [];
 let isComplete = false;
 let notice = "";
+let shown = 0; // when output last went into the page
+let pause = PAUSE;
+let isScheduled = false;
 
 function address(path) {
   const found = new URL(path, location.href);
@@ -172,7 +185,6 @@ function clear() {
   panes.clear();
   log.replaceChildren();
   waiting = [];
-  finder.found = 0;
   finder.current = null;
   notice = "";
 }
@@ -203,8 +215,10 @@ function open() {
     });
   on("begin", clear);
   on("log", (pieces) => {
-    if (!waiting.length) requestAnimationFrame(flush);
     waiting.push(...pieces);
+    if (isScheduled) return;
+    isScheduled = true;
+    setTimeout(() => requestAnimationFrame(flush), Math.max(0, shown + pause - performance.now()));
   });
   on("html", (parts) => {
     for (const [id, html] of Object.entries(parts)) morph(document.getElementById(id), html);
@@ -246,11 +260,14 @@ function flush() {
     done += 1;
   }
   waiting = waiting.slice(done);
-  if (option("follow").checked) {
-    for (const pane of panes.values()) pane.scroller.scrollTop = pane.scroller.scrollHeight;
-  }
-  report();
   if (waiting.length) requestAnimationFrame(flush);
+  else isScheduled = false;
+  // A long output goes into the page in few steps: the browser lays out and paints each of them.
+  if (waiting.length && limit - shown < 2 * pause) return;
+  for (const pane of panes.values()) pane.show(option("follow").checked);
+  report();
+  shown = performance.now();
+  requestAnimationFrame(() => requestAnimationFrame((now) => (pause = Math.max(PAUSE, 6 * (now - limit)))));
 }
 
 function report() {

@@ -11,6 +11,7 @@ document.addEventListener("pointermove", (event) => {
   if (!best) return;
   const [name, [left, top, step, value]] = best;
   const pointer = figure.querySelector("[data-plot-pointer]");
+  pointer.setAttribute("r", 4);
   pointer.setAttribute("cx", left);
   pointer.setAttribute("cy", top);
   const shown = `${Number(value.toPrecision(6))} at ${step}`;

@@ -67,6 +67,9 @@ def repeat(
     """
     original = find_original(source, name, here, request, is_exact, say, mounts)
     if edited is not None:
+        named = str(edited.get("name") or "")
+        if named != original.document.get("name") and not request.name:
+            request = dataclasses.replace(request, name=named)
         original = dataclasses.replace(original, document=_edited(original, edited))
     request = dataclasses.replace(request, tags=original_tags(source, target, name))
     return prepare_resubmission(original, target, request, ask, mounts)
