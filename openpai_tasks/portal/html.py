@@ -19,8 +19,9 @@ UNITS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "h
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template."""
-    return environment().get_template(template).render(values)
+    """Fill a template; halves of characters, which no page can contain, become question marks."""
+    made = environment().get_template(template).render(values)
+    return made.encode("utf-8", "replace").decode()
 
 
 @functools.cache

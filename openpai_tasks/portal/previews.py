@@ -70,17 +70,21 @@ def make_preview(name: str, size: int, data: bytes) -> Preview:
     """Return the preview of a file, from the beginning of its content."""
     kind = extension(name)
     if kind in PICTURES:
-        return Preview("picture") if size <= PICTURE_BYTES else Preview("nothing", note="too large to show")
+        return (
+            Preview("picture")
+            if size <= PICTURE_BYTES
+            else Preview("nothing", note="Too large to show; download it instead.")
+        )
     if is_framed(name, size):
         return Preview("frame")
     text = _text(data)
     if text is None:
-        return Preview("nothing", note="not a text file")
-    note = f"the first {len(data) >> 10} KiB" if len(data) < size else ""
+        return Preview("nothing", note="Not a text file; download it instead.")
+    note = f"Only the first {len(data) >> 10} KiB are shown." if len(data) < size else ""
     if kind in TABLES:
         return Preview("table", rows=_rows(text, TABLES[kind]), note=note)
     if kind == "ipynb" and not has_nbconvert():
-        note = "install openpai-tasks[notebook] to see it as a page"
+        note = "Install openpai-tasks[notebook] to see it as a page."
     return Preview("text", text=_pretty(text) if kind == "json" and not note else text, note=note)
 
 

@@ -53,7 +53,7 @@ Handler = Callable[[PortalRequest], Response]
 
 def url(*words: str, **query: object) -> str:
     """Return the address of a page: each word is one segment of the path."""
-    path = "/" + "/".join(quote(word, safe="~") for word in words)
+    path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
     found = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(found)}" if found else path
 

@@ -137,7 +137,7 @@ const finder = {
     for (const line of this.lines()) this.mark(line);
     this.go(null);
     if (this.words) this.step(1);
-    this.show();
+    else this.show();
   },
 
   step(by) {
@@ -193,6 +193,7 @@ function restart() {
   after = "";
   clear();
   isComplete = false;
+  status.textContent = "Loading…";
   log.classList.toggle("columns", isColumns());
   const link = option("download");
   link.href = address(link.getAttribute("href").split("?")[0]);
