@@ -12,7 +12,9 @@ from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.portal import html
+from openpai_tasks.errors import Denied, Unreachable
+from openpai_tasks.portal import html, live
+from openpai_tasks.portal.live import Steps
 from openpai_tasks.portal.sessions import PortalSession
 
 
@@ -38,6 +40,17 @@ class PortalRequest:
     def client(self) -> Backend:
         """The connection to the cluster that the address names."""
         return self.session.client(self.alias)
+
+    def follow(self, steps: Steps) -> Response:
+        """Return an answer that sends what changes; after an outage, the next one connects anew."""
+        return live.stream(self._forgetting(steps))
+
+    def _forgetting(self, steps: Steps) -> Steps:
+        try:
+            yield from steps
+        except (Denied, Unreachable):
+            self.session.forget(self.alias)
+            raise
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a whole page."""

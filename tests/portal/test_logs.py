@@ -228,6 +228,23 @@ def test_long_output_is_cut_with_a_notice_and_downloaded_whole(cluster, visitor,
     assert visitor.get("/c/local/jobs/long/logs.txt").text.count("\n") == 12000
 
 
+def test_a_job_is_followed_through_a_restart_of_the_cluster(cluster, chromium, link, tmp_path):
+    gate = tmp_path / "go"
+    cluster.ok("job.sub", f"echo one; until test -e {gate}; do sleep 0.1; done; echo two", "-j", "outlives")
+    page = chromium.new_context().new_page()
+    page.goto(link())
+    page.goto(f"{page.url.partition('/c/')[0]}/c/local/jobs/outlives/logs")
+    page.wait_for_selector(".log-line:text('one')")
+    page.wait_for_selector("[data-log-task] option:text('main-0')", state="attached")
+    cluster.ok("cluster.stop", "--keep-jobs")
+    page.wait_for_selector("[data-log-status]:not(:has-text('lines'))")
+    cluster.ok("cluster.start")
+    gate.touch()
+    page.wait_for_selector("[data-log-status]:has-text('2 lines, complete')")
+    assert page.locator(".log-line").all_text_contents() == ["one", "two"]
+    page.context.close()
+
+
 def test_earlier_attempts_have_their_own_output(cluster, visitor):
     cluster.ok(
         "job.sub", "echo attempt $FC_FRAMEWORK_ATTEMPT_ID; exit 1", "-j", "tries", "-u", "jobRetryCount=1"

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal import live as news
 from openpai_tasks.portal.live import LiveEvent
 from openpai_tasks.portal.pages.job_frame import job_page
 from openpai_tasks.portal.plots import line_plot
@@ -32,7 +31,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the plots again whenever there are more points, until the job ends."""
-    return news.stream(_steps(request))
+    return request.follow(_steps(request))
 
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:

@@ -11,7 +11,6 @@ from starlette.responses import Response, StreamingResponse
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal import live as news
 from openpai_tasks.portal.live import LiveEvent
 from openpai_tasks.portal.pages.job_frame import heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
@@ -41,7 +40,9 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the output as it grows, as `job.logs --follow` does."""
-    return news.stream(request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request)))
+    return request.follow(
+        request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request))
+    )
 
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
@@ -62,19 +63,26 @@ def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
 
 
 class JobHeading:
-    """Sends the heading of the page again when the job has changed, which the follower asks for anyway."""
+    """Sends heading and tasks again when the job has changed, for which the follower asks anyway."""
 
     def __init__(self, request: PortalRequest) -> None:
         self._request = request
         self._shown: tuple[str, int] | None = None
+        self._tasks: list[tuple[str, int, str]] | None = None
         self._job: JobInfo | None = None
 
     def look(self, job: JobInfo) -> None:
         self._job = job
 
     def news(self) -> Iterator[LiveEvent]:
-        """Yield the heading if it differs from the one that was sent last."""
-        if self._job and self._shown != (self._job.state, self._job.attempt):
+        """Yield what differs from what was sent last."""
+        if self._job is None:
+            return
+        tasks = [(task.role, task.index, task.label) for task in self._job.tasks]
+        if tasks != self._tasks:
+            self._tasks = tasks
+            yield LiveEvent("tasks", tasks)
+        if self._shown != (self._job.state, self._job.attempt):
             self._shown = (self._job.state, self._job.attempt)
             html = self._request.fragment("job_heading.html", **heading_values(self._request, self._job))
             yield LiveEvent("html", {"job-heading": html})

@@ -224,6 +224,7 @@ function open() {
   on("html", (parts) => {
     for (const [id, html] of Object.entries(parts)) morph(document.getElementById(id), html);
   });
+  on("tasks", addTasks);
   on("cut", (lines) => {
     notice = `Only the last ${lines.toLocaleString()} lines of each task are shown.`;
     report();
@@ -235,6 +236,18 @@ function open() {
   });
   on("problem", (text) => retry(text));
   source.onerror = () => retry("The connection was lost; trying again…");
+}
+
+// Tasks that started after the page was opened can be chosen, too.
+function addTasks(tasks) {
+  const list = option("task");
+  const known = new Set([...list.options].map((one) => one.value));
+  for (const [role, index, label] of tasks) {
+    if (known.has(`${index} ${role}`)) continue;
+    const added = new Option(label, `${index} ${role}`);
+    added.dataset.label = label;
+    list.append(added);
+  }
 }
 
 function close() {
