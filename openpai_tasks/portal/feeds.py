@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from openpai_tasks.portal.live import LiveEvent, Steps
 
-MOST_FEEDS = 16
+MOST_FEEDS = 8
 """Feeds of a session that are kept; the one that was opened first is dropped."""
 KEPT_CHARACTERS = 4 << 20
 """Characters of the latest events that are kept, in case the browser did not get them."""

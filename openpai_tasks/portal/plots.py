@@ -191,7 +191,8 @@ def _scale(values: Sequence[float]) -> Scale:
 
 
 def _marks(across: Scale, upwards: Scale) -> tuple[list[PlotMark], list[PlotMark]]:
-    xs = dict.fromkeys(across.at(part) for part in MARKS)
+    is_whole = float(across.low).is_integer() and float(across.high).is_integer()
+    xs = dict.fromkeys(round(across.at(part)) if is_whole else across.at(part) for part in MARKS)
     ys = dict.fromkeys(upwards.at(part) for part in MARKS)
     return [PlotMark(_x(across, x), label(x)) for x in xs], [PlotMark(_y(upwards, y), label(y)) for y in ys]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,14 @@ class PortalRequest:
     def client(self) -> Backend:
         """The connection to the cluster that the address names."""
         return self.session.client(self.alias)
+
+    @property
+    def records(self) -> Path:
+        """The folder with records of submissions: the project, or another one for users with a password."""
+        if not self.session.only:
+            return self.project
+        user = hashlib.sha256(self.client.user.encode()).hexdigest()[:16]
+        return self.project / ".openpai" / "guests" / user
 
     def follow(self, steps: Steps) -> Response:
         """Return an answer that sends what changes; after an outage, the next one connects anew."""

@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from openpai_tasks.errors import Unreachable
+from openpai_tasks.portal.feeds import KEPT_CHARACTERS, LiveFeed
+from openpai_tasks.portal.live import LiveEvent
 from openpai_tasks.portal.pages.logs import LogTexts
 from openpai_tasks.sdk.logs.output import Chunk
 from tests.e2e.test_request_counts import Relay
@@ -254,6 +257,28 @@ def test_earlier_attempts_have_their_own_output(cluster, visitor):
         found = events(visitor, f"/c/local/jobs/tries/logs.live?attempt={attempt}")
         assert texts(found) == f"attempt {attempt}\n"
     assert "<option>0</option>" in visitor.get("/c/local/jobs/tries/logs").text
+
+
+def test_a_page_starts_again_if_what_it_missed_is_no_longer_kept():
+    half = KEPT_CHARACTERS // 2 + 1
+    feed = LiveFeed(LiveEvent("log", letter * half) for letter in "abc")
+    reader = feed.read(0)
+    assert [next(reader).value[0] for _ in range(3)] == ["a", "b", "c"]
+    assert not feed.has_after(1) and feed.has_after(2) and feed.has_after(3) and not feed.has_after(4)
+    assert [event.value[0] for event in feed.read(2)] == ["c"]
+
+
+def test_output_that_failed_is_not_continued():
+    def steps():
+        yield LiveEvent("log", "a")
+        raise Unreachable("gone")
+
+    feed = LiveFeed(steps())
+    reader = feed.read(0)
+    next(reader)
+    with pytest.raises(Unreachable):
+        next(reader)
+    assert not feed.has_after(1)  # else the page would take it for complete
 
 
 def test_a_character_in_two_pieces_is_one_character():

@@ -143,6 +143,33 @@ def test_notebooks_and_pages_run_nothing_in_the_browser(chromium, link, written)
         page.context.close()
 
 
+def test_users_with_a_password_see_no_files_of_others(cluster, visitor, written):
+    """The portal reads storages with the rights of its owner, which other users do not have."""
+    login = cluster.ok("cluster.credentials", "-o", "json").json()
+    bob = {"username": "bob", "password": "bob-secret"}
+    head = {"Authorization": f"Bearer {login['token']}"}
+    assert (
+        requests.post(f"{login['uri']}/api/v2/users", json=bob, headers=head, timeout=60).status_code == 201
+    )
+    web = requests.Session()
+    web.headers["accept"] = "text/html"
+    form = {"cluster": "local", "user": "bob", "password": "bob-secret"}
+    assert web.post(f"{visitor.root}/sign-in", data=form, timeout=60).status_code == 200
+    job = f"{visitor.root}/c/local/jobs/{login['user']}~writes"
+    for tab in ("outputs", "metrics", "records"):
+        page = web.get(f"{job}/{tab}", timeout=60)
+        assert page.status_code == 200 and "are not shown here" in page.text and "notes" not in page.text
+    for path in ("outputs/notes.txt", "output-file/notes.txt", "output-frame/page.html"):
+        assert web.get(f"{job}/{path}", timeout=60).status_code == 403
+    assert "Recorded in this project" not in web.get(f"{job}/provenance", timeout=60).text
+    page = web.get(f"{job}/resubmit", timeout=60).text
+    token = page.partition('name="csrf" content="')[2].partition('"')[0]
+    sent = web.post(f"{job}/resubmit", data={"csrf": token, "document": "name: x"}, timeout=60)
+    assert sent.status_code == 400 and "are not shown here" in sent.text
+    ssh = web.get(f"{job}/ssh-command", timeout=60)
+    assert ssh.status_code == 403
+
+
 def test_a_job_without_outputs_says_so(cluster, visitor):
     cluster.ok("job.sub", "true", "-j", "silent")
     assert "A program writes them to" in visitor.get("/c/local/jobs/silent/outputs").text

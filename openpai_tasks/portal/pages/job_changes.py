@@ -7,7 +7,7 @@ from starlette.responses import Response
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
 from openpai_tasks.portal.pages import job_document
-from openpai_tasks.portal.pages.job_frame import job_page
+from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.request import PortalRequest, go
 from openpai_tasks.sdk.jobs.records import mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
@@ -56,6 +56,7 @@ def send(request: PortalRequest) -> Response:
 
 
 def _submission(request: PortalRequest) -> Submission:
+    check_files(request, sdk.jobs.find(request.client, request.params["key"]).user)
     edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
     if not isinstance(edited, dict):
         raise ConfigError("the document must be a mapping of YAML")
@@ -73,7 +74,7 @@ def _submission(request: PortalRequest) -> Submission:
         client,
         request.params["key"],
         changes,
-        request.project,
+        request.records,
         False,
         secret,
         client.say,

@@ -61,11 +61,9 @@ def provenance(request: PortalRequest) -> Response:
 
 
 def find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
-    """Return what this project's folder recorded about the submission; only its owner may see it."""
-    if request.session.only:
-        return None
+    """Return what this project's folder recorded about the submission."""
     try:
-        return find_record(request.project, job.name, request.alias)
+        return find_record(request.records, job.name, request.alias)
     except PaiError:
         return None
 

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from openpai_tasks import sdk
+from openpai_tasks.errors import Denied
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.project import load_settings
@@ -26,6 +27,17 @@ def job_page(
 ) -> Response:
     """Return a page of a job, with the tab that is open."""
     return request.page(template, status, tab=tab, **heading_values(request, job), **values)
+
+
+def check_files(request: PortalRequest, user: str) -> None:
+    """Refuse other users' files to a browser that signed in with a password.
+
+    This process reads storages with the rights of the portal's owner, which that user may not have.
+    """
+    if request.session.only and user != request.client.user:
+        raise Denied(
+            f"you are signed in as {request.client.user!r}: files of {user!r} are not shown here", 403
+        )
 
 
 def heading_values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:

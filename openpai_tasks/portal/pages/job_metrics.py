@@ -10,7 +10,7 @@ from starlette.responses import Response
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import PaiError
 from openpai_tasks.portal.live import LiveEvent
-from openpai_tasks.portal.pages.job_frame import job_page
+from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
@@ -54,6 +54,7 @@ def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
 
 
 def _reader(request: PortalRequest) -> MetricReader:
+    check_files(request, sdk.jobs.find(request.client, request.params["key"]).user)
     return sdk.jobs.MetricReader(request.client, request.params["key"], sdk.files.mounts(load_settings()))
 
 

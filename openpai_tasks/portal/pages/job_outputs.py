@@ -10,8 +10,9 @@ from starlette.responses import Response, StreamingResponse
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.portal import previews
-from openpai_tasks.portal.pages.job_frame import job_page
+from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.settings.project import load_settings
 from openpai_tasks.storage.store import Entry
@@ -23,7 +24,7 @@ MOST_FILES = 1000
 def page(request: PortalRequest) -> Response:
     job = sdk.jobs.find(request.client, request.params["key"])
     try:
-        found = _outputs(request)
+        found = _outputs(request, job)
     except PaiError as err:
         return job_page(request, "outputs.html", "outputs", job, problem=str(err), found=None, files=())
     files = [row for row in islice(found.rows, MOST_FILES)]
@@ -33,7 +34,7 @@ def page(request: PortalRequest) -> Response:
 def preview(request: PortalRequest) -> Response:
     """Show one file."""
     job = sdk.jobs.find(request.client, request.params["key"])
-    found, entry = _file(request)
+    found, entry = _file(request, job)
     name = request.params["rest"]
     data = b""
     if length := previews.bytes_to_read(name, entry.size):
@@ -73,13 +74,15 @@ def frame(request: PortalRequest) -> Response:
     return Response(previews.frame_page(name, data), headers=headers)
 
 
-def _outputs(request: PortalRequest) -> Outputs:
+def _outputs(request: PortalRequest, job: JobInfo | None = None) -> Outputs:
+    job = job or sdk.jobs.find(request.client, request.params["key"])
+    check_files(request, job.user)
     return sdk.jobs.find_outputs(request.client, request.params["key"], sdk.files.mounts(load_settings()))
 
 
-def _file(request: PortalRequest) -> tuple[Outputs, Entry]:
+def _file(request: PortalRequest, job: JobInfo | None = None) -> tuple[Outputs, Entry]:
     """Return a file that the listing of the output folder has: no other path is ever opened."""
-    found = _outputs(request)
+    found = _outputs(request, job)
     entry = found.files.get(request.params["rest"])
     if entry is None:
         raise NotFound(f"the job has written no file {request.params['rest']!r}", 404)

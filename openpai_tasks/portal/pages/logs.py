@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
 from openpai_tasks.portal.live import LiveEvent
-from openpai_tasks.portal.pages.job_frame import heading_values, job_page
+from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice
@@ -143,6 +143,7 @@ def records(request: PortalRequest) -> Response:
     values: dict[str, Any] = {"level": level, "text": text, "levels": list(dict.fromkeys(LEVELS))}
     job = sdk.jobs.find(client, request.params["key"])
     try:
+        check_files(request, job.user)
         chosen = sdk.logs.parse_filter(level or None, None, text or None)
         found = sdk.logs.read_structured(
             client, job.key, chosen=chosen, mounts=sdk.files.mounts(load_settings()), is_strict=True

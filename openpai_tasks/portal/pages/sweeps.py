@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.portal.pages.job_frame import check_files
 from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
@@ -19,14 +20,15 @@ MOST_AXES = 8
 
 def listing(request: PortalRequest) -> Response:
     """List the sweeps that were submitted from this project."""
-    names = [] if request.session.only else sdk.sweeps.list_sweeps(request.project, request.alias)
+    names = sdk.sweeps.list_sweeps(request.records, request.alias)
     return request.page("sweeps.html", names=names)
 
 
 def page(request: PortalRequest) -> Response:
     name, given = request.params["name"], request.query
+    check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
     mounts = sdk.files.mounts(load_settings())
-    results = sdk.sweeps.gather_results(request.client, [name], request.project, mounts)
+    results = sdk.sweeps.gather_results(request.client, [name], request.records, mounts)
     parameters, values = _columns(results)
     columns = [*parameters, *values]
     numeric = [column for column in columns if any(is_number(cell(one, column)) for one in results)]

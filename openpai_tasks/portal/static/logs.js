@@ -153,7 +153,9 @@ const finder = {
     this.current?.classList.remove("current");
     this.current = line;
     line?.classList.add("current");
+    const place = scrollY; // only the log scrolls
     line?.scrollIntoView({ block: "center" });
+    scrollTo(0, place);
   },
 
   show(at = 0) {

@@ -35,7 +35,10 @@ def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
 
 
 def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = lambda line: None) -> Backend:
-    """Log in to a known cluster as another user; nothing of it is saved."""
+    """Log in to a known cluster as another user, who has no access to the storages that you added.
+
+    Nothing is saved.
+    """
     if not user or not password:
         raise ConfigError("enter a user name and a password")
     if alias == LOCAL:
@@ -48,7 +51,6 @@ def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = 
     def no_answer(prompt: str) -> str:
         raise ConfigError(f"cluster {alias!r} asks for more than a password; use its own portal")
 
-    found, credentials = driver.sign_in(
-        dataclasses.replace(cluster, user=user), typed, no_answer, say, settings.http_timeout, typed=True
-    )
+    theirs = dataclasses.replace(cluster, user=user, own_storages=(), storage="", workspace="")
+    found, credentials = driver.sign_in(theirs, typed, no_answer, say, settings.http_timeout, typed=True)
     return driver.connect(found, credentials, timeout=settings.http_timeout, say=say)
