@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 import yaml
 
+from openpai_tasks.portal.pages.job_document import as_text
 from tests.attacks import ALL
 from tests.portal.conftest import Visitor
 from tests.scripted import Reply
@@ -89,6 +90,12 @@ def test_documents_are_shown_without_secrets(cluster, visitor):
     sent = visitor.post(path, form)
     assert sent.url.endswith("~again")
     cluster.ok("job.wait", "again")
+
+
+def test_documents_of_version_1_stay_json():
+    document = {"jobName": "old", "taskRoles": [{"name": "main", "command": "true"}]}
+    text_of_v1, kind = as_text(document)
+    assert json.loads(text_of_v1) == document and kind == "JSON"
 
 
 def test_passwords_of_registries_are_masked_and_need_not_be_typed_again(cluster, visitor, failed):

@@ -224,7 +224,7 @@ def test_long_output_is_cut_with_a_notice_and_downloaded_whole(cluster, visitor,
     cluster.ok("job.sub", "seq 1 12000", "-j", "long")
     cluster.ok("job.wait", "long")
     tab.goto(f"{tab.root}/c/local/jobs/long/logs")
-    tab.wait_for_selector("[data-log-status]:has-text('10,001 lines, complete')")
+    tab.wait_for_selector("[data-log-status]:has-text('10,000 lines, complete')")
     tab.wait_for_selector("[data-log-notice]:has-text('last 10,000 lines of each task')")
     tab.click("[data-log-notice] button")
     tab.wait_for_selector("[data-log-status]:has-text('12,000 lines, complete')")
@@ -282,7 +282,7 @@ def test_output_that_failed_is_not_continued():
 
 
 def test_a_character_in_two_pieces_is_one_character():
-    sent = LogTexts(None)
+    sent = LogTexts(10)
     pieces = [Chunk("a", b"\xe2\x82"), Chunk("b", b"x\n"), Chunk("a", b"\xac\xff\n")]
     held = [event for piece in pieces for event in sent.feed(piece)]
     (event,) = [*held, *sent.flush()]

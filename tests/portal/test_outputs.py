@@ -1,9 +1,12 @@
 """The files that a job wrote: shown, downloaded, and never trusted."""
 
+import importlib.util
 import json
 
 import pytest
 import requests
+
+from openpai_tasks.portal.previews import make_preview
 
 HOSTILE = "<img src=x onerror=alert(1)>.txt"
 NOTEBOOK = {
@@ -141,6 +144,12 @@ def test_notebooks_and_pages_run_nothing_in_the_browser(chromium, link, written)
         assert page.evaluate("() => origin") == "null"
     finally:
         page.context.close()
+
+
+def test_notebooks_are_text_where_nbconvert_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    shown = make_preview("a.ipynb", 2, b"{}")
+    assert (shown.kind, shown.text) == ("text", "{}") and "openpai-tasks[notebook]" in shown.note
 
 
 def test_users_with_a_password_see_no_files_of_others(cluster, visitor, written):

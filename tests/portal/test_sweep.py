@@ -81,7 +81,7 @@ def test_metrics_are_plotted_while_the_job_runs(cluster, visitor, tab, tmp_path)
     assert line.locator("[data-plot-value]").text_content() == "3 at 0"
     gate.touch()
     tab.wait_for_selector("tr:has-text('loss') td:text-is('0.25')")
-    cluster.ok("job.wait", "measures")
+    tab.wait_for_selector(".heading .state-succeeded")
     only = visitor.get("/c/local/jobs/measures/metrics?metric=lo*").text
     assert only.count("<figure") == 1 and "NaN" not in only
     assert "with such names" in visitor.get("/c/local/jobs/measures/metrics?metric=none").text

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import PaiError
 from openpai_tasks.portal.live import LiveEvent
-from openpai_tasks.portal.pages.job_frame import check_files, job_page
+from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
 from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
@@ -40,6 +40,8 @@ def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
     for step in sdk.jobs.watch_steps(request.client, job.key):
         if isinstance(step, JobInfo):
             job = step
+            heading = request.fragment("job_heading.html", **heading_values(request, job))
+            yield LiveEvent("html", {"job-heading": heading})
             if not job.final:
                 continue
         found = reader.read(job)

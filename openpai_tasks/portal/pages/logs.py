@@ -19,8 +19,8 @@ from openpai_tasks.sdk.logs.output import Chunk, LogChoice
 from openpai_tasks.sdk.logs.structured import LEVELS
 from openpai_tasks.settings.project import load_settings
 
-TAIL_LINES = 10_000
-"""Lines of each task that a page shows at first; the file has all of them."""
+TAIL_LINES, MOST_LINES = 10_000, 100_000
+"""Lines of each task that a page shows at first, and at most; the file has all of them."""
 PIECE = 16 << 10
 """Characters of a piece of text: a script shows it without delaying a frame."""
 TOGETHER = 128 << 10
@@ -47,7 +47,7 @@ def live(request: PortalRequest) -> Response:
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
     which = _choice(request)
-    lines = None if request.query.get("lines") == "all" else TAIL_LINES + 1
+    lines = MOST_LINES if request.query.get("lines") == "most" else TAIL_LINES
     texts = LogTexts(lines)
     heading = JobHeading(request)
     steps = sdk.logs.output_steps(
@@ -91,7 +91,7 @@ class JobHeading:
 class LogTexts:
     """Decodes chunks of output, and sends many of them together."""
 
-    def __init__(self, tail: int | None) -> None:
+    def __init__(self, tail: int) -> None:
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
         self._held: list[tuple[str, str]] = []
         self._size = 0
@@ -119,9 +119,9 @@ class LogTexts:
     def flush(self) -> Iterator[LiveEvent]:
         if self._held:
             yield LiveEvent("log", self._held)
-        if self._lines and self._tail and max(self._lines.values()) >= self._tail:
+        if self._lines and max(self._lines.values()) >= self._tail:
             self._lines = None
-            yield LiveEvent("cut", self._tail - 1)
+            yield LiveEvent("cut", self._tail)
         self._held, self._size = [], 0
 
 

@@ -209,7 +209,7 @@ function open() {
   if (isComplete || document.hidden) return;
   const from = address(log.dataset.log);
   if (after) from.searchParams.set("after", after);
-  if (log.dataset.all) from.searchParams.set("lines", "all");
+  if (log.dataset.most) from.searchParams.set("lines", "most");
   source = new EventSource(from);
   const on = (name, act) =>
     source.addEventListener(name, (event) => {
@@ -297,19 +297,19 @@ function report() {
   if (text && box.dataset.text !== text) {
     box.dataset.text = text;
     box.replaceChildren(`${text} The download has all of them. `);
-    if (!dropped && !log.dataset.all) box.append(showAll());
+    if (!dropped && !log.dataset.most) box.append(showMore());
   }
   box.hidden = !text;
   if (finder.words && !finder.current) finder.show();
 }
 
-function showAll() {
+function showMore() {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "button";
   button.textContent = `Show up to ${MOST.toLocaleString()} lines`;
   button.addEventListener("click", () => {
-    log.dataset.all = "yes";
+    log.dataset.most = "yes";
     restart();
   });
   return button;
