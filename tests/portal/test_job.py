@@ -47,10 +47,12 @@ def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed)
     page = visitor.get("/c/local/jobs/fails").text
     assert "the command of main-" in page and "ended with exit code 3" in page
     assert "<code>pai job.resubmit fails</code>" in page
-    said = text(page)
-    assert "Exit code 3 the command failed" in said  # the platform's own code is 255
-    assert re.search(r"main-\d Failed 127.0.0.1 [^.]*http \d+ [^.]*3 the command failed", said)
-    assert said.index("Submitted") < said.index("Retrying attempt 0 failed") < said.index("the job has ended")
+    shown = text(page)
+    assert "Exit code 3 the command failed" in shown  # the platform's own code is 255
+    assert re.search(r"main-\d Failed 127.0.0.1 [^.]*http \d+ [^.]*3 the command failed", shown)
+    assert (
+        shown.index("Submitted") < shown.index("Retrying attempt 0 failed") < shown.index("the job has ended")
+    )
 
 
 def test_earlier_attempts_can_be_seen(visitor, failed):
@@ -116,7 +118,7 @@ def test_passwords_of_registries_are_masked_and_need_not_be_typed_again(cluster,
 
 
 def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
-    (cluster.project / "say.py").write_text("import sys; print('said', *sys.argv[1:])")
+    (cluster.project / "say.py").write_text("import sys; print('hears', *sys.argv[1:])")
     cluster.ok("job.sub", "python3 say.py one", "--sources", "say.py", "-j", "talks")
     cluster.ok("job.wait", "talks")
     document = visitor.get("/c/local/jobs/talks/document.txt").text.replace("say.py one", "say.py two")
@@ -124,7 +126,7 @@ def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
     sent = visitor.post("/c/local/jobs/talks/resubmit", {"document": document})
     assert sent.status_code == 200 and sent.url.endswith("~talks-again")
     cluster.ok("job.wait", "talks-again")
-    assert "said two" in cluster.ok("job.logs", "talks-again").out  # with its sources
+    assert "hears two" in cluster.ok("job.logs", "talks-again").out  # with its sources
     provenance = text(visitor.get("/c/local/jobs/talks-again/provenance").text)
     assert "Repeats talks" in provenance and "say.py" in provenance
 
