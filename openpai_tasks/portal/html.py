@@ -13,6 +13,7 @@ from openpai_tasks.plain_text import one_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 UNITS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
 
@@ -43,9 +44,11 @@ def environment() -> Environment:
         "when": lambda value: "" if value is None else text.when(value),
         "duration": lambda value: "" if value is None else text.duration(value),
         "size": lambda value: "" if value is None else text.size(value),
+        "code": with_code,
         "line": lambda value: one_line(str(value)),
         "json": lambda value: Markup(_json(value)),  # noqa: S704 -- it has no HTML in it
     }
+    made.tests["utf8"] = is_utf8
     made.globals |= {"url": url, "static": address}
     return made
 
@@ -60,6 +63,22 @@ def ago(milliseconds: int | None) -> str:
             count = int(seconds // size)
             return f"{count} {unit}{'s' if count > 1 else ''} ago"
     return "just now"
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a name can stand in an address: names of files may be any bytes."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def with_code(value: object) -> Markup:
+    """Return a text in which words between backticks are code."""
+    from markupsafe import Markup
+
+    parts = str(value).split("`")
+    if len(parts) % 2 == 0:
+        return Markup("{}").format(value)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def iso(milliseconds: int | None) -> str:

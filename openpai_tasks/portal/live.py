@@ -27,6 +27,8 @@ class LiveEvent:
 
     event: str
     value: Any
+    id: str = ""
+    """Where a page that reconnects continues; empty if it starts again."""
 
 
 Steps = Iterator[LiveEvent | float]
@@ -84,4 +86,5 @@ def problem(err: PaiError) -> LiveStream:
 
 
 def _event(news: LiveEvent) -> bytes:
-    return f"event: {news.event}\ndata: {json.dumps(news.value)}\n\n".encode()
+    number = f"id: {news.id}\n" if news.id else ""
+    return f"{number}event: {news.event}\ndata: {json.dumps(news.value)}\n\n".encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,9 @@ from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.portal import html
+from openpai_tasks.errors import Denied, Unreachable
+from openpai_tasks.portal import html, live
+from openpai_tasks.portal.live import Steps
 from openpai_tasks.portal.sessions import PortalSession
 
 
@@ -54,6 +57,25 @@ class PortalRequest:
         """The connection to the cluster that the address names."""
         return self.session.client(self.alias)
 
+    @property
+    def records(self) -> Path:
+        """The folder with records of submissions: the project, or another one for users with a password."""
+        if not self.session.only:
+            return self.project
+        user = hashlib.sha256(self.client.user.encode()).hexdigest()[:16]
+        return self.project / ".openpai" / "guests" / user
+
+    def follow(self, steps: Steps) -> Response:
+        """Return an answer that sends what changes; after an outage, the next one connects anew."""
+        return live.stream(self._forgetting(steps))
+
+    def _forgetting(self, steps: Steps) -> Steps:
+        try:
+            yield from steps
+        except (Denied, Unreachable):
+            self.session.forget(self.alias)
+            raise
+
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a whole page."""
         return HTMLResponse(html.render(template, request=self, **values), status)
@@ -71,6 +93,11 @@ def url(*words: str, **query: object) -> str:
     path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
     found = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(found, errors='replace')}" if found else path
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number in a field of an address or a form; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(*words: str, **query: object) -> Response:

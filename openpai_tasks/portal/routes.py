@@ -8,12 +8,17 @@ from openpai_tasks.portal.pages import (
     cluster,
     clusters,
     job,
+    job_changes,
+    job_document,
+    job_metrics,
+    job_outputs,
     jobs,
     legacy,
     logs,
     storage,
     submit,
     submit_form,
+    sweeps,
 )
 from openpai_tasks.portal.request import Handler
 
@@ -62,6 +67,22 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("POST", "/c/{alias}/storage.check/{storage}/*", storage.check),
     ("POST", "/c/{alias}/storage.folder/{storage}/*", storage.make_folder),
     ("POST", "/c/{alias}/storage.remove/{storage}/*", storage.remove),
+    # One job: its other tabs and buttons
+    ("GET", "/c/{alias}/jobs/{key}/records", logs.records),
+    ("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
+    ("GET", "/c/{alias}/jobs/{key}/resubmit", job_changes.resubmit),
+    ("POST", "/c/{alias}/jobs/{key}/resubmit", job_changes.send),
+    ("GET", "/c/{alias}/jobs/{key}/compare", job_changes.compare),
+    ("GET", "/c/{alias}/jobs/{key}/document", job_document.page),
+    ("GET", "/c/{alias}/jobs/{key}/document.txt", job_document.download),
+    ("GET", "/c/{alias}/jobs/{key}/provenance", job_document.provenance),
+    ("GET", "/c/{alias}/jobs/{key}/metrics", job_metrics.page),
+    ("GET", "/c/{alias}/jobs/{key}/metrics.live", job_metrics.live),
+    ("GET", "/c/{alias}/jobs/{key}/outputs", job_outputs.page),
+    ("GET", "/c/{alias}/jobs/{key}/outputs/*", job_outputs.file),
+    # Sweeps
+    ("GET", "/c/{alias}/sweeps", sweeps.listing),
+    ("GET", "/c/{alias}/sweeps/{name}", sweeps.page),
 ]
 
 

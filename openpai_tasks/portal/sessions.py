@@ -12,6 +12,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
+from openpai_tasks.portal.feeds import LiveFeeds
 from openpai_tasks.portal.starting import link_file
 from openpai_tasks.sdk.files.storages import ClusterStorages
 
@@ -37,6 +38,7 @@ class PortalSession:
     clients: dict[str, Backend] = field(default_factory=dict, repr=False)
     storages: dict[str, ClusterStorages] = field(default_factory=dict, repr=False)
     """Open storages, by the alias of their cluster."""
+    feeds: LiveFeeds = field(default_factory=LiveFeeds, repr=False)
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""

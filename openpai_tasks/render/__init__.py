@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "html": ["picture", "values"],
         "log_lines": ["json_line", "log_line"],
+        "metric_charts": ["metric_charts"],
         "text": [
             "cell",
             "check_format",

@@ -4,6 +4,7 @@ from .html import picture as picture
 from .html import values as values
 from .log_lines import json_line as json_line
 from .log_lines import log_line as log_line
+from .metric_charts import metric_charts as metric_charts
 from .text import cell as cell
 from .text import check_format as check_format
 from .text import difference as difference

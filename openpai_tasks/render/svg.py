@@ -70,7 +70,7 @@ def _grid(across: Scale, upwards: Scale, top: int) -> Iterator[str]:
 
 def _lines(series: Series, across: Scale, upwards: Scale, top: int, colour: str) -> Iterator[str]:
     for part in lines_of(series.points):
-        dots = _thinned(_dot(x, y, across, upwards, top) for x, y in part)
+        dots = thinned(_dot(x, y, across, upwards, top) for x, y in part)
         path = "L".join(f"{x} {y}" for x, y in dots)
         if len(dots) == 1:
             yield f'<circle cx="{dots[0][0]}" cy="{dots[0][1]}" r="2" fill="{colour}"/>'
@@ -83,7 +83,7 @@ def _dot(x: float, y: float, across: Scale, upwards: Scale, top: int) -> Dot:
     return right, top + HEIGHT - BOTTOM - upwards.place(y, HEIGHT - TOP - BOTTOM + 1)
 
 
-def _thinned(dots: Iterable[Dot]) -> list[Dot]:
+def thinned(dots: Iterable[Dot]) -> list[Dot]:
     """Keep the first, the extreme and the last dot of each column: as many as a picture can show."""
     columns: dict[int, list[int]] = {}
     for x, y in dots:

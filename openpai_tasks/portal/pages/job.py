@@ -1,38 +1,65 @@
-"""The page of one job: its state and why, its tasks, and its events."""
+"""The first page of a job: its state and why, its tasks, attempts and events."""
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import PaiError
-from openpai_tasks.portal import live as news
+from openpai_tasks.errors import Denied, PaiError
 from openpai_tasks.portal.live import LiveEvent
-from openpai_tasks.portal.request import PortalRequest, go
-from openpai_tasks.protocol import exit_codes
+from openpai_tasks.portal.pages.job_frame import heading_values, job_page
+from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
+from openpai_tasks.settings.project import load_settings
+
+MOST_ATTEMPTS = 20
+"""Latest attempts that the page links to."""
+
+
+@dataclass(frozen=True)
+class TimelineEntry:
+    """Something that happened to the job; ``time`` is in milliseconds."""
+
+    time: int | None
+    reason: str
+    message: str = ""
+    count: int = 1
+    is_warning: bool = False
 
 
 def page(request: PortalRequest) -> Response:
-    job = sdk.jobs.describe(request.client, request.params["key"])
-    return request.page("job.html", **_values(request, job))
+    client = request.client
+    latest = sdk.jobs.describe(client, request.params["key"])
+    attempt = whole_number(request.query.get("attempt", ""))
+    values = _values(request, latest)
+    if attempt is not None and attempt != latest.attempt:
+        values |= {"shown": sdk.jobs.at_attempt(client, latest, attempt), "is_past": True}
+    return job_page(request, "job.html", "overview", latest, sweep=_sweep(client, latest), **values)
 
 
 def live(request: PortalRequest) -> Response:
     """Send the changing parts again whenever the job has changed."""
-    return news.stream(_parts(request))
+    return request.follow(_parts(request))
 
 
 def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:
     for step in sdk.jobs.watch_steps(request.client, request.params["key"]):
         if isinstance(step, JobInfo):
             job = sdk.jobs.describe(request.client, request.params["key"])
-            yield LiveEvent("html", {"job": request.fragment("job_summary.html", **_values(request, job))})
+            heading = heading_values(request, job)
+            parts = {
+                "job-heading": request.fragment("job_heading.html", **heading),
+                "job": request.fragment("job_summary.html", **heading, **_values(request, job)),
+            }
+            yield LiveEvent("html", parts)
         else:
             yield step
 
@@ -42,15 +69,37 @@ def stop(request: PortalRequest) -> Response:
     return go("c", request.alias, "jobs", request.params["key"])
 
 
+def ssh_command(request: PortalRequest) -> Response:
+    """Return the plain ssh command for a container; it uses the keys of the portal's owner."""
+    if request.session.only:
+        raise Denied("only the owner of this portal has ssh keys here", 403)
+    client, given = request.client, load_settings({"cluster_alias": request.alias})
+    found = sdk.containers.reach(client, request.params["key"], given)
+    index = whole_number(request.query.get("index", ""))
+    container = sdk.containers.first_running(found, request.query.get("role") or None, index)
+    target = sdk.containers.ssh_target(client, found, container, given)
+    return data({"text": shlex.join(sdk.ssh.ssh_command(target))})
+
+
 def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
+    client = request.client
+    earlier = range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt)
     return {
-        "job": job,
-        "key": request.params["key"],
-        "why": _why(request.client, job),
-        "meaning": exit_meaning,
-        "mine": request.client.user,
-        "tab": "overview",
+        "shown": job,
+        "is_past": False,
+        "why": _why(client, job),
+        "end": sdk.diagnosis.job_end(job),
+        "task_end": sdk.diagnosis.task_end,
+        "attempts": earlier if client.capabilities.attempts else (),
+        "timeline": timeline(job),
     }
+
+
+def _sweep(client: Backend, job: JobInfo) -> str:
+    """Return the name of the job's sweep; empty if it has none, or the document cannot be read."""
+    with contextlib.suppress(PaiError):
+        return str(sdk.sweeps.read_sweep_mark(client.job_document(job.key)).get("name") or "")
+    return ""
 
 
 def _why(client: Backend, job: JobInfo) -> Explanation | None:
@@ -58,13 +107,19 @@ def _why(client: Backend, job: JobInfo) -> Explanation | None:
     if job.state in ("RUNNING", "SUCCEEDED"):
         return None
     try:
-        return sdk.diagnosis.why(client, job.key)
+        return sdk.diagnosis.explain_job(client, job)
     except PaiError:
         return None
 
 
-def exit_meaning(code: int | None) -> str:
-    """Return what an exit code means, in a few words."""
-    if not code or not exit_codes.is_known(code):
-        return ""
-    return str(exit_codes.exit_spec(code).get("reason", ""))
+def timeline(job: JobInfo) -> list[TimelineEntry]:
+    """Return what happened, oldest first; clusters without events still know when the job began and ended."""
+    found = [TimelineEntry(job.submitted, "Submitted")] if job.submitted else []
+    if not job.events:
+        found += [TimelineEntry(job.launched, "Started")] if job.launched else []
+        found += [TimelineEntry(job.completed, "Ended", job.message)] if job.completed else []
+    found += [
+        TimelineEntry(event.time, event.reason, event.message, event.count, event.type == "Warning")
+        for event in reversed(job.events)
+    ]
+    return sorted(found, key=lambda entry: (entry.time is None, entry.time or 0))

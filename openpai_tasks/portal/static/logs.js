@@ -1,10 +1,17 @@
-// A job's output: ANSI colours, progress bars that redraw their line, search, one list or a column per task.
+// A job's output: one list or a column per task, followed, searched, and continued after a lost connection.
+
+import { TerminalLine, UNFINISHED } from "./ansi.js";
+import { morph } from "./morph.js";
 
 const BLOCK = 200; // lines in an element that the browser skips while it is off screen
-const MOST = 100000; // lines that are kept
+const MOST = 100000; // lines of a pane that are kept
+const FRAME = 8; // milliseconds of a frame that showing output may take
+const PAUSE = 100; // milliseconds between two changes of the page, at least
+const RETRY = 2000;
 
 const log = document.getElementById("log");
 const option = (name) => document.querySelector(`[data-log-${name}]`);
+const value = (name) => option(name)?.value ?? "";
 const status = option("status");
 const panes = new Map();
 
@@ -13,6 +20,7 @@ class Pane {
     this.root = document.createElement("div");
     this.root.className = "log-pane";
     if (label) {
+      this.root.tabIndex = 0;
       const head = document.createElement("div");
       head.className = "log-head";
       head.textContent = label;
@@ -21,49 +29,63 @@ class Pane {
     this.body = document.createElement("div");
     this.body.className = "log-lines";
     this.root.append(this.body);
+    this.scroller = label ? this.root : log;
+    this.blocks = [];
+    this.fresh = document.createDocumentFragment(); // blocks that are not in the page yet
     this.count = 0;
-    this.pending = new Map(); // the unfinished line of each task
+    this.dropped = 0;
+    this.open = new Map(); // the unfinished line of each task
   }
 
   add(task, text, labelled) {
-    const state = this.pending.get(task) ?? { line: null, text: "", style: "" };
-    this.pending.set(task, state);
-    const parts = text.split("\n");
-    parts.forEach((part, number) => {
-      state.text += part;
-      const isWhole = number < parts.length - 1;
-      if (isWhole || part) this.draw(task, state, labelled);
-      if (isWhole) {
-        state.line = null;
-        state.text = "";
+    const state = this.open.get(task) ?? { line: null, node: null, held: "", style: null };
+    this.open.set(task, state);
+    text = state.held + text;
+    state.held = "";
+    const unfinished = text.includes("\x1b") && UNFINISHED.exec(text.slice(-2100));
+    if (unfinished) {
+      state.held = unfinished[0];
+      text = text.slice(0, text.length - state.held.length);
+    }
+    let begin = 0;
+    while (begin < text.length) {
+      const newline = text.indexOf("\n", begin);
+      const end = newline < 0 ? text.length : newline;
+      state.line ??= new TerminalLine(state.style);
+      if (end > begin) state.line.write(text.slice(begin, end));
+      this.draw(task, state, labelled);
+      if (newline >= 0) {
+        state.style = state.line.style;
+        state.line = state.node = null;
       }
-    });
+      begin = end + 1;
+    }
   }
 
   draw(task, state, labelled) {
-    if (!state.line) {
-      state.line = this.newLine();
-      state.begin = state.style;
-    }
-    const shown = visible(state.text);
-    const { nodes, style } = paint(shown, state.begin);
-    state.style = style;
+    state.node ??= this.newLine();
+    const nodes = state.line.nodes();
     if (labelled && task) {
       const label = document.createElement("span");
       label.className = `log-label hue-${hue(task)}`;
       label.textContent = task;
       nodes.unshift(label);
     }
-    state.line.replaceChildren(...nodes);
+    state.node.replaceChildren(...nodes);
+    if (finder.words) finder.mark(state.node);
   }
 
   newLine() {
-    let block = this.body.lastElementChild;
-    if (!block || block.childElementCount >= BLOCK) {
+    let block = this.blocks[this.blocks.length - 1];
+    if (this.count % BLOCK === 0) {
       block = document.createElement("div");
       block.className = "log-block";
-      this.body.append(block);
-      if (this.body.childElementCount > MOST / BLOCK) this.body.firstElementChild.remove();
+      this.fresh.append(block);
+      this.blocks.push(block);
+      if (this.blocks.length > MOST / BLOCK) {
+        this.blocks.shift().remove();
+        this.dropped += BLOCK;
+      }
     }
     const line = document.createElement("div");
     line.className = "log-line";
@@ -71,64 +93,11 @@ class Pane {
     this.count += 1;
     return line;
   }
-}
 
-// What a terminal would show of a line in which carriage returns move back to its start.
-function visible(text) {
-  const parts = text.replace(/\r+$/, "").split("\r");
-  return parts[parts.length - 1] || parts[parts.length - 2] || "";
-}
-
-// eslint-disable-next-line no-control-regex
-const SEQUENCE = /\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f]/g;
-
-function paint(text, begin) {
-  const nodes = [];
-  let style = begin;
-  let last = 0;
-  const put = (piece) => {
-    if (!piece) return;
-    if (!style) {
-      nodes.push(document.createTextNode(piece));
-      return;
-    }
-    const span = document.createElement("span");
-    span.className = style;
-    span.textContent = piece;
-    nodes.push(span);
-  };
-  for (const match of text.matchAll(SEQUENCE)) {
-    put(text.slice(last, match.index));
-    last = match.index + match[0].length;
-    if (match[1] !== undefined) style = restyle(style, match[1]);
+  show(isFollowed) {
+    this.body.append(this.fresh);
+    if (isFollowed) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
-  put(text.slice(last));
-  return { nodes, style };
-}
-
-function restyle(style, codes) {
-  let names = new Set(style.split(" ").filter(Boolean));
-  const colour = (name) => {
-    names = new Set([...names].filter((one) => !one.startsWith("fg-")));
-    if (name) names.add(name);
-  };
-  const numbers = codes.split(";").map(Number);
-  for (let at = 0; at < numbers.length; at += 1) {
-    const code = numbers[at];
-    if (code === 0) names.clear();
-    else if (code === 1) names.add("bold");
-    else if (code === 2) names.add("faint");
-    else if (code === 3) names.add("italic");
-    else if (code === 4) names.add("underline");
-    else if (code === 22) names.delete("bold"), names.delete("faint");
-    else if (code === 23) names.delete("italic");
-    else if (code === 24) names.delete("underline");
-    else if (code >= 30 && code <= 37) colour(`fg-${code - 30}`);
-    else if (code >= 90 && code <= 97) colour(`fg-${code - 90}`);
-    else if (code === 39) colour("");
-    else if (code === 38 || code === 48) at += numbers[at + 1] === 2 ? 4 : 2;
-  }
-  return [...names].join(" ");
 }
 
 function hue(label) {
@@ -138,7 +107,7 @@ function hue(label) {
 }
 
 function paneFor(task) {
-  const name = option("view").value === "columns" ? task : "";
+  const name = isColumns() ? task : "";
   if (!panes.has(name)) {
     const pane = new Pane(name);
     panes.set(name, pane);
@@ -147,71 +116,230 @@ function paneFor(task) {
   return panes.get(name);
 }
 
+const isColumns = () => value("view") === "columns";
+
+// Searching
+const finder = {
+  words: "",
+  current: null,
+
+  *lines() {
+    for (const pane of panes.values()) for (const block of pane.blocks) yield* block.children;
+  },
+
+  mark(line) {
+    const isHit = Boolean(this.words) && line.textContent.toLowerCase().includes(this.words);
+    if (isHit !== line.classList.contains("hit")) line.classList.toggle("hit", isHit);
+  },
+
+  search(words) {
+    this.words = words.toLowerCase();
+    for (const line of this.lines()) this.mark(line);
+    this.go(null);
+    if (this.words) this.step(1);
+    else this.show();
+  },
+
+  step(by) {
+    const hits = [...log.getElementsByClassName("hit")];
+    if (!hits.length) return this.show();
+    const at = hits.indexOf(this.current);
+    this.go(hits[at < 0 ? (by > 0 ? 0 : hits.length - 1) : (at + by + hits.length) % hits.length]);
+    setFollow(false);
+    this.show(hits.indexOf(this.current) + 1);
+  },
+
+  go(line) {
+    this.current?.classList.remove("current");
+    this.current = line;
+    line?.classList.add("current");
+    const place = scrollY; // only the log scrolls
+    line?.scrollIntoView({ block: "center" });
+    scrollTo(0, place);
+  },
+
+  show(at = 0) {
+    const found = log.getElementsByClassName("hit").length;
+    const count = `${found.toLocaleString()} ${found === 1 ? "line" : "lines"}`;
+    option("found").textContent = this.words ? (at ? `${at} of ${count}` : count) : "";
+  },
+};
+
+// Following
 let source = null;
-let lines = 0;
+let after = ""; // the last event that was seen
+let waiting = [];
+let isComplete = false;
+let notice = "";
+let shown = 0; // when output last went into the page
+let pause = PAUSE;
+let isScheduled = false;
 
-function open() {
-  source?.close();
-  panes.clear();
-  log.replaceChildren();
-  lines = 0;
-  const address = new URL(log.dataset.log, location.href);
-  const task = option("task").value;
-  if (task) {
-    const cut = task.lastIndexOf("-");
-    address.searchParams.set("role", task.slice(0, cut));
-    address.searchParams.set("index", task.slice(cut + 1));
-  }
-  log.classList.toggle("columns", option("view").value === "columns");
-  source = new EventSource(address);
-  let waiting = [];
-  const flush = () => {
-    const columns = option("view").value === "columns";
-    for (const [name, text] of waiting) paneFor(name).add(name, text, !columns);
-    waiting = [];
-    lines = [...panes.values()].reduce((sum, pane) => sum + pane.count, 0);
-    status.textContent = `${lines.toLocaleString()} lines`;
-    if (option("follow").checked) log.scrollTop = log.scrollHeight;
-    search();
-  };
-  source.addEventListener("log", (event) => {
-    if (!waiting.length) requestAnimationFrame(flush);
-    waiting.push(JSON.parse(event.data));
-  });
-  source.addEventListener("open", () => {
-    // A connection that was lost starts again from the beginning.
-    if (lines) panes.clear(), log.replaceChildren();
-  });
-  source.addEventListener("end", () => {
-    source.close();
-    requestAnimationFrame(() => (status.textContent = `${lines.toLocaleString()} lines, complete`));
-  });
-  source.addEventListener("problem", (event) => {
-    source.close();
-    status.textContent = JSON.parse(event.data);
-  });
-}
-
-function search() {
-  const words = option("search").value.toLowerCase();
-  let found = 0;
-  for (const line of log.querySelectorAll(".log-line")) {
-    const isHit = Boolean(words) && line.textContent.toLowerCase().includes(words);
-    line.classList.toggle("hit", isHit);
-    found += isHit;
-  }
-  option("found").textContent = words ? `${found} ${found === 1 ? "line" : "lines"}` : "";
+function address(path) {
+  const found = new URL(path, location.href);
+  const [, index, role] = /^(\d+) (.*)$/s.exec(value("task")) ?? [];
+  const words = { role, index, stream: value("stream") === "all" ? "" : value("stream"), attempt: value("attempt") };
+  for (const [name, word] of Object.entries(words)) if (word) found.searchParams.set(name, word);
   return found;
 }
 
-option("search").addEventListener("input", () => {
-  if (search()) log.querySelector(".hit").scrollIntoView({ block: "center" });
+function clear() {
+  panes.clear();
+  log.replaceChildren();
+  waiting = [];
+  finder.current = null;
+  notice = "";
+}
+
+function restart() {
+  after = "";
+  clear();
+  isComplete = false;
+  status.textContent = "Loading…";
+  log.classList.toggle("columns", isColumns());
+  const link = option("download");
+  link.href = address(link.getAttribute("href").split("?")[0]);
+  const label = option("task").selectedOptions[0].dataset.label;
+  link.download = [link.dataset.logDownload, label, value("attempt")].filter(Boolean).join("-") + ".log";
+  open();
+}
+
+function open() {
+  close();
+  if (isComplete || document.hidden) return;
+  const from = address(log.dataset.log);
+  if (after) from.searchParams.set("after", after);
+  if (log.dataset.most) from.searchParams.set("lines", "most");
+  source = new EventSource(from);
+  const on = (name, act) =>
+    source.addEventListener(name, (event) => {
+      if (event.lastEventId) after = event.lastEventId;
+      act(JSON.parse(event.data));
+    });
+  on("begin", clear);
+  on("log", (pieces) => {
+    waiting.push(...pieces);
+    if (isScheduled) return;
+    isScheduled = true;
+    setTimeout(() => requestAnimationFrame(flush), Math.max(0, shown + pause - performance.now()));
+  });
+  on("html", (parts) => {
+    for (const [id, html] of Object.entries(parts)) morph(document.getElementById(id), html);
+  });
+  on("tasks", addTasks);
+  on("cut", (lines) => {
+    notice = `Only the last ${lines.toLocaleString()} lines of each task are shown.`;
+    report();
+  });
+  on("end", () => {
+    isComplete = true;
+    close();
+    report();
+  });
+  on("problem", (text) => retry(text));
+  source.onerror = () => retry("The connection was lost; trying again…");
+}
+
+// Tasks that started after the page was opened can be chosen, too.
+function addTasks(tasks) {
+  const list = option("task");
+  const known = new Set([...list.options].map((one) => one.value));
+  for (const [role, index, label] of tasks) {
+    if (known.has(`${index} ${role}`)) continue;
+    const added = new Option(label, `${index} ${role}`);
+    added.dataset.label = label;
+    list.append(added);
+  }
+}
+
+function close() {
+  source?.close();
+  source = null;
+}
+
+let timer = 0;
+
+function retry(text) {
+  close();
+  status.textContent = text;
+  clearTimeout(timer);
+  timer = setTimeout(open, RETRY);
+}
+
+function flush() {
+  const limit = performance.now() + FRAME;
+  const columns = isColumns();
+  let done = 0;
+  while (done < waiting.length && performance.now() < limit) {
+    const [task, text] = waiting[done];
+    paneFor(task).add(task, text, !columns);
+    done += 1;
+  }
+  waiting = waiting.slice(done);
+  if (waiting.length) requestAnimationFrame(flush);
+  else isScheduled = false;
+  // A long output goes into the page in few steps: the browser lays out and paints each of them.
+  if (waiting.length && limit - shown < 2 * pause) return;
+  for (const pane of panes.values()) pane.show(option("follow").checked);
+  report();
+  shown = performance.now();
+  requestAnimationFrame(() => requestAnimationFrame((now) => (pause = Math.max(PAUSE, 6 * (now - limit)))));
+}
+
+function report() {
+  const all = [...panes.values()];
+  const lines = all.reduce((sum, pane) => sum + pane.count, 0);
+  const dropped = all.reduce((sum, pane) => sum + pane.dropped, 0);
+  const isAll = isComplete && !waiting.length;
+  status.textContent = `${lines.toLocaleString()} lines${isAll ? ", complete" : ""}`;
+  const box = option("notice");
+  const text = dropped ? `The first ${dropped.toLocaleString()} lines are no longer shown.` : notice;
+  if (text && box.dataset.text !== text) {
+    box.dataset.text = text;
+    box.replaceChildren(`${text} The download has all of them. `);
+    if (!dropped && !log.dataset.most) box.append(showMore());
+  }
+  box.hidden = !text;
+  if (finder.words && !finder.current) finder.show();
+}
+
+function showMore() {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "button";
+  button.textContent = `Show up to ${MOST.toLocaleString()} lines`;
+  button.addEventListener("click", () => {
+    log.dataset.most = "yes";
+    restart();
+  });
+  return button;
+}
+
+function setFollow(isOn) {
+  option("follow").checked = isOn;
+}
+
+let typing = 0;
+option("search").addEventListener("input", (event) => {
+  clearTimeout(typing);
+  typing = setTimeout(() => finder.search(event.target.value), 150);
 });
+option("search").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  clearTimeout(typing);
+  if (finder.words === event.target.value.toLowerCase()) finder.step(event.shiftKey ? -1 : 1);
+  else finder.search(event.target.value);
+});
+option("next").addEventListener("click", () => finder.step(1));
+option("previous").addEventListener("click", () => finder.step(-1));
 option("wrap").addEventListener("change", (event) => log.classList.toggle("nowrap", !event.target.checked));
-option("task").addEventListener("change", open);
-option("view").addEventListener("change", open);
-log.addEventListener("wheel", (event) => {
-  if (event.deltaY < 0) option("follow").checked = false;
-}, { passive: true });
-addEventListener("pagehide", () => source?.close());
-open();
+for (const name of ["task", "view", "stream", "attempt"]) option(name)?.addEventListener("change", restart);
+log.addEventListener("wheel", (event) => event.deltaY < 0 && setFollow(false), { passive: true });
+log.addEventListener("keydown", (event) => {
+  if (["ArrowUp", "PageUp", "Home"].includes(event.key)) setFollow(false);
+  if (event.key === "End") setFollow(true);
+});
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+addEventListener("pagehide", close);
+restart();

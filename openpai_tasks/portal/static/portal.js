@@ -124,6 +124,33 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
+// Copying: a text of the page, or one that the server finds first
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy], [data-copy-from]");
+  if (!button) return;
+  let text = button.dataset.copy;
+  if (button.dataset.copyFrom) {
+    const answer = await fetch(button.dataset.copyFrom, { headers: { accept: "application/json" } });
+    const found = await answer.json();
+    text = found.text ?? "";
+    button.parentElement.querySelector("[data-copy-shown]").textContent = found.error ?? text;
+    if (found.error) return announce(found.error);
+  }
+  await navigator.clipboard.writeText(text);
+  announce("Copied");
+  button.classList.add("copied");
+  setTimeout(() => button.classList.remove("copied"), 1500);
+});
+
+// A menu closes when something else is used
+for (const kind of ["click", "keydown"]) {
+  document.addEventListener(kind, (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (kind === "keydown" ? event.key === "Escape" : !menu.contains(event.target)) menu.open = false;
+    }
+  });
+}
+
 // Keys: a marked field takes the focus
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;

@@ -50,9 +50,12 @@ class Explanation:
 
 def why(client: Backend, name: str) -> Explanation:
     """Explain the state of the job from everything that the cluster knows about it."""
-    job = lookup.describe(client, name)
-    explain = _BY_STATE.get(job.state, _other)
-    return explain(client, job)
+    return explain_job(client, lookup.describe(client, name))
+
+
+def explain_job(client: Backend, job: JobInfo) -> Explanation:
+    """Explain the state of a job that was described with its events."""
+    return _BY_STATE.get(job.state, _other)(client, job)
 
 
 # Jobs that are not over

@@ -10,7 +10,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "equivalents": ["as_command", "as_python"],
         "flags": ["build_changes", "build_request", "setting_overrides"],
         "lookup": [
+            "at_attempt",
             "check_succeeded",
+            "command_for",
             "describe",
             "find",
             "is_pattern",

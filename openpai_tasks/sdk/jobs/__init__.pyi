@@ -6,7 +6,9 @@ from .equivalents import as_python as as_python
 from .flags import build_changes as build_changes
 from .flags import build_request as build_request
 from .flags import setting_overrides as setting_overrides
+from .lookup import at_attempt as at_attempt
 from .lookup import check_succeeded as check_succeeded
+from .lookup import command_for as command_for
 from .lookup import describe as describe
 from .lookup import find as find
 from .lookup import is_pattern as is_pattern

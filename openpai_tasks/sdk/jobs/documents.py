@@ -12,6 +12,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs import lookup
+from openpai_tasks.sdk.jobs.records import mask_secrets
 
 ORDER = (
     "protocolVersion",
@@ -78,10 +79,9 @@ def parse_reference(text: str) -> tuple[str | None, str]:
 
 
 def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
-    """Compare two jobs' documents, ignoring the order of keys."""
-    texts = [
-        protocol.dump(sort_keys(job_document(client, name)[1])) for client, name in ((left, a), (right, b))
-    ]
+    """Compare two jobs' documents, ignoring the order of keys; passwords are masked in both."""
+    documents = (job_document(client, name)[1] for client, name in ((left, a), (right, b)))
+    texts = [protocol.dump(sort_keys(mask_secrets(document))) for document in documents]
     labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
     before, after = (text.splitlines() for text in texts)
     lines = tuple(difflib.unified_diff(before, after, *labels, lineterm=""))

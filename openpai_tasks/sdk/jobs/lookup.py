@@ -22,6 +22,8 @@ from openpai_tasks.sdk.known_names import forget_job, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
+    "at_attempt",
+    "check_attempt",
     "check_succeeded",
     "command_for",
     "describe",
@@ -101,6 +103,21 @@ def describe(client: Backend, name: str) -> JobInfo:
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
     return job
+
+
+def at_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
+    """Return the job as of one of its attempts; None stands for the latest."""
+    check_attempt(job, attempt)
+    if attempt is None or attempt == job.attempt:
+        return job
+    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
+
+
+def check_attempt(job: JobInfo, attempt: int | None) -> None:
+    """Raise if the job has no such attempt; None stands for the latest."""
+    if attempt is not None and not 0 <= attempt <= job.attempt:
+        has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
+        raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
 
 
 def key_of(client: Backend, name: str) -> str:

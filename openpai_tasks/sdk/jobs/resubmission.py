@@ -13,6 +13,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
@@ -20,7 +21,7 @@ from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
-from openpai_tasks.sdk.jobs.unmasking import Ask, unmask
+from openpai_tasks.sdk.jobs.unmasking import Ask, restore_passwords, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
@@ -58,11 +59,29 @@ def repeat(
     ask: Ask,
     say: Say,
     mounts: Mounts = (),
+    edited: dict[str, Any] | None = None,
 ) -> Submission:
-    """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes."""
+    """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes.
+
+    ``edited`` is the job's document as the user has changed it.
+    """
     original = find_original(source, name, here, request, is_exact, say, mounts)
+    if edited is not None:
+        named = str(edited.get("name") or "")
+        if named != original.document.get("name") and not request.name:
+            request = dataclasses.replace(request, name=named)
+        original = dataclasses.replace(original, document=_edited(original, edited))
     request = dataclasses.replace(request, tags=original_tags(source, target, name))
     return prepare_resubmission(original, target, request, ask, mounts)
+
+
+def _edited(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
+    """Return the edited document with the passwords that were masked in it, and where its files are."""
+    if wrong := first_mismatch(edited):
+        raise ConfigError(f"the document is invalid: {wrong} has the wrong type")
+    known = {one.get("name"): one for one in original.document.get("prerequisites") or ()}
+    document = restore_passwords(edited, known)
+    return provenance.put_stamp(document, original.stamp) if original.stamp.storage else document
 
 
 def find_original(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from openpai_tasks.protocol.document import scripts
@@ -17,7 +17,7 @@ _USED = re.compile(r"<%\s*\$secrets((?:\.[A-Za-z0-9_-]+|\[\d+\])+)\s*%>")
 
 def unmask(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str, Any]:
     """Ask for each secret that the document uses, and put it in."""
-    result = _with_passwords(document, ask)
+    result = _with_passwords(document, lambda item: ask(_password_name(item)))
     if document.get("secrets") != STARS:
         return result
     values = {name: ask(name) for name in secret_names(document, known)}
@@ -26,6 +26,28 @@ def unmask(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str
         result, kept = _update_export(result, name, value)
         _put(secrets, name.split("."), kept)
     return {**result, "secrets": secrets}
+
+
+def restore_passwords(document: dict[str, Any], known: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    """Put back masked registry passwords that the prerequisites of the same name in ``known`` have."""
+
+    def password(item: dict[str, Any]) -> str:
+        auth = known.get(item.get("name"), {}).get("auth")
+        return str(auth.get("password") or STARS) if isinstance(auth, dict) else STARS
+
+    return _with_passwords(document, password)
+
+
+def asked_secrets(document: dict[str, Any], known: Iterable[str] = ()) -> list[str]:
+    """Return the names of the secrets that ``unmask`` would ask for."""
+    names: list[str] = []
+
+    def note(item: dict[str, Any]) -> str:
+        names.append(_password_name(item))
+        return STARS
+
+    _with_passwords(document, note)
+    return [*names, *(secret_names(document, known) if document.get("secrets") == STARS else ())]
 
 
 def secret_names(document: dict[str, Any], known: Iterable[str]) -> list[str]:
@@ -73,16 +95,20 @@ def _put(place: dict[str, Any], parts: list[str], value: str) -> None:
     place[last] = value
 
 
-def _with_passwords(document: dict[str, Any], ask: Ask) -> dict[str, Any]:
-    """Restore registry passwords that a record masks."""
+def _password_name(item: dict[str, Any]) -> str:
+    return f"{item['name']}_password"
+
+
+def _with_passwords(document: dict[str, Any], find: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    """Restore registry passwords that are masked; ``find`` returns that of a prerequisite."""
     found = document.get("prerequisites")
     if not isinstance(found, list):
         return document
-    return {**document, "prerequisites": [_with_password(item, ask) for item in found]}
+    return {**document, "prerequisites": [_with_password(item, find) for item in found]}
 
 
-def _with_password(item: Any, ask: Ask) -> Any:
+def _with_password(item: Any, find: Callable[[dict[str, Any]], str]) -> Any:
     auth = item.get("auth") if isinstance(item, dict) else None
     if not isinstance(auth, dict) or auth.get("password") != STARS:
         return item
-    return {**item, "auth": {**auth, "password": ask(f"{item['name']}_password")}}
+    return {**item, "auth": {**auth, "password": find(item)}}

@@ -113,7 +113,7 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """Yield the output so far."""
-    job = _find_attempt(client, lookup.find(client, name), which.attempt)
+    job = lookup.at_attempt(client, lookup.find(client, name), which.attempt)
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
@@ -124,20 +124,6 @@ def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]
             problem = problem or err
     if problem:
         raise problem
-
-
-def _find_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
-    check_attempt(job, attempt)
-    if attempt is None or attempt == job.attempt:
-        return job
-    return dataclasses.replace(client.job_attempt(job.key, attempt), attempt=attempt)
-
-
-def check_attempt(job: JobInfo, attempt: int | None) -> None:
-    """Raise if the job has no such attempt; None stands for the latest."""
-    if attempt is not None and not 0 <= attempt <= job.attempt:
-        has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
-        raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
 
 
 class Follower:

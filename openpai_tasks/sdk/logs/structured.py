@@ -149,7 +149,7 @@ class RecordMerger:
     ) -> None:
         self._client, self._name, self._chosen, self._is_strict = client, name, chosen, is_strict
         self._lines = JobLines(client, name, "logs", mounts, which)
-        output.check_attempt(self._lines.job, which.attempt)
+        lookup.check_attempt(self._lines.job, which.attempt)
         output.select_tasks(self._lines.job, which)
         self._moments: dict[LineOrigin, float] = {}
         self._left_out = 0

@@ -8,7 +8,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "grid": ["parse_points"],
         "metrics": ["follow_metrics", "gather_metrics"],
-        "plan": ["check_sweep", "describe_progress", "plan_sweep"],
+        "plan": ["check_sweep", "describe_progress", "plan_sweep", "read_sweep_mark"],
+        "records": ["list_sweeps"],
         "results": ["gather_results", "sort_results"],
         "running": ["SweepRun"],
     },

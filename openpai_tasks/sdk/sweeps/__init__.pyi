@@ -4,6 +4,8 @@ from .metrics import gather_metrics as gather_metrics
 from .plan import check_sweep as check_sweep
 from .plan import describe_progress as describe_progress
 from .plan import plan_sweep as plan_sweep
+from .plan import read_sweep_mark as read_sweep_mark
+from .records import list_sweeps as list_sweeps
 from .results import gather_results as gather_results
 from .results import sort_results as sort_results
 from .running import SweepRun as SweepRun

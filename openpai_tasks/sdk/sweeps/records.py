@@ -49,6 +49,12 @@ class SweepRecord:
         self.is_cut = False
 
 
+def list_sweeps(folder: Path, cluster: str) -> list[str]:
+    """Return the names of the sweeps that were submitted from this folder, newest first."""
+    found = [path for path in (folder / ".openpai" / "sweeps" / cluster).glob("*.jsonl") if path.is_file()]
+    return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+
 def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     """Load the record of a sweep; empty if there is none yet."""
     record = SweepRecord(folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl")

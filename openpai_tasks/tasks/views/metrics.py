@@ -13,7 +13,7 @@ from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.screen import LiveView
 
 if TYPE_CHECKING:
-    from openpai_tasks.render import Chart, Page, Series, TextTable
+    from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.jobs.metrics import Metric
 
 HEADER = ("JOB", "METRIC", "TASK", "LAST", "MIN", "MAX", "STEP", "COUNT")
@@ -31,7 +31,7 @@ def write_picture(metrics: Sequence[Metric], path: str | None) -> None:
     if path is None:
         return
     try:
-        Path(path).write_text(render.svg.draw(charts(metrics)), encoding="utf-8")
+        Path(path).write_text(render.svg.draw(render.metric_charts(metrics)), encoding="utf-8")
     except OSError as err:
         raise PathError(f"cannot write {path}: {err.strerror}") from err
     say(f"plot written to {path}")
@@ -63,7 +63,7 @@ def view(plot: bool) -> Callable[[Sequence[Metric]], TextTable | Page]:
 
 
 def page(metrics: Sequence[Metric]) -> Page:
-    return render.Page([*charts(metrics), table(metrics)])
+    return render.Page([*render.metric_charts(metrics), table(metrics)])
 
 
 def table(metrics: Sequence[Metric]) -> TextTable:
@@ -82,32 +82,3 @@ def table(metrics: Sequence[Metric]) -> TextTable:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
-
-
-def charts(metrics: Sequence[Metric]) -> list[Chart]:
-    """Return a chart for each name, with a line for each job and task."""
-    by_name: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        by_name.setdefault(metric.name, []).append(metric)
-    return [render.Chart(name, _series(group)) for name, group in by_name.items()]
-
-
-def _series(group: Sequence[Metric]) -> list[Series]:
-    """Return a line for each metric, named by what distinguishes it from the others: job, task or both."""
-    jobs = len({metric.job for metric in group})
-    has_tasks = len(group) > jobs
-    return [
-        render.Series(
-            " ".join([metric.job] * (jobs > 1) + [metric.task] * has_tasks),
-            _points(metric),
-        )
-        for metric in group
-    ]
-
-
-def _points(metric: Metric) -> list[tuple[float, float]]:
-    """Return the values by step, or by their number if there are no steps."""
-    return [
-        (number if point.step is None else point.step, point.value)
-        for number, point in enumerate(metric.points)
-    ]

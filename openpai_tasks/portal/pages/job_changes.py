@@ -1,0 +1,92 @@
+"""Submit a job again with changes, and compare it with another one."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from openpai_tasks import protocol, sdk
+from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
+from openpai_tasks.portal.pages import job_document
+from openpai_tasks.portal.pages.job_frame import check_files, job_page
+from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.sdk.jobs.records import mask_secrets
+from openpai_tasks.sdk.jobs.submission import Submission
+from openpai_tasks.sdk.jobs.unmasking import asked_secrets
+from openpai_tasks.settings.project import load_settings
+
+RECENT = 100
+"""Jobs to choose from."""
+
+
+def resubmit(request: PortalRequest) -> Response:
+    """Show the document of the job, to change it and submit it again."""
+    return _form(request)
+
+
+def _form(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
+    job, document = sdk.jobs.job_document(request.client, request.params["key"])
+    record = job_document.find_own_record(request, job)
+    hidden = mask_secrets(document) | {"prerequisites": document.get("prerequisites")}
+    return job_page(
+        request,
+        "resubmit.html",
+        "",
+        job,
+        400 if problem else 200,
+        text=request.form.get("document") or job_document.as_text(document)[0],
+        name=request.form.get("name", ""),
+        secrets=asked_secrets(hidden, record.secrets if record else ()),
+        problem=problem,
+        preview=preview,
+    )
+
+
+def send(request: PortalRequest) -> Response:
+    """Submit the job again, or show what would be sent."""
+    try:
+        made = _submission(request)
+        if "preview" in request.form:
+            return _form(request, preview=made.shown)
+        job = sdk.jobs.submit_when_ready(request.client, made, request.client.say)
+    except ProtocolError as err:
+        return _form(request, "\n".join(map(str, err.problems)) or str(err))
+    except PaiError as err:
+        return _form(request, str(err))
+    return go("c", request.alias, "jobs", job.key)
+
+
+def _submission(request: PortalRequest) -> Submission:
+    check_files(request, sdk.jobs.find(request.client, request.params["key"]).user)
+    edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
+    if not isinstance(edited, dict):
+        raise ConfigError("the document must be a mapping of YAML")
+    changes = sdk.jobs.build_changes({"job_name": request.form.get("name", "").strip()})
+
+    def secret(name: str) -> str:
+        value = request.form.get(f"secret.{name}", "")
+        if not value:
+            raise ConfigError(f"type the secret {name!r}: clusters never show it")
+        return value
+
+    client = request.client
+    return sdk.jobs.repeat(
+        client,
+        client,
+        request.params["key"],
+        changes,
+        request.records,
+        False,
+        secret,
+        client.say,
+        sdk.files.mounts(load_settings()),
+        edited,
+    )
+
+
+def compare(request: PortalRequest) -> Response:
+    """Show how the documents of this job and another one differ."""
+    client, other = request.client, request.query.get("with", "")
+    job = sdk.jobs.find(client, request.params["key"])
+    found = sdk.jobs.compare_jobs(client, job.key, client, other) if other else None
+    recent = [one for one in client.jobs(username=job.user or None, limit=RECENT) if one.key != job.key]
+    return job_page(request, "compare.html", "", job, other=other, found=found, recent=recent)

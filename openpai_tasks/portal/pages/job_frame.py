@@ -1,0 +1,63 @@
+"""What all pages of a job share: its heading with buttons, its tabs, and commands to copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from openpai_tasks import sdk
+from openpai_tasks.errors import Denied
+from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.project import load_settings
+
+
+@dataclass(frozen=True)
+class ShellCommand:
+    """A command line to copy, and what it does."""
+
+    label: str
+    text: str
+
+
+def job_page(
+    request: PortalRequest, template: str, tab: str, job: JobInfo, status: int = 200, **values: Any
+) -> Response:
+    """Return a page of a job, with the tab that is open."""
+    return request.page(template, status, tab=tab, **heading_values(request, job), **values)
+
+
+def check_files(request: PortalRequest, user: str) -> None:
+    """Refuse other users' files to a browser that signed in with a password.
+
+    This process reads storages with the rights of the portal's owner, which that user may not have.
+    """
+    if request.session.only and user != request.client.user:
+        raise Denied(
+            f"you are signed in as {request.client.user!r}: files of {user!r} are not shown here", 403
+        )
+
+
+def heading_values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
+    """Return what the heading of a job's pages needs."""
+    return {
+        "job": job,
+        "key": request.params["key"],
+        "commands": _commands(request, job),
+        "has_ssh": not job.final and not request.session.only,
+    }
+
+
+def _commands(request: PortalRequest, job: JobInfo) -> list[ShellCommand]:
+    elsewhere = request.alias != load_settings().cluster_alias
+    words = ("-a", request.alias) if elsewhere else ()
+
+    def line(label: str, task: str, *more: str) -> ShellCommand:
+        return ShellCommand(label, sdk.jobs.command_for(request.client, task, job, *more, *words))
+
+    found = [line("Follow the output", "job.logs", "--follow"), line("Explain its state", "job.why")]
+    if job.final:
+        return [*found, line("Copy its outputs", "job.outputs", "--to", "outputs")]
+    return [*found, line("Open a shell in it", "container.ssh"), line("Stop it", "job.stop")]

@@ -1,0 +1,94 @@
+"""Sweeps: the results of their jobs as a table, a scatter plot and parallel coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from openpai_tasks import sdk
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.portal.pages.job_frame import check_files
+from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
+from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.sdk.sweeps.results import JobResult, as_number
+from openpai_tasks.settings.project import load_settings
+
+MOST_AXES = 8
+
+
+def listing(request: PortalRequest) -> Response:
+    """List the sweeps that were submitted from this project."""
+    names = sdk.sweeps.list_sweeps(request.records, request.alias)
+    return request.page("sweeps.html", names=names)
+
+
+def page(request: PortalRequest) -> Response:
+    name, given = request.params["name"], request.query
+    check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
+    mounts = sdk.files.mounts(load_settings())
+    results = sdk.sweeps.gather_results(request.client, [name], request.records, mounts)
+    parameters, values = _columns(results)
+    columns = [*parameters, *values]
+    numeric = [column for column in columns if any(is_number(cell(one, column)) for one in results)]
+    measured = [column for column in numeric if column in values]
+    across = _chosen(given.get("x", ""), numeric, numeric[:1])
+    upwards = _chosen(given.get("y", ""), numeric, measured[:1] or numeric[-1:])
+    points = [(one.name, cell(one, across), cell(one, upwards)) for one in results]
+    return request.page(
+        "sweep.html",
+        name=name,
+        results=_sorted(results, given.get("sort", ""), given.get("dir", "") == "asc"),
+        columns=columns,
+        numeric=numeric,
+        across=across,
+        upwards=upwards,
+        cell=cell,
+        scatter=scatter_plot(name, [row for row in points if is_number(row[1]) and is_number(row[2])]),
+        parallel=_parallel(results, parameters, measured, upwards),
+        sort=given.get("sort", ""),
+        is_ascending=given.get("dir", "") == "asc",
+    )
+
+
+def _columns(results: Sequence[JobResult]) -> tuple[list[str], list[str]]:
+    """Return the names of the parameters and of the other results, in the order in which they appear."""
+    parameters = list(dict.fromkeys(name for one in results for name in one.point))
+    values = dict.fromkeys(name for one in results for name in one.result)
+    return parameters, [name for name in values if name not in parameters]
+
+
+def cell(result: JobResult, column: str) -> Any:
+    """Return the value of a job in a column, with numbers as numbers."""
+    return as_number(result.point.get(column, result.result.get(column)))
+
+
+def _chosen(wanted: str, known: Sequence[str], default: Sequence[str]) -> str:
+    return wanted if wanted in known else next(iter(default), "")
+
+
+def _sorted(results: list[JobResult], column: str, is_ascending: bool) -> list[JobResult]:
+    if not column:
+        return results
+    try:
+        return sdk.sweeps.sort_results(results, column, lowest=is_ascending)
+    except ConfigError:  # a link to a column that no job has any more
+        return results
+
+
+def _parallel(
+    results: Sequence[JobResult], parameters: Sequence[str], measured: Sequence[str], last: str
+) -> Any:
+    """Return the plot of all parameters and results; the one that is shown upwards is its last axis."""
+    columns = [name for name in (*parameters, *measured) if name != last][: MOST_AXES - 1]
+    columns += [last] if last else []
+    if len(columns) < 2:
+        return None
+    rows = [(one.name, [_plain(cell(one, column)) for column in columns]) for one in results]
+    return parallel_plot(columns, rows)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that an axis can show; None for others, such as lists."""
+    return value if isinstance(value, str) or is_number(value) else None

@@ -1,0 +1,222 @@
+"""The pages of one job: why it failed, its attempts, its document, running it again, comparing it."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+import yaml
+
+from openpai_tasks.portal.pages.job_document import as_text
+from tests.attacks import ALL
+from tests.portal.conftest import Visitor
+from tests.scripted import Reply
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'`"
+TWO_TASKS = {
+    "protocolVersion": 2,
+    "name": "fails",
+    "type": "job",
+    "jobRetryCount": 1,
+    "prerequisites": [{"type": "dockerimage", "name": "image", "uri": "python:3"}],
+    "taskRoles": {
+        "main": {
+            "instances": 2,
+            "dockerImage": "image",
+            "resourcePerInstance": {"cpu": 1, "memoryMB": 64, "gpu": 0, "ports": {"http": 1}},
+            "commands": ["echo attempt $FC_FRAMEWORK_ATTEMPT_ID; exit 3"],
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def failed(cluster):
+    """A job of two tasks that failed twice."""
+    (cluster.project / "fails.json").write_text(json.dumps(TWO_TASKS))
+    cluster.ok("job.submit", "fails.json")
+    cluster.inv("job.wait", "fails")
+
+
+def text(page):
+    """Return what a page says, without its elements."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed):
+    page = visitor.get("/c/local/jobs/fails").text
+    assert "the command of main-" in page and "ended with exit code 3" in page
+    assert "<code>pai job.resubmit fails</code>" in page
+    shown = text(page)
+    assert "Exit code 3 the command failed" in shown  # the platform's own code is 255
+    assert re.search(r"main-\d Failed 127.0.0.1 [^.]*http \d+ [^.]*3 the command failed", shown)
+    assert (
+        shown.index("Submitted") < shown.index("Retrying attempt 0 failed") < shown.index("the job has ended")
+    )
+
+
+def test_earlier_attempts_can_be_seen(visitor, failed):
+    latest = visitor.get("/c/local/jobs/fails").text
+    assert 'href="/c/local/jobs/fails?attempt=0"' in latest
+    first = visitor.get("/c/local/jobs/fails?attempt=0").text
+    assert "This is attempt 0" in first and "data-live" not in first
+    assert "/c/local/jobs/fails/logs?role=main&amp;index=0&amp;attempt=0" in first
+    none = visitor.get("/c/local/jobs/fails?attempt=7")
+    assert none.status_code == 400 and "has attempts 0 to 1" in none.text
+
+
+def test_commands_to_copy_name_the_job(visitor, failed):
+    page = visitor.get("/c/local/jobs/fails/logs").text
+    assert 'data-copy="pai job.logs fails --follow"' in page and "container.ssh" not in page
+    gone = visitor.get("/c/local/jobs/fails/ssh-command", headers={"accept": "application/json"})
+    assert gone.status_code == 502 and "its containers are gone" in gone.json()["error"]
+
+
+def test_documents_are_shown_without_secrets(cluster, visitor):
+    cluster.ok("job.sub", "true", "-j", "secretive", "--secret", "TOKEN", TOKEN="s3cr3t-value")
+    cluster.ok("job.wait", "secretive")
+    page = visitor.get("/c/local/jobs/secretive/document")
+    saved = visitor.get("/c/local/jobs/secretive/document.txt")
+    assert "s3cr3t-value" not in page.text + saved.text and "******" in page.text
+    assert saved.headers["content-disposition"] == "attachment; filename*=UTF-8''secretive.yaml"
+    assert yaml.safe_load(saved.text)["name"] == "secretive"
+    again = visitor.get("/c/local/jobs/secretive/resubmit").text
+    assert 'type="password" name="secret.TOKEN"' in again and "s3cr3t-value" not in again
+    document = yaml.safe_dump(yaml.safe_load(saved.text))
+    path = "/c/local/jobs/secretive/resubmit"
+    missing = visitor.post(path, {"document": document, "name": "again"})
+    assert missing.status_code == 400 and "type the secret" in missing.text
+    form = {"document": document, "name": "again", "secret.TOKEN": "s3cr3t-value"}
+    preview = visitor.post(path, {**form, "preview": "1"}).text
+    assert "nothing was sent yet" in preview and "s3cr3t-value" not in preview
+    sent = visitor.post(path, form)
+    assert sent.url.endswith("~again")
+    cluster.ok("job.wait", "again")
+
+
+def test_documents_of_version_1_stay_json():
+    document = {"jobName": "old", "taskRoles": [{"name": "main", "command": "true"}]}
+    text_of_v1, kind = as_text(document)
+    assert json.loads(text_of_v1) == document and kind == "JSON"
+
+
+def test_passwords_of_registries_are_masked_and_need_not_be_typed_again(cluster, visitor, failed):
+    auth = {"username": "me", "password": "r3gistry", "registryuri": "docker.example"}
+    image = {**TWO_TASKS["prerequisites"][0], "auth": auth}
+    document = {**TWO_TASKS, "name": "private", "prerequisites": [image]}
+    (cluster.project / "private.json").write_text(json.dumps(document))
+    cluster.ok("job.submit", "private.json")
+    pages = [
+        visitor.get(f"/c/local/jobs/private/{tab}").text for tab in ("document", "resubmit", "provenance")
+    ]
+    assert not any("r3gistry" in page for page in pages) and 'type="password"' not in pages[1]
+    yaml_text = visitor.get("/c/local/jobs/private/document.txt").text
+    sent = visitor.post("/c/local/jobs/private/resubmit", {"document": yaml_text, "name": "private-2"})
+    assert sent.url.endswith("~private-2")
+    assert "r3gistry" in cluster.ok("job.config", "private-2").out
+    assert "r3gistry" not in visitor.get("/c/local/jobs/private/compare?with=fails").text
+
+
+def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
+    (cluster.project / "say.py").write_text("import sys; print('hears', *sys.argv[1:])")
+    cluster.ok("job.sub", "python3 say.py one", "--sources", "say.py", "-j", "talks")
+    cluster.ok("job.wait", "talks")
+    document = visitor.get("/c/local/jobs/talks/document.txt").text.replace("say.py one", "say.py two")
+    document = document.replace("name: talks", "name: talks-again")
+    sent = visitor.post("/c/local/jobs/talks/resubmit", {"document": document})
+    assert sent.status_code == 200 and sent.url.endswith("~talks-again")
+    cluster.ok("job.wait", "talks-again")
+    assert "hears two" in cluster.ok("job.logs", "talks-again").out  # with its sources
+    provenance = text(visitor.get("/c/local/jobs/talks-again/provenance").text)
+    assert "Repeats talks" in provenance and "say.py" in provenance
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("name: [", "line 1"),
+        ("[]", "mapping"),
+        ("taskRoles: 7", "has the wrong type"),
+        ("protocolVersion: 2\nname: x\ntaskRoles: {}", "taskRoles"),
+    ],
+)
+def test_mistakes_in_an_edited_document_are_named(visitor, failed, document, problem):
+    refused = visitor.post("/c/local/jobs/fails/resubmit", {"document": document})
+    assert refused.status_code == 400 and problem in text(refused.text)
+    assert unescape(refused.text).count(document)  # what was typed stays
+
+
+def test_a_job_is_compared_with_another(cluster, visitor):
+    for name in ("left", "right"):
+        cluster.ok("job.sub", f"echo {name}", "-j", name)
+    page = visitor.get("/c/local/jobs/left/compare").text
+    assert re.search(r'<option value="\w+~right"', page)
+    page = visitor.get("/c/local/jobs/left/compare?with=right").text
+    assert (
+        '<span class="removed">-    - echo left' in page and '<span class="added">+    - echo right' in page
+    )
+    assert visitor.get("/c/local/jobs/left/compare?with=nothing").status_code == 404
+
+
+@pytest.fixture
+def lab(shell, serve):
+    """A visitor of a portal whose cluster `lab` sends the given answers about jobs."""
+
+    def start(answers):
+        api = "/rest-server/api/v2"
+        known = {f"GET {api}/jobs": [], f"GET {api}/virtual-clusters": {}, f"GET {api}/info": {}}
+        server = serve(known | {f"GET {api}{path}": answer for path, answer in answers.items()})
+        record = {"cluster_alias": "lab", "pai_uri": server.uri, "user": "me", "generation": "1.8"}
+        shell.home.mkdir(exist_ok=True)
+        (shell.home / "clusters.yaml").write_text(yaml.safe_dump([record]))
+        shell.environment |= {"OPENPAI_TOKEN": "t0ken", "INVOKE_OPENPAI_CLUSTER_ALIAS": "lab"}
+        return Visitor(shell.pai("cluster.portal", "--no-browser").out.strip())
+
+    yield start
+    shell.pai("cluster.portal", "--stop")
+
+
+def test_nothing_from_a_cluster_becomes_part_of_a_page(lab):
+    """Each field of a job is hostile; the pages still show it, as text."""
+    bad = HOSTILE + ALL
+    status = {"username": bad, "state": "FAILED", "virtualCluster": bad, "appExitCode": 255, "retries": 2}
+    status |= {"appExitDiagnostics": bad, "appExitTriggerMessage": bad, "submissionTime": 1, "attemptId": 2}
+    task = {"taskState": bad, "containerIp": bad, "containerPorts": {bad: bad}, "containerExitCode": 255}
+    roles = {bad: {"taskStatuses": [{**task, "containerExitDiagnostics": bad, "taskIndex": 0}]}}
+    event = {"type": "Warning", "reason": bad, "message": bad, "lastTimestamp": bad, "count": 2}
+    stamp = {"version": bad, "commit": bad, "sourceHash": bad, "clonedFrom": bad}
+    extras = {"openpaiSweep": {"name": bad, "point": {bad: bad}}, "openpaiTasks": stamp}
+    document = {**TWO_TASKS, "name": bad, "description": bad, "extras": extras}
+    job = "/jobs/me~x"
+    visitor = lab(
+        {
+            job: {"jobStatus": status, "taskRoles": roles, "tags": [bad]},
+            f"{job}/events": {"data": [event]},
+            f"{job}/config": Reply(json.dumps(document), headers=(("Content-Type", "text/yaml"),)),
+        }
+    )
+    for tab in ("", "/logs", "/document", "/provenance", "/resubmit", "/compare", "/records"):
+        page = visitor.get(f"/c/lab/jobs/me~x{tab}")
+        assert page.status_code == 200, (tab, text(page.text))
+        assert "<img src=x" not in page.text
+        assert "&lt;img src=x" in page.text or tab in ("/compare", "/records")  # these show little of it
+
+
+def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
+    gate = tmp_path / "go"
+    cluster.ok("job.sub", f"until test -e {gate}; do sleep 0.1; done", "-j", "waits")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.goto(f"{tab.root}/c/local/jobs/waits")
+    tab.wait_for_selector(".heading .state-running")
+    assert tab.locator("button.danger").count() == 1
+    tab.click("summary:has-text('Commands')")
+    copy = tab.locator("[data-copy='pai job.logs waits --follow']")
+    copy.click()
+    tab.wait_for_selector(".copied")
+    assert tab.evaluate("() => navigator.clipboard.readText()") == "pai job.logs waits --follow"
+    copy.focus()
+    gate.touch()
+    tab.wait_for_selector(".heading .state-succeeded")
+    tab.wait_for_selector("#job :text('the job has ended')")
+    assert tab.locator("details.menu[open]").count() == 1 and tab.locator("button.danger").count() == 0
+    assert copy.evaluate("node => node === document.activeElement")
