@@ -96,7 +96,7 @@ MAY_IMPORT = {
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
-    "portal.starting": {"errors", *LOOPBACK, "settings.home"},
+    "portal.starting": {"errors", "hints", *LOOPBACK, "settings.home"},
     "server": SERVER | {"server", "loopback"},
     "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},

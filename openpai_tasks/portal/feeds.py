@@ -6,12 +6,12 @@ misses nothing, gets nothing twice, and costs the cluster no further request.
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from openpai_tasks.portal.live import LiveEvent, Steps
 
@@ -21,15 +21,21 @@ KEPT_CHARACTERS = 4 << 20
 """Characters of the latest events that are kept, in case the browser did not get them."""
 
 
+class KeptEvent(NamedTuple):
+    """An event, and the number of its characters."""
+
+    event: LiveEvent
+    size: int
+
+
 class LiveFeed:
     """Numbered events; each reader continues after the number that it has seen."""
 
     def __init__(self, steps: Steps) -> None:
         self.id = secrets.token_urlsafe(9)
         self._steps = steps
-        self._kept: deque[tuple[int, LiveEvent, int]] = deque()
+        self._kept: deque[KeptEvent] = deque()  # with consecutive numbers, up to the last
         self._size = 0
-        self._numbers = itertools.count(1)
         self._last = 0
         self._is_over = False
         self._is_broken = False
@@ -37,8 +43,7 @@ class LiveFeed:
 
     def has_after(self, number: int) -> bool:
         """Return whether nothing after this event is lost."""
-        first = self._kept[0][0] if self._kept else self._last + 1
-        return first - 1 <= number <= self._last and not self._is_broken
+        return self._last - len(self._kept) <= number <= self._last and not self._is_broken
 
     def read(self, number: int) -> Steps:
         """Yield the events after this number."""
@@ -49,9 +54,9 @@ class LiveFeed:
 
     def _next(self, number: int) -> LiveEvent | float | None:
         with self._lock:
-            for kept, event, _ in self._kept:
-                if kept > number:
-                    return event
+            if number < self._last:
+                first = self._last - len(self._kept) + 1
+                return self._kept[max(0, number + 1 - first)].event
             if self._is_over:
                 return None
             self._is_broken = True  # unless the step succeeds
@@ -63,13 +68,13 @@ class LiveFeed:
             return step
 
     def _keep(self, event: LiveEvent) -> LiveEvent:
-        self._last = next(self._numbers)
+        self._last += 1
         event = replace(event, id=f"{self.id}.{self._last}")
         size = len(str(event.value))
-        self._kept.append((self._last, event, size))
+        self._kept.append(KeptEvent(event, size))
         self._size += size
         while self._size > KEPT_CHARACTERS and len(self._kept) > 1:
-            self._size -= self._kept.popleft()[2]
+            self._size -= self._kept.popleft().size
         return event
 
 

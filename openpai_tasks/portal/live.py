@@ -70,11 +70,6 @@ class LiveStream(StreamingResponse):
                 yield b":\n\n"
 
 
-def stream(steps: Steps) -> LiveStream:
-    """Return an answer that sends the events."""
-    return LiveStream(steps)
-
-
 def problem(err: PaiError) -> LiveStream:
     """Return an answer that reports a problem; browsers would not ask again after an error."""
 

@@ -13,9 +13,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import Denied, Unreachable
-from openpai_tasks.portal import html, live
-from openpai_tasks.portal.live import Steps
+from openpai_tasks.portal import html
 from openpai_tasks.portal.sessions import PortalSession
 
 
@@ -64,17 +62,6 @@ class PortalRequest:
             return self.project
         user = hashlib.sha256(self.client.user.encode()).hexdigest()[:16]
         return self.project / ".openpai" / "guests" / user
-
-    def follow(self, steps: Steps) -> Response:
-        """Return an answer that sends what changes; after an outage, the next one connects anew."""
-        return live.stream(self._forgetting(steps))
-
-    def _forgetting(self, steps: Steps) -> Steps:
-        try:
-            yield from steps
-        except (Denied, Unreachable):
-            self.session.forget(self.alias)
-            raise
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a whole page."""

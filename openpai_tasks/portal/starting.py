@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from openpai_tasks.errors import TimedOut, Unreachable
+from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
+from openpai_tasks.hints import command
 from openpai_tasks.loopback import lock, process
 from openpai_tasks.settings.home import home, locked, make_private, write_private
 
@@ -39,6 +40,9 @@ def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str
     if not facts:
         with locked(folder / "start"):
             facts = lock.read_status(folder) or _start(folder, project, port, environment)
+    if port and facts.get("port") != port:
+        stop = f"`{command('cluster.portal', '--stop')}` ends it"
+        raise ConfigError(f"the portal of this folder already runs at {facts['uri']}; {stop}")
     return str(facts["uri"])
 
 

@@ -111,6 +111,9 @@ def test_another_port_is_used_if_the_last_one_is_taken(own):
         assert refused.err.count("\n") == 1 and not facts(own)
     wanted = free_port()
     assert f":{wanted}/open/" in link(own, "--port", str(wanted))
+    assert f":{wanted}/open/" in link(own, "--port", str(wanted))
+    refused = own.pai("cluster.portal", "--no-browser", "--port", str(wanted + 1))
+    assert refused.code == 120 and f"already runs at http://127.0.0.1:{wanted}" in refused.err
 
 
 def test_two_projects_have_two_portals(own, tmp_path):

@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Amount, Backend, ClusterNode
-from openpai_tasks.portal import live as news
 from openpai_tasks.portal import usage
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.portal.usage import UsageLine, UsageSamples
 from openpai_tasks.protocol.models import JobInfo
@@ -63,7 +62,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the page again while it is open."""
-    return news.stream(_parts(request))
+    return LiveStream(_parts(request))
 
 
 def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:

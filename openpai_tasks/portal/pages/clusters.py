@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.portal import live as news
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.pages import legacy
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.sdk.clusters.known import Listed
@@ -30,7 +29,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the states of the clusters as they answer."""
-    return news.stream(_states(request))
+    return LiveStream(_states(request))
 
 
 def _states(request: PortalRequest) -> Iterator[LiveEvent | float]:

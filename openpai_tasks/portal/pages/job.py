@@ -13,7 +13,7 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Denied, PaiError
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.pages.job_frame import heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
 from openpai_tasks.protocol.models import JobInfo
@@ -47,7 +47,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the changing parts again whenever the job has changed."""
-    return request.follow(_parts(request))
+    return LiveStream(_parts(request))
 
 
 def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:

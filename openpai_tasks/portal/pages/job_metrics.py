@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
 from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest
@@ -31,7 +31,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the plots again whenever there are more points, until the job ends."""
-    return request.follow(_steps(request))
+    return LiveStream(_steps(request))
 
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:

@@ -12,9 +12,8 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.portal import live as news
-from openpai_tasks.portal.live import LiveEvent
-from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.portal.live import LiveEvent, LiveStream
+from openpai_tasks.portal.request import PortalRequest, go, whole_number
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 
@@ -70,12 +69,8 @@ class JobListQuery:
 
     def sorted_by(self, column: str) -> dict[str, Any]:
         """Return the query that sorts by a column, or the other way if it does already."""
-        down = (
-            not self.descending
-            if column == self.sort
-            else column in ("submitted", "retries", "gpus", "tasks")
-        )
-        return self.address(sort=column, dir="desc" if down else "asc", offset="")
+        down = not self.descending if column == self.sort else column in LARGEST_FIRST
+        return self.address(sort=column, dir=DOWN if down else UP, offset="")
 
 
 def page(request: PortalRequest) -> Response:
@@ -95,7 +90,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the rows again whenever they have changed."""
-    return news.stream(_rows(request, _query(request)))
+    return LiveStream(_rows(request, _query(request)))
 
 
 def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | float]:
@@ -146,10 +141,6 @@ def _query(request: PortalRequest) -> JobListQuery:
         tag=given.get("tag", ""),
         sort=sort if sort in SORTS else "submitted",
         descending=given.get("dir", DOWN if sort == "submitted" else UP) == DOWN,
-        offset=_number(given.get("offset", ""), 0),
-        limit=min(max(1, _number(given.get("limit", ""), 100)), PAGE_SIZES[-1]),
+        offset=whole_number(given.get("offset", "")) or 0,
+        limit=min(whole_number(given.get("limit", "")) or 100, PAGE_SIZES[-1]),
     )
-
-
-def _number(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default

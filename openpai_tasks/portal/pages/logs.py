@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
@@ -40,9 +40,7 @@ def page(request: PortalRequest) -> Response:
 
 def live(request: PortalRequest) -> Response:
     """Send the output as it grows, as `job.logs --follow` does."""
-    return request.follow(
-        request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request))
-    )
+    return LiveStream(request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request)))
 
 
 def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:

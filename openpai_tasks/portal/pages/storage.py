@@ -15,7 +15,7 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal import previews
-from openpai_tasks.portal.request import PortalRequest, data, go, url
+from openpai_tasks.portal.request import PortalRequest, data, go, url, whole_number
 from openpai_tasks.sdk.files.operations import FOLDER, FileInfo
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.project import load_settings
@@ -205,10 +205,10 @@ def _reader(place: Location) -> previews.Read:
 
 def _query(request: PortalRequest) -> FolderQuery:
     given = request.query
-    sort, offset = given.get("sort", "name"), given.get("offset", "")
+    sort = given.get("sort", "name")
     return FolderQuery(
         sort=sort if sort in SORTS else "name",
         descending=given.get("dir") == DOWN,
-        offset=int(offset) if offset.isascii() and offset.isdigit() and len(offset) < 10 else 0,
+        offset=whole_number(given.get("offset", "")) or 0,
         keyword=given.get("q", ""),
     )
