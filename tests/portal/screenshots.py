@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,20 @@ for step in range(1, 201):
 """
 PICTURES = {
     "jobs": "/c/local/jobs",
-    "job": "/c/local/jobs/resnet-lr-0.02",
-    "logs": "/c/local/jobs/resnet-lr-0.02/logs",
-    "metrics": "/c/local/jobs/resnet-lr-0.02/metrics",
+    "metrics": "/c/local/jobs/resnet-2/metrics",
     "submit": "/c/local/submit",
-    "cluster": "/c/local/cluster",
 }
 
 
-def take(target: Path) -> None:
+def take(target: Path, names: Iterable[str] = PICTURES) -> None:
     """Run a few jobs on an embedded cluster, and write a picture of each page into the folder."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, example(Path(folder)) as shell, browser() as chromium:
         page = chromium.new_page(viewport={"width": 1200, "height": 720})
         page.goto(shell.pai("cluster.portal", "--no-browser").out.strip())
         root = page.url.partition("/c/")[0]
-        for name, path in PICTURES.items():
-            page.goto(root + path)
+        for name in names:
+            page.goto(root + PICTURES[name])
             settle(page)
             page.screenshot(path=target / f"portal-{name}.png")
 
@@ -50,7 +47,7 @@ def take(target: Path) -> None:
 def settle(page: Any) -> None:
     """Wait until the page has drawn what it shows."""
     page.wait_for_load_state("load")
-    page.wait_for_function("!document.querySelector('[data-log]') || document.querySelector('.log-line')")
+    page.wait_for_function("document.fonts.status === 'loaded'")
 
 
 @contextmanager
@@ -59,7 +56,7 @@ def example(folder: Path) -> Iterator[Shell]:
     shell = make_shell(folder)
     (shell.project / "train.py").write_text(TRAIN)
     try:
-        for rate in ("0.005", "0.02", "0.08"):
+        for number, rate in enumerate(("0.005", "0.02", "0.08"), 1):
             command = f"python train.py {rate}"
             shell.ok(
                 "job.sub",
@@ -67,11 +64,11 @@ def example(folder: Path) -> Iterator[Shell]:
                 "--sources",
                 "train.py",
                 "--job-name",
-                f"resnet-lr-{rate}",
+                f"resnet-{number}",
                 "--tag",
                 "resnet",
             )
-            shell.ok("job.wait", f"resnet-lr-{rate}")
+            shell.ok("job.wait", f"resnet-{number}")
         shell.ok(
             "job.sub",
             "echo 'loading data'; python -c 'import no_such_module'",
@@ -88,4 +85,4 @@ def example(folder: Path) -> Iterator[Shell]:
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]))
+    take(Path(sys.argv[1]), sys.argv[2:] or PICTURES)

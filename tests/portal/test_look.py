@@ -1,13 +1,17 @@
 """How the pages look and read: accessibility, narrow screens, and their size."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 import openpai_tasks.portal
+from tests.portal import screenshots
 
+ROOT = Path(__file__).parent.parent.parent
 STATIC = Path(openpai_tasks.portal.__file__).parent / "static"
 LARGEST = 200_000
 JOB = "/c/local/jobs/look-1"
@@ -61,3 +65,14 @@ def test_pages_load_nothing_from_elsewhere(visitor):
         assert addresses and all(one.startswith(("/", "#")) for one in addresses)
     for file in STATIC.iterdir():
         assert not re.search(rb"https?://(?!www\.w3\.org/)", file.read_bytes())
+
+
+def test_the_documentation_shows_the_pictures_that_the_task_takes(chromium, tmp_path):
+    shown = {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    assert shown == {f"portal-{name}.png" for name in screenshots.PICTURES}
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
+    assert all(f"images/{name})" in text for name in shown)
+    argv = [sys.executable, "-m", "tests.portal.screenshots", str(tmp_path), "metrics"]
+    assert subprocess.run(argv, cwd=ROOT, timeout=120, check=False).returncode == 0
+    assert (tmp_path / "portal-metrics.png").read_bytes().startswith(b"\x89PNG")
