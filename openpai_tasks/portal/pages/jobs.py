@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ def page(request: PortalRequest) -> Response:
         query=query,
         jobs=jobs,
         more=more,
+        seen=_digest(jobs),
         states=states.ALL,
         sizes=PAGE_SIZES,
         mine=request.client.user,
@@ -94,15 +96,20 @@ def live(request: PortalRequest) -> Response:
 
 
 def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | float]:
-    shown = None
+    shown = "" if request.query.get("from") == "start" else request.query.get("seen", "")
     while True:
         started = time.monotonic()
         jobs, more = _find(request.client, query)
-        if jobs != shown:
-            shown = jobs
+        if (now := _digest(jobs)) != shown:
+            shown = now
             rows = request.fragment("jobs_table.html", query=query, jobs=jobs, more=more)
             yield LiveEvent("html", {"jobs": rows})
         yield max(LIVE_SECONDS, 4 * (time.monotonic() - started))
+
+
+def _digest(jobs: list[JobInfo]) -> str:
+    """Return a digest of what the list shows, so that a page that has it is not sent it again."""
+    return hashlib.sha256(repr(jobs).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def stop(request: PortalRequest) -> Response:
