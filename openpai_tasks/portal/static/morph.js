@@ -14,6 +14,7 @@ function morphChildren(from, to) {
   let here = from.firstChild;
   for (const wanted of [...to.childNodes]) {
     const key = wanted.nodeType === 1 ? wanted.dataset.key : undefined;
+    while (wanted.nodeType === 1 && here && here.nodeType !== 1) here = removed(here); // space, mostly
     let match = key ? keyed.get(key) : here;
     if (!key && here?.nodeType === 1 && here.dataset.key) match = null;
     if (match && isSameKind(match, wanted)) {
