@@ -14,6 +14,9 @@ for (const button of document.querySelectorAll("[data-theme-switch]")) {
   });
 }
 
+// On a narrow screen the tabs are wider than the page.
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // Live parts: the server sends new HTML for them; a hidden page does not listen.
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 

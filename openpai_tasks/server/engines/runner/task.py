@@ -48,6 +48,7 @@ class Runner:
         self.last_output = 0.0
         self.lost = 0
         self.logs: dict[int, int] = {}  # pipe -> its own log
+        self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
         self.poller = select.poll()
 
     def listen(self) -> None:
@@ -86,7 +87,8 @@ class Runner:
             prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.start()
         while not self.finished():
-            for pipe, _ in self.poller.poll(self.patience()):
+            ready = [pipe for pipe, _ in self.poller.poll(self.patience())]
+            for pipe in sorted(ready, key=lambda one: one != self.unfinished):  # a line ends before the next
                 self.copy(pipe)
             self.reap()
             self.advance()
@@ -141,6 +143,7 @@ class Runner:
             os.close(self.logs.pop(pipe))
             return
         self.last_output = time.monotonic()
+        self.unfinished = -1 if data.endswith(b"\n") else pipe
         for log in (self.logs[pipe], self.all):
             try:
                 files.write_all(log, data)
