@@ -148,8 +148,10 @@ document.addEventListener("click", async (event) => {
 // A menu closes when something else is used
 for (const kind of ["click", "keydown"]) {
   document.addEventListener(kind, (event) => {
-    for (const menu of document.querySelectorAll("details.menu[open]")) {
-      if (kind === "keydown" ? event.key === "Escape" : !menu.contains(event.target)) menu.open = false;
+    for (const menu of document.querySelectorAll("details:is(.menu, .popover)[open]")) {
+      if (kind === "keydown" ? event.key !== "Escape" : menu.contains(event.target)) continue;
+      if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+      menu.open = false;
     }
   });
 }

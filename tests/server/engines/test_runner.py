@@ -69,12 +69,12 @@ def test_a_line_of_one_output_ends_before_a_line_of_the_other_begins(tmp_path: P
 echo -n 'epoch: 100%' >&2
 until grep -q 100% ../logs/all; do sleep 0.01; done
 kill -STOP $PPID
-echo >&2
+printf '\\nnext: 0' >&2
 echo done
 kill -CONT $PPID
 """
     assert run(prepare(tmp_path, command))["code"] == "0"
-    assert log(tmp_path, "all") == "epoch: 100%\ndone\n"
+    assert log(tmp_path, "all") == "epoch: 100%\ndone\nnext: 0"
 
 
 def test_a_late_runner_does_nothing_once_the_command_is_removed(tmp_path: Path) -> None:
