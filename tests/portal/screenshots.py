@@ -26,11 +26,9 @@ for step in range(1, 201):
 """
 PICTURES = {
     "jobs": "/c/local/jobs",
-    "job": "/c/local/jobs/resnet-lr-0.02",
-    "logs": "/c/local/jobs/resnet-lr-0.02/logs",
-    "metrics": "/c/local/jobs/resnet-lr-0.02/metrics",
+    "job": "/c/local/jobs/missing-module",
+    "metrics": "/c/local/jobs/resnet-lr-0_02/metrics",
     "submit": "/c/local/submit",
-    "cluster": "/c/local/cluster",
 }
 
 
@@ -60,18 +58,10 @@ def example(folder: Path) -> Iterator[Shell]:
     (shell.project / "train.py").write_text(TRAIN)
     try:
         for rate in ("0.005", "0.02", "0.08"):
-            command = f"python train.py {rate}"
-            shell.ok(
-                "job.sub",
-                command,
-                "--sources",
-                "train.py",
-                "--job-name",
-                f"resnet-lr-{rate}",
-                "--tag",
-                "resnet",
-            )
-            shell.ok("job.wait", f"resnet-lr-{rate}")
+            name = f"resnet-lr-{rate.replace('.', '_')}"
+            flags = ("--sources", "train.py", "--job-name", name, "--tag", "resnet")
+            shell.ok("job.sub", f"python train.py {rate}", *flags)
+            shell.ok("job.wait", name)
         shell.ok(
             "job.sub",
             "echo 'loading data'; python -c 'import no_such_module'",
