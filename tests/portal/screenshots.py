@@ -26,7 +26,8 @@ for step in range(1, 201):
 """
 PICTURES = {
     "jobs": "/c/local/jobs",
-    "metrics": "/c/local/jobs/resnet-2/metrics",
+    "job": "/c/local/jobs/missing-module",
+    "metrics": "/c/local/jobs/resnet-lr-0_02/metrics",
     "submit": "/c/local/submit",
 }
 
@@ -56,19 +57,11 @@ def example(folder: Path) -> Iterator[Shell]:
     shell = make_shell(folder)
     (shell.project / "train.py").write_text(TRAIN)
     try:
-        for number, rate in enumerate(("0.005", "0.02", "0.08"), 1):
-            command = f"python train.py {rate}"
-            shell.ok(
-                "job.sub",
-                command,
-                "--sources",
-                "train.py",
-                "--job-name",
-                f"resnet-{number}",
-                "--tag",
-                "resnet",
-            )
-            shell.ok("job.wait", f"resnet-{number}")
+        for rate in ("0.005", "0.02", "0.08"):
+            name = f"resnet-lr-{rate.replace('.', '_')}"
+            flags = ("--sources", "train.py", "--job-name", name, "--tag", "resnet")
+            shell.ok("job.sub", f"python train.py {rate}", *flags)
+            shell.ok("job.wait", name)
         shell.ok(
             "job.sub",
             "echo 'loading data'; python -c 'import no_such_module'",

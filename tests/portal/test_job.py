@@ -53,6 +53,8 @@ def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed)
     assert (
         shown.index("Submitted") < shown.index("Retrying attempt 0 failed") < shown.index("the job has ended")
     )
+    assert "<title>fails: logs ·" in visitor.get("/c/local/jobs/fails/logs").text
+    assert shown.rindex("TaskFailed") < shown.index("the job has ended")
 
 
 def test_earlier_attempts_can_be_seen(visitor, failed):
@@ -220,3 +222,6 @@ def test_a_page_changes_without_losing_what_is_open(cluster, tab, tmp_path):
     tab.wait_for_selector("#job :text('the job has ended')")
     assert tab.locator("details.menu[open]").count() == 1 and tab.locator("button.danger").count() == 0
     assert copy.evaluate("node => node === document.activeElement")
+    tab.keyboard.press("Escape")
+    assert tab.locator("details.menu[open]").count() == 0
+    assert tab.evaluate("() => document.activeElement.textContent") == "Commands"

@@ -72,6 +72,7 @@ def test_unknown_pages_jobs_and_clusters_are_explained(visitor):
     assert visitor.get("/c/local/nothing").status_code == 404
     missing = visitor.get("/c/local/jobs/no-such-job")
     assert missing.status_code == 404 and "no-such-job" in missing.text
+    assert "<code>pai job.list</code>" in missing.text
     assert "nowhere" in visitor.get("/c/nowhere/jobs").text
 
 

@@ -84,7 +84,7 @@ def test_output_is_drawn_as_a_terminal_shows_it(looks, tab):
         ["fg-15 bg-4", "rgb(255, 255, 255)", "both"],
     ]
     tab.select_option("[data-log-stream]", "stderr")
-    tab.wait_for_selector("[data-log-status]:has-text('1 lines, complete')")
+    tab.wait_for_selector("[data-log-status]:has-text('1 line, complete')")
     assert tab.locator(".log-line").all_text_contents() == ["to stderr"]
 
 
@@ -287,6 +287,12 @@ def test_a_character_in_two_pieces_is_one_character():
     held = [event for piece in pieces for event in sent.feed(piece)]
     (event,) = [*held, *sent.flush()]
     assert event.value == [("b", "x\n"), ("a", "\u20ac\ufffd\n")]
+
+
+def test_a_page_learns_that_there_is_no_output_yet():
+    sent = LogTexts(10)
+    held = [event for _ in range(2) for event in sent.feed(Chunk("a", b"", pause=1.0))]
+    assert [(event.event, event.value) for event in held] == [("log", [])]
 
 
 def test_following_in_the_browser_costs_no_more_requests_than_the_command(cluster, visitor, tmp_path):

@@ -40,6 +40,7 @@ write("deep/er/table.csv", 'name,value\\n"<b>x</b>",1\\nshort\\n')
 write("values.json", '{{"a": [1, 2]}}')
 write("picture.svg", "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
 write("page.html", "<h1>Page</h1><script>parent.hacked = 3; fetch('/c/local/jobs')</script>")
+write(".pai/metrics/main-0-0.jsonl", "")
 write("model.bin", bytes(range(256)))
 write("long.txt", "x" * (1 << 20))
 write("result.ipynb", {json.dumps(json.dumps(NOTEBOOK))})
@@ -67,6 +68,7 @@ def test_files_are_listed_with_their_sizes(visitor, written):
     assert 'href="/c/local/jobs/writes/outputs/a%20b%23c%3Fd%252e.txt"' in page and "1.0 MiB" in page
     assert "bytes-\\udcff.txt" in page and "its name is not UTF-8" in page
     assert "Left out, not the job's own files: passwd.txt" in page
+    assert ".pai" not in page.partition("<main")[2]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,21 @@ def test_a_sweep_has_a_scatter_plot_and_parallel_coordinates(visitor, sweep):
     assert axes == ["lr", "kind", "steps", "accuracy"]
 
 
+def test_last_metrics_are_results_and_a_parameter_alone_is_not_plotted(cluster, visitor):
+    (cluster.project / "record.py").write_text(
+        "import sys\nfrom openpai_tasks import runtime\n"
+        "for loss in (9.0, float(sys.argv[1])):\n    runtime.log_metric('loss', loss)\n"
+    )
+    values = ("--sources", "record.py", "--sweep", "lr=0.25,0.5")
+    cluster.ok("job.sub", "python3 record.py {lr}", "-j", "recorded", *values)
+    rows = cluster.ok("job.results", "recorded", "-o", "json").json()
+    assert [row["result"] for row in rows] == [{"loss": 0.25}, {"loss": 0.5}]
+    assert visitor.get("/c/local/sweeps/recorded").text.count("<svg") == 2
+    cluster.ok("job.sub", "true {lr}", "-j", "silent", "--sweep", "lr=0.25,0.5")
+    page = visitor.get("/c/local/sweeps/silent").text
+    assert "<svg" not in page and "No job has results yet" in page
+
+
 def test_sweeps_are_linked_from_the_jobs(visitor, sweep):
     assert 'href="/c/local/sweeps"' in visitor.get("/c/local/jobs").text
     assert 'href="/c/local/sweeps/grid"' in visitor.get("/c/local/sweeps").text

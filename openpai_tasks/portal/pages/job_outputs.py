@@ -23,7 +23,7 @@ MOST_FILES = 1000
 def page(request: PortalRequest) -> Response:
     job = sdk.jobs.find(request.client, request.params["key"])
     try:
-        found = _outputs(request, job)
+        found = _outputs(request, job).of_program
     except PaiError as err:
         return job_page(request, "outputs.html", "outputs", job, problem=str(err), found=None, files=())
     files = [row for row in islice(found.rows, MOST_FILES)]

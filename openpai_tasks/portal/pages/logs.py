@@ -95,6 +95,7 @@ class LogTexts:
         self._size = 0
         self._tail = tail
         self._lines: Counter[str] | None = Counter()
+        self._is_begun = False
 
     def feed(self, chunk: Chunk) -> Iterator[LiveEvent]:
         if chunk.data:
@@ -115,7 +116,8 @@ class LogTexts:
         self._held += [(task, text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
 
     def flush(self) -> Iterator[LiveEvent]:
-        if self._held:
+        if self._held or not self._is_begun:  # a page learns that there is no output yet, too
+            self._is_begun = True
             yield LiveEvent("log", self._held)
         if self._lines and max(self._lines.values()) >= self._tail:
             self._lines = None

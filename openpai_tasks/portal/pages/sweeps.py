@@ -45,7 +45,10 @@ def page(request: PortalRequest) -> Response:
         across=across,
         upwards=upwards,
         cell=cell,
-        scatter=scatter_plot(name, [row for row in points if is_number(row[1]) and is_number(row[2])]),
+        scatter=scatter_plot(name, [row for row in points if is_number(row[1]) and is_number(row[2])])
+        if len(numeric) > 1
+        else None,
+        has_results=bool(values),
         parallel=_parallel(results, parameters, measured, upwards),
         sort=given.get("sort", ""),
         is_ascending=given.get("dir", "") == "asc",

@@ -291,7 +291,8 @@ function report() {
   const lines = all.reduce((sum, pane) => sum + pane.count, 0);
   const dropped = all.reduce((sum, pane) => sum + pane.dropped, 0);
   const isAll = isComplete && !waiting.length;
-  status.textContent = `${lines.toLocaleString()} lines${isAll ? ", complete" : ""}`;
+  const count = lines ? `${lines.toLocaleString()} ${lines === 1 ? "line" : "lines"}` : "No output";
+  status.textContent = `${count}${isAll ? ", complete" : lines ? "" : " yet"}`;
   const box = option("notice");
   const text = dropped ? `The first ${dropped.toLocaleString()} lines are no longer shown.` : notice;
   if (text && box.dataset.text !== text) {

@@ -14,6 +14,9 @@ for (const button of document.querySelectorAll("[data-theme-switch]")) {
   });
 }
 
+// On a narrow screen the tabs are wider than the page.
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // Live parts: the server sends new HTML for them; a hidden page does not listen.
 for (const part of document.querySelectorAll("[data-live]")) follow(part);
 
@@ -145,8 +148,10 @@ document.addEventListener("click", async (event) => {
 // A menu closes when something else is used
 for (const kind of ["click", "keydown"]) {
   document.addEventListener(kind, (event) => {
-    for (const menu of document.querySelectorAll("details.menu[open]")) {
-      if (kind === "keydown" ? event.key === "Escape" : !menu.contains(event.target)) menu.open = false;
+    for (const menu of document.querySelectorAll("details:is(.menu, .popover)[open]")) {
+      if (kind === "keydown" ? event.key !== "Escape" : menu.contains(event.target)) continue;
+      if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+      menu.open = false;
     }
   });
 }

@@ -1,4 +1,4 @@
-"""Results of jobs: the last JSON object on a job's stdout, or its ``result.json``."""
+"""Results of jobs: the last JSON object on a job's stdout, its ``result.json``, or its last metrics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import lookup, outputs
+from openpai_tasks.sdk.jobs.metrics import MetricReader
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
@@ -92,7 +93,9 @@ def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> 
         return JobResult(name, "NOT FOUND", _numbers(point), {})
     if point is None:
         point = read_sweep_mark(client.job_document(job.key)).get("point")
-    found = _read_printed(client, job) or _read_written(client, job, mounts) or {}
+    found = (
+        _read_printed(client, job) or _read_written(client, job, mounts) or _read_metrics(client, job, mounts)
+    )
     return JobResult(job.name, job.state, _numbers(point), found)
 
 
@@ -126,6 +129,18 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
         if name in found.files:
             return _last_object(found.read(name))
     return None
+
+
+def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any]:
+    """Return the last values of the job's metrics; of several tasks, the first one's."""
+    try:
+        found = MetricReader(client, job.key, mounts).read(job)
+    except PaiError:
+        return {}
+    values: dict[str, Any] = {}
+    for metric in found:
+        values.setdefault(metric.name, metric.last)
+    return values
 
 
 def _last_object(text: bytes) -> dict[str, Any] | None:

@@ -172,7 +172,7 @@ class State:
 
     def events(self, key: str, type: str | None = None) -> list[Event]:
         """Return the events of a job, latest first."""
-        where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC"
+        where = "job = ? AND (? IS NULL OR type = ?) ORDER BY last DESC, first DESC, task IS NOT NULL"
         return [schema.event(row) for row in self._select("events", where, [key, type, type])]
 
     def usage(self) -> dict[str, ResourceAmount]:

@@ -64,6 +64,19 @@ def test_outputs_are_logged_separately_and_combined_in_private_files(tmp_path: P
     assert modes == {0o600}
 
 
+def test_a_line_of_one_output_ends_before_a_line_of_the_other_begins(tmp_path: Path) -> None:
+    command = """
+echo -n 'epoch: 100%' >&2
+until grep -q 100% ../logs/all; do sleep 0.01; done
+kill -STOP $PPID
+printf '\\nnext: 0' >&2
+echo done
+kill -CONT $PPID
+"""
+    assert run(prepare(tmp_path, command))["code"] == "0"
+    assert log(tmp_path, "all") == "epoch: 100%\ndone\nnext: 0"
+
+
 def test_a_late_runner_does_nothing_once_the_command_is_removed(tmp_path: Path) -> None:
     prepare(tmp_path, "echo ran").joinpath("command").unlink()
     assert start(tmp_path).wait(60) == 0

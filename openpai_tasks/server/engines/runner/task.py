@@ -48,6 +48,7 @@ class Runner:
         self.last_output = 0.0
         self.lost = 0
         self.logs: dict[int, int] = {}  # pipe -> its own log
+        self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
         self.poller = select.poll()
 
     def listen(self) -> None:
@@ -86,8 +87,7 @@ class Runner:
             prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.start()
         while not self.finished():
-            for pipe, _ in self.poller.poll(self.patience()):
-                self.copy(pipe)
+            self.copy_ready([pipe for pipe, _ in self.poller.poll(self.patience())])
             self.reap()
             self.advance()
         self.write_exit(began)
@@ -129,23 +129,38 @@ class Runner:
             self.restarts -= 1
             self.start_sidecar(self.shared.read_all())
 
-    def copy(self, pipe: int) -> None:
-        """Copy output to the logs; a full disk loses output, but never the task."""
-        if pipe == self.bell:
-            os.read(pipe, CHUNK)
-            return
+    def copy_ready(self, ready: list[int]) -> None:
+        """Copy output such that a line ends, if it can, before one of the other output begins."""
+        rests = [(pipe, self.copy(pipe)) for pipe in sorted(ready, key=lambda one: one != self.unfinished)]
+        for pipe, rest in rests:
+            if rest:
+                self.write(self.all, rest)
+                self.unfinished = pipe
+
+    def copy(self, pipe: int) -> bytes:
+        """Copy output to the logs; return its last line if it has no end, which is not in ``all`` yet."""
         data = os.read(pipe, CHUNK)
+        if pipe == self.bell:
+            return b""
         if not data:
             self.poller.unregister(pipe)
             os.close(pipe)
             os.close(self.logs.pop(pipe))
-            return
+            return b""
         self.last_output = time.monotonic()
-        for log in (self.logs[pipe], self.all):
-            try:
-                files.write_all(log, data)
-            except OSError:
-                self.lost += len(data)
+        self.write(self.logs[pipe], data)
+        end = data.rfind(b"\n") + 1
+        if end:
+            self.write(self.all, data[:end])
+            self.unfinished = -1
+        return data[end:]
+
+    def write(self, log: int, data: bytes) -> None:
+        """Write to a log; a full disk loses output, but never the task."""
+        try:
+            files.write_all(log, data)
+        except OSError:
+            self.lost += len(data)
 
     def reap(self) -> None:
         try:
