@@ -96,9 +96,9 @@ def test_an_unknown_option_is_refused_with_a_hint():
         submit("true", gpus=1)
 
 
-def test_a_number_must_be_one():
+def test_a_number_must_be_one(alone):
     with pytest.raises(ConfigError, match="instances= needs a whole number, got '2'"):
-        submit("true", instances="2")
+        Job("number").one_liner("true", instances="2").validate()
 
 
 def test_options_of_a_document_are_refused_for_a_job_file(alone):
