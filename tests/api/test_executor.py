@@ -84,16 +84,18 @@ def test_200_calls_with_one_that_raises_and_one_whose_job_is_killed():
         done, pending = wait(futures)
     assert not pending and len(done) == 200
     failed = {number: future.exception() for number, future in enumerate(futures) if future.exception()}
-    assert failed.keys() == {66, *range(150, 160)}  # those behind the killed one in its job have no result
+    # Those behind the killed one in its job have no result. How many depends on when calls were combined.
+    lost = {number for number in range(150, 200) if futures[number].job == futures[150].job}
+    assert len(lost) <= 20 and failed.keys() == {66, *lost}
     assert isinstance(failed[66], ValueError) and str(failed[66]) == "no 66"
     assert 'raise ValueError(f"no {number}")' in str(failed[66].__cause__)
     assert isinstance(failed[66].__cause__, RemoteTraceback) and "call_runner" not in str(
         failed[66].__cause__
     )
-    for number in range(150, 160):
+    for number in lost:
         assert isinstance(failed[number], JobFailed) and failed[number].exit_code == 137
         assert f"`pai job.why {futures[number].job}`" in str(failed[number])
-    assert [futures[number].result() for number in (0, 65, 67, 149, 160, 199)] == [0, 65, 67, 149, 160, 199]
+    assert all(futures[number].result() == number for number in range(200) if number not in failed)
 
 
 def test_successful_jobs_are_not_asked_for_one_by_one(monkeypatch):

@@ -40,3 +40,15 @@ def test_search_and_order_reach_all_of_them(crowd):
     assert rows(crowd.get("/c/local/jobs?q=copy-9999")) == ["copy-9999"]
     assert rows(crowd.get("/c/local/jobs?sort=submitted&dir=asc&limit=2")) == ["copy-1", "copy-2"]
     assert rows(crowd.get("/c/local/jobs?state=FAILED")) == []
+
+
+def test_a_browser_shows_a_thousand_of_them_and_goes_on(crowd, tab):
+    tab.goto(f"{tab.root}/c/local/jobs?limit=1000")
+    assert tab.locator("tbody tr").count() == 1000
+    tab.get_by_role("link", name="Older").click()
+    tab.wait_for_selector(f"tr[data-key$='~copy-{MANY - 1000}']")
+    assert tab.locator("tbody tr").count() == 1000
+    tab.get_by_role("searchbox").fill("copy-4711")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**q=copy-4711**")
+    assert tab.locator("tbody tr").count() == 1
