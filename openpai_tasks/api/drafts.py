@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
     from openpai_tasks.sdk.notebooks.serving import ServeOptions
     from openpai_tasks.settings.config import Settings
+
+Connect = Callable[[], "Backend"]
 
 INTERACTIVE, SILENT, SCRIPT = "interactive", "silent", "script"
 MODES = (INTERACTIVE, SILENT, SCRIPT)
@@ -42,8 +44,11 @@ class JobDraft:
         """Raise if no valid job can be made of it; no cluster is asked."""
         raise NotImplementedError
 
-    def build(self, backend: Backend) -> Submission:
-        """Pack the files and build the document for a cluster; nothing is sent."""
+    def build(self, connect: Connect) -> Submission:
+        """Pack the files and build the document for a cluster; nothing is sent.
+
+        ``connect`` is called once the options are read: a mistake in them must not start a cluster.
+        """
         raise NotImplementedError
 
     def finish(self, backend: Backend, job: JobInfo) -> None:
@@ -64,9 +69,9 @@ class CommandDraft(JobDraft):
     def check(self) -> None:
         sdk.jobs.check_request(self._request(self._settings()), Path.cwd())
 
-    def build(self, backend: Backend) -> Submission:
-        given = self._settings()
-        return sdk.jobs.prepare(backend, self._request(given), Path.cwd(), sdk.files.mounts(given))
+    def build(self, connect: Connect) -> Submission:
+        request, given = self.request()
+        return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
 
     def request(self) -> tuple[JobRequest, Settings]:
         """Return the request of the job, and the settings that are in it."""
@@ -92,9 +97,10 @@ class RequestDraft(JobDraft):
     def check(self) -> None:
         sdk.jobs.check_request(self._complete(self._settings()), Path.cwd())
 
-    def build(self, backend: Backend) -> Submission:
+    def build(self, connect: Connect) -> Submission:
         given = self._settings()
-        return sdk.jobs.prepare(backend, self._complete(given), Path.cwd(), sdk.files.mounts(given))
+        request = self._complete(given)
+        return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
 
     def _complete(self, given: Settings) -> JobRequest:
         request, flags, read = self.request, self.flags, secret_reader(self.secrets)
@@ -120,24 +126,25 @@ class FileDraft(JobDraft):
     path: Path = field(default_factory=Path)
 
     def check(self) -> None:
-        self._read(takes_v1=True)
+        sdk.jobs.read_job_file(self.path, self._changes(), takes_v1=True)
 
-    def build(self, backend: Backend) -> Submission:
-        read = self._read(backend.capabilities.v1_documents)
+    def build(self, connect: Connect) -> Submission:
+        changes = self._changes()
+        read = sdk.jobs.read_job_file(self.path, changes, connect().capabilities.v1_documents)
         if read.converted:
             say(f"{self.path} is a v1 job; submitting it as v2")
         for change in read.renamed:
             say(f"renamed for protocol v2: {change}")
         return read
 
-    def _read(self, takes_v1: bool) -> Submission:
+    def _changes(self) -> JobRequest:
+        """Return the request with which the file is completed."""
         flags, (_, is_v1) = self.flags, sdk.jobs.load_document(self.path)
-        request = JobRequest(
+        return JobRequest(
             tags=flags.get("tag", ()),
             after=flags.get("after", ()),
             updates=(*self._updates(is_v1), *flags.get("update", ())),
         )
-        return sdk.jobs.read_job_file(self.path, request, takes_v1)
 
     def _updates(self, is_v1: bool) -> tuple[str, ...]:
         read = secret_reader(self.secrets)
@@ -167,14 +174,14 @@ class NotebookDraft(JobDraft):
         self._options(self._notebook())
         sdk.jobs.check_request(dataclasses.replace(request, command="notebook"), Path.cwd())
 
-    def build(self, backend: Backend) -> Submission:
+    def build(self, connect: Connect) -> Submission:
         request, given = self._request()
         here, mounted, notebook = Path.cwd(), sdk.files.mounts(given), self._notebook()
         if self.serve is None:
             options = self._options(notebook)
-            return sdk.notebooks.plan_run(backend, notebook, options, request, here, mounted)
+            return sdk.notebooks.plan_run(connect(), notebook, options, request, here, mounted)
         key = sdk.ssh.public_key(given)
-        return sdk.notebooks.plan_server(backend, notebook, self.serve, request, key, here, mounted)
+        return sdk.notebooks.plan_server(connect(), notebook, self.serve, request, key, here, mounted)
 
     def finish(self, backend: Backend, job: JobInfo) -> None:
         """Keep the token of a Jupyter server, so that it can be opened later."""

@@ -227,7 +227,7 @@ class Job(JobHandle):
         return self
 
     def _build(self) -> Submission:
-        self._made = self._made or self.draft.build(self.backend)
+        self._made = self._made or self.draft.build(lambda: self.backend)
         return self._made
 
     # Notebooks, and old names

@@ -15,7 +15,7 @@ from openpai_tasks.api.options import (
     read_options,
     secret_reader,
 )
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.tasks import job, job_after, job_submit
 from openpai_tasks.tasks.framework.task import NICKNAMES
 
@@ -98,7 +98,10 @@ def test_an_unknown_option_is_refused_with_a_hint():
 
 def test_a_number_must_be_one(alone):
     with pytest.raises(ConfigError, match="instances= needs a whole number, got '2'"):
-        Job("number").one_liner("true", instances="2").validate()
+        submit("true", instances="2")
+    with pytest.raises(PaiError, match=r"missing\.yaml"):
+        submit("missing.yaml")
+    assert not (alone / "home" / "local").exists()  # no cluster was started for that
 
 
 def test_options_of_a_document_are_refused_for_a_job_file(alone):

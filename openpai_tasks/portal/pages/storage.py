@@ -126,7 +126,6 @@ def _folder(request: PortalRequest, place: StoragePlace) -> Response:
         total=len(found),
         page_size=PAGE_SIZE,
         is_cut=len(listed) > MOST,
-        is_addressable=is_addressable,
     )
 
 
@@ -171,11 +170,6 @@ def remove(request: PortalRequest) -> Response:
         raise ConfigError("select what to remove first")
     sdk.files.remove(sdk.files.plan_exact_removals([place.location.join(name) for name in names]))
     return go(*place.words)
-
-
-def is_addressable(name: str) -> bool:
-    """Whether an address can name the file: only if its name is valid text."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _place(request: PortalRequest) -> StoragePlace:
