@@ -94,7 +94,7 @@ MAY_IMPORT = {
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"portal.starting", "tasks.framework"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
-    "loopback": {"errors", "settings.home"},
+    "loopback": {"errors", "net", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
     "portal.starting": {"errors", "hints", *LOOPBACK, "settings.home"},
     "server": SERVER | {"server", "loopback"},

@@ -1,4 +1,4 @@
-"""The lock of a server's folder, which shows whether the server runs."""
+"""What commands need to know of a server: whether it runs, where, and which ports it may have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.net.addresses import LAST_PORT
 
 LOCK, STATUS = "server.lock", "server.json"
 
@@ -35,3 +38,9 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) and "uri" in facts else None
+
+
+def check_port(port: int) -> None:
+    """Raise unless a server can be asked to listen there; 0 leaves the choice to it."""
+    if not 0 <= port <= LAST_PORT:
+        raise ConfigError(f"a port is a number from 0 to {LAST_PORT}, got {port}")

@@ -36,6 +36,7 @@ def ensure_portal(project: Path, port: int = 0) -> str:
 
 
 def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str, str] | None = None) -> str:
+    lock.check_port(port)
     facts = lock.read_status(folder)
     if not facts:
         with locked(folder / "start"):

@@ -231,6 +231,7 @@ def portal(c, cluster_alias=None, port=0, no_browser=False, stop=False):
     if stop:
         say("stopped the portal" if starting.stop_portal(Path.cwd()) else "the portal was not running")
         return
-    alias = settings_for(c, cluster_alias).cluster_alias
+    given = settings_for(c, cluster_alias)
+    alias = sdk.clusters.open_registry(given).get(given.cluster_alias).alias
     link = starting.one_time_link(Path.cwd(), f"/c/{quote(alias)}/jobs", port)
     views.browsing.open_link(link, no_browser)

@@ -116,6 +116,20 @@ def test_another_port_is_used_if_the_last_one_is_taken(own):
     assert refused.code == 120 and f"already runs at http://127.0.0.1:{wanted}" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--port", "99999"), "a port is a number from 0 to 65535, got 99999"),
+        (("--port", "-1"), "a port is a number from 0 to 65535, got -1"),
+        (("nowhere",), "no cluster named 'nowhere'"),
+    ],
+)
+def test_wrong_words_start_no_portal(own, words, expected):
+    refused = own.pai("cluster.portal", "--no-browser", *words)
+    assert refused.code == 120 and expected in refused.err and refused.err.count("\n") == 1
+    assert not facts(own)
+
+
 def test_two_projects_have_two_portals(own, tmp_path):
     (tmp_path / "other").mkdir()
     other = make_shell(tmp_path / "other")

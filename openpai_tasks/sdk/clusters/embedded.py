@@ -112,8 +112,7 @@ def embedded_uri() -> str:
 
 def start_embedded(options: LocalOptions) -> bool:
     """Start the embedded cluster; False if it was running already."""
-    if not 0 <= options.port < 65536:
-        raise ConfigError(f"a port is a number from 0 to 65535, got {options.port}")
+    lock.check_port(options.port)
     with locked(folder() / "start"):
         if _facts():
             return False
