@@ -79,6 +79,16 @@ def make_shell(folder: Path) -> Shell:
     return Shell(project, folder / "home")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Keep tests that choose no home away from the developer's, and from starting a cluster nobody stops."""
+    home = tmp_path_factory.mktemp("nobody") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENPAI_HOME", str(home))
+        yield
+    assert not (home / "local" / "server.json").exists(), "a test started a cluster without its own home"
+
+
 @pytest.fixture(autouse=True)
 def _hints_name_pai() -> None:
     """Forget the program of a command that an earlier test ran in this process."""
