@@ -10,8 +10,8 @@ from http.client import responses
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from openpai_tasks.backends.http.connection import ProbeAnswer
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ConfigError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass

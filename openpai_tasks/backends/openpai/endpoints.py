@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from openpai_tasks.backends import listing
 from openpai_tasks.backends.base import (
     Capabilities,
     ClusterDescription,
@@ -19,11 +20,11 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.openpai import bodies, listing
+from openpai_tasks.backends.http import bodies
+from openpai_tasks.backends.http.connection import ProbeAnswer
+from openpai_tasks.backends.http.retries import NEVER
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
-from openpai_tasks.backends.openpai.retries import NEVER
-from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.json_text import parse

@@ -8,10 +8,10 @@ import functools
 from typing import Any
 
 from openpai_tasks.backends.base import Ask, Say, TokenStore
+from openpai_tasks.backends.http.login_lock import login_lock
+from openpai_tasks.backends.http.redirects import is_same_server
 from openpai_tasks.backends.openpai.discovery import FoundServer, candidates, discover
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.login_lock import login_lock
-from openpai_tasks.backends.openpai.redirects import is_same_server
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.protocol.fields import text, texts
