@@ -14,7 +14,7 @@ from typing import Any
 from invoke.exceptions import Exit
 
 from openpai_tasks import __version__, exits, hints
-from openpai_tasks.paddlecloud import manual
+from openpai_tasks.paddlecloud import file_words, manual
 from openpai_tasks.paddlecloud.go_flags import Line, WrongUsage, read_line
 from openpai_tasks.paddlecloud.verbs import EVERYWHERE, IGNORED, INSTEAD, OPTIONS, VERBS, Verb
 from openpai_tasks.tasks.framework import terminal
@@ -32,6 +32,7 @@ PARAMETERS = {
     "y": "yes",
 }
 """Options whose task has another name for them."""
+COPIES = {"file put": file_words.put, "file get": file_words.get}
 BY_NAME = {name: verb for verb in VERBS for name in (verb.name, *verb.older)}
 MODULES = ("openpai_tasks.tasks.paddle", "openpai_tasks.tasks.paddle_files")
 
@@ -98,7 +99,10 @@ def _arguments(verb: Verb, words: list[str], line: Line) -> dict[str, Any]:
     given = {PARAMETERS.get(name, name): value for name, value in line.values.items()}
     for option in IGNORED:
         given.pop(option.name, None)
-    return given | dict(verb.fixed) | _bound(verb, words)
+    bound = _bound(verb, words)
+    if verb.name in COPIES:
+        bound = {"paths": COPIES[verb.name](**bound)}
+    return given | dict(verb.fixed) | bound
 
 
 def _bound(verb: Verb, words: list[str]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ IGNORED = tuple(
 class Verb(NamedTuple):
     """A command: its words, the task that it runs, and the other words that it takes.
 
-    ``words`` are the names of the task's arguments: ``name?`` may be missing, ``name*`` takes all that are left.
+    ``words`` are the names of the task's arguments: ``name?`` may be missing, ``name*`` takes all the rest.
     """
 
     name: str
@@ -93,30 +93,31 @@ VERBS = (
     Verb("logs", "logs", ("job?",), LOGS, "Show the output of a job, or of the newest one."),
     Verb("kill", "kill", ("job",), KILL, "Stop a job and take it off the list."),
     Verb("get jobs", "get", (), (ALL, OUTPUT), "List your jobs.", (("what", "jobs"),)),
-    Verb("get workers", "get", ("job?",), (ALL, OUTPUT), "List the workers of a job.", (("what", "workers"),)),
+    Verb(
+        "get workers", "get", ("job?",), (ALL, OUTPUT), "List the workers of a job.", (("what", "workers"),)
+    ),
     Verb("get quota", "get", (), (ALL, OUTPUT), "Show what you may use.", (("what", "quota"),)),
     Verb("pfs cp", "pfs_cp", ("paths*",), COPY, "Copy files and folders to or from PFS.", older=("cp",)),
     Verb("pfs ls", "pfs_ls", ("paths*",), (RECURSIVE, OUTPUT), "List files on PFS.", older=("ls",)),
     Verb("pfs rm", "pfs_rm", ("paths*",), REMOVE, "Remove files on PFS.", older=("rm",)),
     Verb("pfs mkdir", "pfs_mkdir", ("paths*",), (), "Create folders on PFS.", older=("mkdir",)),
-    Verb("file put", "file_put", ("source", "target"), (VERBOSE,), "Copy a file or folder into a folder of PFS."),
-    Verb("file get", "file_get", ("source", "target"), (VERBOSE,), "Copy a file of PFS to this machine."),
-    Verb("file ls", "file_ls", ("path",), (), "List the names in a folder of PFS."),
+    Verb("file put", "pfs_cp", ("source", "target"), COPY, "Copy a file or folder into a folder of PFS."),
+    Verb("file get", "pfs_cp", ("source", "target"), COPY, "Copy from PFS to this machine."),
+    Verb("file ls", "pfs_ls", ("paths*",), (), "List the names in a folder of PFS.", (("names", True),)),
 )
 """Every command; those that the program answers itself are in program.py."""
 
+SECRETS = "the secrets of registries are managed by the administrators of the cluster"
 INSTEAD = {
-    "registry": "secrets of registries are managed by the cluster's administrators; submit -registry names one",
-    "get registry": "secrets of registries are managed by the cluster's administrators",
-    "delete registry": "secrets of registries are managed by the cluster's administrators",
-    "publish": "files are not published: `paddlecloud pfs cp` copies them, and `pai storage.copy` to other storages",
+    "registry": f"{SECRETS}; `paddlecloud submit -registry NAME` uses one",
+    "get registry": SECRETS,
+    "delete registry": SECRETS,
+    "publish": "files are not published; `paddlecloud pfs cp` and `pai storage.copy` take them elsewhere",
 }
 """Commands of the Go client that have no task, and what to do instead."""
 
 OPTIONS = tuple(
     {
-        option.name: option
-        for verb in VERBS
-        for option in (*verb.options, *EVERYWHERE, *IGNORED, *REGISTRY)
+        option.name: option for verb in VERBS for option in (*verb.options, *EVERYWHERE, *IGNORED, *REGISTRY)
     }.values()
 )

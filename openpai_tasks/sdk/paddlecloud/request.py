@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -114,5 +114,3 @@ def _check_start(request: PaddleRequest) -> None:
     path = PurePosixPath(request.topology)
     if path.is_absolute() or ".." in path.parts:
         raise WrongOption(f"-topology names a file inside the package, got {request.topology!r}")
-    if request.topology and not Path(request.package, path).is_file():
-        raise WrongOption(f"-topology: no file {request.topology!r} in the package {request.package!r}")
