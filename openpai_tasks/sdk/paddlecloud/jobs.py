@@ -73,7 +73,7 @@ def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJob]:
     """List jobs, newest first; with ``all`` also those that were killed and whose folder is still there."""
     servers = {found.job: found for found in client.pserver_sets()}
     rows = []
-    for found in sorted(client.trainer_sets(), key=_age_order):
+    for found in sorted(reversed(client.trainer_sets()), key=_age_order):  # of one second, the last is newest
         ps = servers.get(found.job)
         rows.append(_job(client, found, ps.ready if ps else 0, ps.total if ps else 0))
     known = {row.name for row in rows}
@@ -106,11 +106,11 @@ def _job(client: PaddleClient, found: TrainerSet, ready: int, total: int) -> Pad
 def _state(found: TrainerSet) -> str:
     if found.is_terminating:
         return TERMINATING
-    if found.active:
+    if found.active and found.started is not None:
         return RUNNING
     if found.failed:
         return FAILED
-    return SUCCEEDED if found.succeeded else PENDING
+    return SUCCEEDED if found.succeeded and not found.active else PENDING
 
 
 def _namespace(client: PaddleClient) -> str:
@@ -219,8 +219,9 @@ def job_folder(client: PaddleClient, name: str) -> str:
 
 def known_job(client: PaddleClient, name: str) -> str:
     """Return the name of a job as the cluster knows it; ``NAME-trainer`` is accepted, too."""
-    names = {found.job for found in client.trainer_sets()}
-    return name.removesuffix("-trainer") if name not in names else name
+    if not name.endswith("-trainer") or any(found.job == name for found in client.trainer_sets()):
+        return name
+    return name.removesuffix("-trainer")
 
 
 def newest_job(client: PaddleClient) -> str:
@@ -237,7 +238,7 @@ def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOut
     """Return the last lines of a job's workers, or those of one of them."""
     if lines < 0:
         raise WrongOption(f"-n must be at least 0, got {lines}")
-    name = job or newest_job(client)
+    name = known_job(client, job) if job else newest_job(client)
     pods = () if worker else client.workers(name)
     return JobOutput(name, pods, client.logs(name, lines, worker))
 
