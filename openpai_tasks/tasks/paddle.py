@@ -155,6 +155,7 @@ def get(c, what, job="", all=False, cluster_alias=None, output=None):
 )
 def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
     """Show the output of a job's trainers."""
+    sdk.paddlecloud.check_lines(lines)
     client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     if follow:
         views.paddle.follow_logs(client, job or sdk.paddlecloud.newest_job(client), lines)

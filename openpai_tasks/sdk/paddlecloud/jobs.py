@@ -234,10 +234,13 @@ def newest_job(client: PaddleClient) -> str:
     return found[0].name
 
 
-def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
-    """Return the last lines of a job's workers, or those of one of them."""
+def check_lines(lines: int) -> None:
     if lines < 0:
         raise WrongOption(f"-n must be at least 0, got {lines}")
+
+
+def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
+    """Return the last lines of a job's workers, or those of one of them."""
     name = known_job(client, job) if job else newest_job(client)
     pods = () if worker else client.workers(name)
     return JobOutput(name, pods, client.logs(name, lines, worker))
