@@ -111,6 +111,7 @@ MAY_IMPORT = {
     "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
     "server.api.openapi": SERVER | API,
     "server.api.handlers": SERVER | API | {"portal.starting"},
+    "server.paddlecloud": SERVER | API,
 }
 """What each package may import: whole packages, or single modules."""
 

@@ -1,0 +1,73 @@
+"""Jobs of PaddleCloud: submit, list, watch, kill."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.server.conftest import wait_for
+
+
+def test_job_runs_its_entry_in_its_package_and_is_listed(user1):
+    user1.package("first", train_py="print('trained by', __file__)")
+    assert user1.submit("first", "python3 train.py", parallelism=2) == {"code": 200, "msg": ""}
+    status = user1.ended("first")
+    assert (status["succeeded"], status["failed"], status["active"]) == (2, None, None)
+    assert status["start_time"].endswith("Z") and status["completion_time"].endswith("Z")
+    workers = user1.workers("first")
+    assert [one["status"]["phase"] for one in workers] == ["Succeeded"] * 2
+    for one in workers:
+        name = one["metadata"]["name"]
+        assert re.fullmatch(r"first-trainer-[a-z0-9]{5}", name)
+        assert f"{'=' * 26}{name}{'=' * 26}\ntrained by" in user1.logs("first")
+        assert one["status"]["container_statuses"][0]["state"]["terminated"]["exit_code"] == 0
+
+
+def test_job_shows_in_the_list_of_openpai(user1, server):
+    user1.run("shared")
+    names = [one["name"] for one in server.login("user1", "a secret").get("/api/v2/jobs").json()]
+    assert "shared" in names
+    user1.ended("shared")
+
+
+def test_killed_job_leaves_the_list_and_keeps_its_logs_and_files(user1):
+    user1.run("endless", "echo begun; touch made-here; exec sleep 1000")
+    wait_for(lambda: "begun" in user1.logs("endless"))
+    assert user1.kill("endless") == {"code": 200, "msg": ""}
+    assert user1.job("endless") is None
+    wait_for(lambda: not user1.get("/api/v1/jobs/")["terminating"])
+    assert "begun" in user1.logs("endless")
+    assert (user1.home / "jobs" / "endless" / "made-here").exists()
+    assert user1.kill("endless")["code"] == 404
+
+
+def test_name_of_a_killed_job_can_be_used_again(user1):
+    user1.run("again", "echo one")
+    user1.ended("again")
+    refusal = user1.submit("again", "echo two")
+    assert refusal["code"] == 409 and "exists already" in refusal["msg"]
+    user1.kill("again")
+    user1.run("again", "echo two")
+    user1.ended("again")
+    assert user1.logs("again").endswith("two\n")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"entry": ""}, "no topology or entry"),
+        ({"datacenter": ""}, "no datacenter"),
+        ({"name": "a_b"}, "invalid job name"),
+        ({"name": "absent"}, "package not exist in cloud: /pfs/local/home/user1/jobs/absent"),
+        ({"parallelism": 0}, "invalid parallelism"),
+        ({"memory": "10GB"}, "invalid memory '10GB'"),
+        ({"parallelism": 21}, "exceeds the quota of pods: request: 21, usage: "),
+    ],
+)
+def test_submission_is_refused_with_one_line(user1, change, words):
+    user1.package("refused")
+    body = {"name": "refused", "entry": "true", "datacenter": "local", "pservers": 0, **change}
+    answer = user1.call("POST", "/api/v1/jobs/", json=body).json()
+    assert answer["code"] >= 400 and words in answer["msg"] and "\n" not in answer["msg"]
+    assert user1.job("refused") is None
