@@ -9,7 +9,8 @@ from typing import Any
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 
-TRAINER, PSERVER, MASTER = "trainer", "pserver", "master"
+TRAINER, PSERVER = "trainer", "pserver"
+COMPLETE, FAILED = ENDS = ("Complete", "Failed")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class TrainerSet:
     completed: int | None = None
     is_terminating: bool = False  # killed, but its pods have not ended yet
     namespace: str = ""
+    created: int | None = None
+    end: str = ""  # "Complete" or "Failed" once Kubernetes says so
+    message: str = ""  # why it failed
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _trainer_set(row: Mapping[str, Any]) -> TrainerSet:
-    status = mapping(row.get("status")) or row
+    status, metadata = mapping(row.get("status")) or row, mapping(row.get("metadata"))
+    end = next((one for one in rows(status.get("conditions")) if text(one.get("type")) in ENDS), {})
     wanted = whole(mapping(row.get("spec")).get("parallelism", row.get("parallelism")))
     return TrainerSet(
         _name(row).removesuffix(f"-{TRAINER}"),
@@ -117,9 +122,12 @@ def _trainer_set(row: Mapping[str, Any]) -> TrainerSet:
         failed=count(status.get("failed")),
         parallelism=wanted,
         started=_time(status, "start_time", "startTime"),
-        completed=_time(status, "completion_time", "completionTime"),
-        is_terminating=bool(text(mapping(row.get("metadata")).get("deletion_timestamp"))),
-        namespace=text(mapping(row.get("metadata")).get("namespace")),
+        completed=_time(status, "completion_time", "completionTime") or _time(end, "last_transition_time"),
+        is_terminating=bool(text(metadata.get("deletion_timestamp"))),
+        namespace=text(metadata.get("namespace")),
+        created=_time(metadata, "creation_timestamp"),
+        end=text(end.get("type")),
+        message=text(end.get("message")),
     )
 
 

@@ -15,6 +15,7 @@ from openpai_tasks.errors import ApiError, Conflict, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
 
 LOGIN = "/api-token-auth/"
 JOBS = "/api/v1/jobs/"
@@ -24,10 +25,9 @@ LOGS = "/api/v1/logs/"
 QUOTA = "/api/v1/quota/"
 FILE = "/api/v1/file/"
 FILE_LIST = "/api/v1/filelist/"
+PFS_FILES = "/api/v1/pfs/files"
 USER = "/api/v1/token2user/"
 HEALTH = "/healthz/"
-DATACENTER = "datacenter"
-"""The field of a cluster's description with the name of the datacenter."""
 LONGEST = 2000  # characters of a server's message
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 GOOD = ("", "OK")
@@ -118,9 +118,9 @@ class PaddleClient(ServerConnection):
     def pserver_sets(self) -> tuple[PserverSet, ...]:
         return tuple(answers.pserver_sets(self._list(PSERVERS)))
 
-    def workers(self, job: str = "") -> tuple[Pod, ...]:
-        """Return the trainers' pods of a job, or of all jobs."""
-        return tuple(answers.pods(self._list(WORKERS, jobname=job or None)))
+    def workers(self, job: str = "", role: str | None = None) -> tuple[Pod, ...]:
+        """Return the trainers' pods of a job, or of all jobs; newer servers also know the role ``all``."""
+        return tuple(answers.pods(self._list(WORKERS, jobname=job or None, role=role)))
 
     def logs(self, job: str, lines: int = 10, pod: str = "") -> str:
         """Return the last lines of each trainer below a line with its pod's name, or those of one pod."""
@@ -159,6 +159,13 @@ class PaddleClient(ServerConnection):
         query = {"path": path, "dc": self.datacenter}
         body = self._checked("GET", FILE_LIST, query=query, limit=bodies.JOB_LIST)
         return answers.names(body.get("items"))
+
+    def remove_files(self, *paths: str) -> None:
+        """Remove files; missing ones are fine."""
+        body = {"method": "rm", "r": False, "path": list(paths)}
+        answer = self._object("DELETE", PFS_FILES, json=body)
+        if text(answer.get("err")):
+            raise self._refusal(PFS_FILES, answer)
 
     # Answers
 
