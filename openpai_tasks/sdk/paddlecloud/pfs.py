@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from openpai_tasks.backends.base import Say
-from openpai_tasks.backends.paddlecloud.client import PaddleClient
+from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.errors import NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.files import operations, removing
@@ -48,7 +48,7 @@ class PfsListing:
 class PfsPlaces:
     """The paths of a command: on PFS if they begin with /pfs/, else on this machine."""
 
-    def __init__(self, client: PaddleClient, settings: Settings, say: Say) -> None:
+    def __init__(self, client: PaddleBackend, settings: Settings, say: Say) -> None:
         self._client = client
         self._book = ClusterStorages(settings, say, client)
 
