@@ -78,6 +78,4 @@ class UserClusters(Registry):
     def _read_only(cluster: Cluster, datacenter: Datacenter) -> str:
         flags = f"--type {cluster.kind} --user {cluster.user} --datacenter {datacenter.name}"
         add = f"{command('cluster.add', cluster.alias, cluster.uri)} {flags}"
-        return (
-            f"{paddle_config.path()} is never changed; `{add}` copies it to your own clusters"
-        )
+        return f"{paddle_config.path()} is never changed; `{add}` copies it to your own clusters"

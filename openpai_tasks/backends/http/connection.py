@@ -14,7 +14,7 @@ from openpai_tasks.backends.base import NOT_SHARED, TokenStore
 from openpai_tasks.backends.http import bodies, logins
 from openpai_tasks.backends.http.redirects import may_follow, origin
 from openpai_tasks.backends.http.refusals import cause, chain, error, led_to, status_line
-from openpai_tasks.backends.http.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
+from openpai_tasks.backends.http.retries import GONE_FOR_NOW, NEVER, TOO_MANY, USUAL, Policies, Retries
 from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
@@ -129,6 +129,15 @@ class ServerConnection:
     def _base(self) -> str:
         """Return the base URL of the API."""
         return self.cluster.rest
+
+    def probe(self, path: str) -> ProbeAnswer:
+        """Return the answer to a GET without a token, errors too; never retry."""
+        response = self._send("GET", self.cluster.rest + path, policies=NEVER)
+        try:
+            body: Any = parse(response.body)
+        except ValueError:
+            body = response.text
+        return ProbeAnswer(response.status_code, response.url, body)
 
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         body = self._json(method, path, **options)

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 RESOURCES = {
     "cpu": ("requests.cpu", "cpu"),
     "memoryMB": ("requests.memory", "memory"),
-    "gpu": ("alpha.kubernetes.io/nvidia-gpu", "requests.nvidia.com/gpu", "requests.alpha.kubernetes.io/nvidia-gpu"),
+    "gpu": (
+        "alpha.kubernetes.io/nvidia-gpu",
+        "requests.nvidia.com/gpu",
+        "requests.alpha.kubernetes.io/nvidia-gpu",
+    ),
 }
 """Resources of a job document, and their names in quotas of Kubernetes."""
 KILLED = 137
@@ -74,7 +78,7 @@ class PaddleBackend(PaddleClient):
 
     def answers(self) -> bool:
         try:
-            return self._send("GET", self.cluster.rest + HEALTH).status_code < 500
+            return self.probe(HEALTH).status < 500
         except PaiError:
             return False
 
@@ -182,7 +186,9 @@ class PaddleBackend(PaddleClient):
         found = self._find(name)
         document = self._document(found[1]) if found and found[1] else None
         if document is None:
-            raise NotFound(f"{self._where()} has no document of job {name!r}: it was submitted otherwise", 404)
+            raise NotFound(
+                f"{self._where()} has no document of job {name!r}: it was submitted otherwise", 404
+            )
         return document.source.value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
@@ -258,5 +264,3 @@ def _capacity(resource: str, hard: float, used: float | None) -> Capacity:
     unit = MB if resource == "memoryMB" else 1
     limit = int(hard / unit) if float(hard / unit).is_integer() else hard / unit
     return Capacity(None if used is None else round(used / unit, 3), limit, limit)
-
-

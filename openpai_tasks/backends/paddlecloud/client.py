@@ -11,7 +11,7 @@ from openpai_tasks.backends.http import bodies
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.paddlecloud import answers
 from openpai_tasks.backends.paddlecloud.answers import Pod, PserverSet, Quota, TrainerSet
-from openpai_tasks.errors import ApiError, Conflict, NotFound
+from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
@@ -32,11 +32,12 @@ LONGEST = 2000  # characters of a server's message
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 GOOD = ("", "OK")
 """Messages of success: of the shipped server, and of the design document."""
-KINDS: tuple[tuple[type[ApiError], str], ...] = (
-    (NotFound, r"not exists?\b|not found|no such|\b404\b"),
-    (Conflict, r"already exists?\b|\bconflict|terminating|\b409\b"),
-)
-"""Errors by the message, as the server answers 200 to almost everything."""
+STATUSES = {
+    404: r"not exists?\b|not found|no such|\b404\b",
+    409: r"already exists?\b|\bconflict|terminating|\b409\b",
+}
+"""Messages by what they mean: the server answers 200 to almost everything, often without a code."""
+KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class PaddleClient(ServerConnection):
     def home(self) -> str:
         """The user's folder on the datacenter's storage."""
         return f"/pfs/{self.datacenter}/home/{self.user}"
+
+    def _base(self) -> str:
+        if not self.cluster.generation and self._learn:
+            self.cluster = self._learn(self.cluster)
+        return self.cluster.rest
 
     def who(self) -> str:
         """Return the user that the token belongs to."""
@@ -190,11 +196,12 @@ class PaddleClient(ServerConnection):
         """Return the error for an answer that reports one."""
         found = next((text(body[key]) for key in ("msg", "detail", "err") if body.get(key)), "")
         message = " ".join(found[: 2 * LONGEST].split())
-        kind = next((kind for kind, words in KINDS if re.search(words, message, re.IGNORECASE)), ApiError)
-        status = {NotFound: 404, Conflict: 409}.get(kind, whole(body.get("code")) or 0)
         if not message:
             return ApiError(f"{self._where()} does not answer {path} as expected: {self._doubt}")
-        return kind(f"{self._where()} answered: {message[:LONGEST]}", status)
+        code = whole(body.get("code"))
+        meant = (code for code, words in STATUSES.items() if re.search(words, message, re.IGNORECASE))
+        status = code if code in KINDS else next(meant, code if code and code != 200 else 400)
+        return KINDS.get(status, ApiError)(f"{self._where()} answered: {message[:LONGEST]}", status)
 
 
 def _is_json(headers: dict[str, str]) -> bool:

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable
 
 from openpai_tasks.backends.base import NOT_SHARED, Ask, Say, TokenStore
-from openpai_tasks.backends.http import addresses
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.settings.credentials import Credentials
@@ -29,7 +28,9 @@ def connect(
 
 
 def candidates(address: str) -> tuple[str, ...]:
-    return addresses.candidates(address)
+    from openpai_tasks.backends.paddlecloud import sign_in
+
+    return sign_in.candidates(address)
 
 
 def learn(cluster: Cluster, seconds: float) -> Cluster:

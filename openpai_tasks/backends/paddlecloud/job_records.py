@@ -101,5 +101,3 @@ def _record(name: str) -> JobRecord | None:
     job, mark, moment = (*name.split("~"), "", "")[:3]
     is_record = name.count("~") == 2 and moment.isdecimal() and len(moment) < 15
     return JobRecord(job, mark, int(moment)) if is_record else None
-
-
