@@ -27,21 +27,23 @@ SUBMIT = (
 )
 ALL = Option("all", SWITCH, "also jobs that were killed, workers of all jobs, every resource", "a")
 OUTPUT = Option("output", TEXT, "output format: table, json, yaml or csv", "o", "table")
-RECURSIVE = Option("r", SWITCH, "folders with everything in them")
-VERBOSE = Option("v", SWITCH, "also list files that are unchanged")
+RECURSIVE = Option("r", SWITCH, "folders with everything in them", "recursive")
+VERBOSE = Option("v", SWITCH, "also list files that are unchanged", "verbose")
 COPY = (
-    Option("r", SWITCH, "accepted for `cp -r`: folders are always copied with everything in them"),
+    Option(
+        "r", SWITCH, "accepted for `cp -r`: folders are always copied with everything in them", "recursive"
+    ),
     VERBOSE,
     Option("chunksize", NUMBER, "size of the pieces that travel, in KiB", default="4096"),
 )
-YES = Option("y", SWITCH, "do not ask")
+YES = Option("y", SWITCH, "do not ask", "yes")
 REMOVE = (RECURSIVE, YES)
 LOGS = (
-    Option("n", NUMBER, "number of lines of each trainer", default="10"),
-    Option("w", TEXT, "only this worker"),
-    Option("f", SWITCH, "follow the output until the job ends"),
+    Option("n", NUMBER, "number of lines of each trainer", "lines", "10"),
+    Option("w", TEXT, "only this worker", "worker"),
+    Option("f", SWITCH, "follow the output until the job ends", "follow"),
 )
-KILL = (Option("rm", SWITCH, "also remove the job's folder with its package, output and logs"), YES)
+KILL = (Option("rm", SWITCH, "also remove the job's folder with its package, output and logs", "remove"), YES)
 REGISTRY = tuple(
     Option(name, TEXT, f"the registry's {name}") for name in ("name", "username", "password", "server")
 )

@@ -140,7 +140,13 @@ def parse_resource(what: str, job: str, all: bool) -> Callable[[PaddleClient], S
 
 def list_workers(client: PaddleClient, job: str = "") -> list[Pod]:
     """List the workers of a job, or those of all jobs."""
-    return list(client.workers(known_job(client, job) if job else ""))
+    if not job:
+        return list(client.workers())
+    name = known_job(client, job)
+    found = list(client.workers(name))
+    if not found and all(known.job != name for known in client.trainer_sets()):
+        raise NotFound(f"no job named {name!r} on {client.datacenter}", 404)
+    return found
 
 
 NAMES = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from openpai_tasks.backends.base import Say
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
-from openpai_tasks.errors import NotFound
+from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.files import operations, removing
 from openpai_tasks.sdk.files.removing import Removal
@@ -16,6 +16,7 @@ from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.paddlecloud.package import Package
 from openpai_tasks.sdk.paddlecloud.request import WrongOption
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.copy import WORKERS, Copied
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
@@ -56,15 +57,12 @@ class PfsPlaces:
         """Return the location that the text names."""
         if not is_pfs(text):
             return operations.locate(text, self._book)
-        return self._classic(operations.locate(self._url(text), self._book))
+        with self._classic_errors():
+            return self._classic(operations.locate(self._url(text), self._book))
 
     def locate_all(self, texts: Sequence[str]) -> list[Location]:
         """Return the locations of paths on PFS, with patterns resolved."""
-        return [
-            self._classic(found)
-            for text in texts
-            for found in operations.locate_all([self._url(text)], self._book)
-        ]
+        return [found for text in texts for found in _matching(self.locate(text))]
 
     def locate_pair(self, paths: Sequence[str]) -> tuple[list[Location], Location]:
         """Return the sources and the target of a copy."""
@@ -73,8 +71,12 @@ class PfsPlaces:
 
     def plan_removals(self, texts: Sequence[str], recursive: bool) -> list[Removal]:
         """Return the files and folders to remove, all checked before anything is removed."""
-        found = removing.plan_removals([self._url(text) for text in texts], self._book, recursive)
-        return [dataclasses.replace(one, place=self._classic(one.place)) for one in found]
+        with self._classic_errors():
+            found = removing.plan_removals([self._url(text) for text in texts], self._book, recursive)
+        return [
+            dataclasses.replace(one, place=self._classic(one.place), doubt=self._classic_text(one.doubt))
+            for one in found
+        ]
 
     def upload(self, package: Package, folder: str, watch: Watch) -> Copied:
         """Copy the files of a package into the folder of its job."""
@@ -99,6 +101,23 @@ class PfsPlaces:
     def _classic(self, place: Location) -> Location:
         """Return the location with its path as users of PaddleCloud write it."""
         return dataclasses.replace(place, url=f"{ROOT}{self._client.datacenter}{place.path}")
+
+    def _classic_text(self, text: str) -> str:
+        root = f"{PAI}{self._client.cluster.alias}/{STORAGE}/"
+        return text.replace(root, f"{ROOT}{self._client.datacenter}/")
+
+    @contextlib.contextmanager
+    def _classic_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except PaiError as err:
+            err.args = (self._classic_text(str(err)), *err.args[1:])
+            raise
+
+
+def _matching(place: Location) -> list[Location]:
+    with naming(place):
+        return patterns.sources(place)
 
 
 def is_pfs(text: str) -> bool:

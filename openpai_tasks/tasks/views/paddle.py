@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from openpai_tasks import render
+from openpai_tasks import render, sdk
+from openpai_tasks.hints import command
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.views import submitting
 from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import Pod
-    from openpai_tasks.backends.paddlecloud.client import PaddleClient
+    from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJob, QuotaRow
     from openpai_tasks.sdk.paddlecloud.package import Package
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from openpai_tasks.storage.copying.progress import Copied
 
 NOTHING = "-"
+TRAINER = "trainer"
 
 
 def jobs_table(jobs: Sequence[PaddleJob]) -> TextTable:
@@ -95,9 +98,13 @@ def show_logs(output: JobOutput) -> None:
     terminal.put(output.text.removesuffix("\n"))
 
 
-def follow_logs(client: PaddleClient, job: str, lines: int) -> None:
+def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:
     """Print the output of the trainers until the job ends; raise if it failed."""
-    raise NotImplementedError
+    again = f"`{command('paddle.logs', job)} --follow` shows its output"
+    with submitting.job_continues(job, again=again, stop=command("paddle.kill", job)):
+        news, choice = sdk.diagnosis.News(client, terminal.say), sdk.logs.LogChoice(role=TRAINER)
+        submitting.write_output(sdk.logs.read_output(client, job, choice, True, lines, news))
+    sdk.jobs.check_succeeded(sdk.jobs.wait(client, job))
 
 
 def _quoted(text: str) -> str:
