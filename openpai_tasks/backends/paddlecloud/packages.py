@@ -118,7 +118,7 @@ def _role_refusals(document: JobDocument) -> Iterator[str]:
         if role.ports:
             yield f"reserves no ports (role {role.name!r}): let the program choose a free one"
         if role.shm_mb:
-            yield f"cannot set the size of shared memory (role {role.name!r}): leave out --shmMB"
+            yield f"cannot set the size of shared memory (role {role.name!r}): leave out --shm"
         if role.infiniband:
             yield f"has no InfiniBand option (role {role.name!r}): leave it out"
         if role.name == PSERVER:
@@ -166,7 +166,7 @@ case ${{TRAINING_ROLE:-TRAINER}} in
   PSERVER) pai_script=pserver pai_role={pserver} pai_index=${{PADDLE_INIT_PSERVER_ID:-0}} ;;
   *) pai_script=trainer pai_role={trainer} pai_index=${{PADDLE_INIT_TRAINER_ID:-0}} ;;
 esac
-pai_hosts=$(env | sed -n 's/^PAI_HOST_IP_trainer_\\([0-9]*\\)=\\([0-9a-fA-F.:]*\\)$/PAI_HOST_IP_{trainer}_\\1=\\2/p')
+pai_hosts=$(env | sed -n 's/^\\(PAI_HOST_IP_\\)trainer\\(_[0-9]*=[0-9a-fA-F.:]*\\)$/\\1{trainer}\\2/p')
 [ -z "$pai_hosts" ] || export $pai_hosts
 export PAI_CURRENT_TASK_ROLE_NAME="$pai_role" PAI_TASK_INDEX="$pai_index"
 export PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX="$pai_index"
