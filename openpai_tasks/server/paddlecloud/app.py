@@ -29,12 +29,14 @@ from openpai_tasks.server.api.pools import Pools
 from openpai_tasks.server.api.request import Headed, Reply, Request, caller_process
 from openpai_tasks.server.api.router import Match, RouteAccess, Router
 from openpai_tasks.server.paddlecloud import PREFIX
+from openpai_tasks.server.paddlecloud.pfs.chunks import MOST
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
-from openpai_tasks.server.paddlecloud.table import PFS, TOKEN, rows
+from openpai_tasks.server.paddlecloud.table import CHUNKS, PFS, TOKEN, rows
 
 log = logging.getLogger(__name__)
 
 JSON_LIMIT = 4 << 20  # bytes
+CHUNK_LIMIT = MOST + (64 << 10)
 FIELD_LIMIT = 1 << 20  # bytes of a form's field that is not a file
 UPLOAD_SECONDS = 3600.0
 CHALLENGE = {"www-authenticate": 'Basic realm="api"'}
@@ -89,7 +91,7 @@ class PaddleCloudApp:
         identity = None
         if match.route.access is not RouteAccess.OPEN:
             identity = await self._pools.run(pool, self._identify, web, header)
-        body = await _body(web)
+        body = await (_raw(web, CHUNK_LIMIT, UPLOAD_SECONDS) if _is_chunk(match) else _body(web))
         try:
             request = Request(
                 method=web.method,
@@ -145,6 +147,11 @@ class PaddleCloudApp:
         return status, Headed(body, {"connection": "close"}) if size > PATIENCE else body
 
 
+def _is_chunk(match: Match) -> bool:
+    """Whether the body is a chunk, which is parsed by its handler: it is binary, and has one part."""
+    return match.route.path == CHUNKS and match.route.method == "POST"
+
+
 def is_pfs(path: str) -> bool:
     return router.split(path.lower())[:3] == router.split(PFS)
 
@@ -170,24 +177,24 @@ async def _body(web: WebRequest) -> Any:
                 return await web.form(max_files=100, max_fields=100, max_part_size=FIELD_LIMIT)
         except TimeoutError as err:
             raise bodies.too_slow() from err
-    raw = await _raw(web)
+    raw = await _raw(web, JSON_LIMIT, bodies.SECONDS)
     if kind.startswith("application/x-www-form-urlencoded"):
         return bodies.parse(kind, raw)
     return bodies.parse("application/json", raw)
 
 
-async def _raw(web: WebRequest) -> bytes:
+async def _raw(web: WebRequest, limit: int, seconds: float) -> bytes:
     pieces, size = [], 0
     try:
-        with anyio.fail_after(bodies.SECONDS):
+        with anyio.fail_after(seconds):
             async for piece in web.stream():
                 size += len(piece)
                 if size > PATIENCE:
                     break
-                if size <= JSON_LIMIT:
+                if size <= limit:
                     pieces.append(piece)
     except TimeoutError as err:
         raise bodies.too_slow() from err
-    if size > JSON_LIMIT:
-        raise bodies.too_large(JSON_LIMIT)
+    if size > limit:
+        raise bodies.too_large(limit)
     return b"".join(pieces)

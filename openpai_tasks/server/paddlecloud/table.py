@@ -9,9 +9,11 @@ from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.router import Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY
 from openpai_tasks.server.paddlecloud import account, jobs, logs, quota, workers
+from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
 
 TOKEN = "/api-token-auth"
 PFS = "/api/v1/pfs"
+CHUNKS = f"{PFS}/storage/chunks"
 
 
 def rows() -> list[Route]:
@@ -38,5 +40,12 @@ JOBS = [
     _row("GET", "/api/v1/logs", logs.read_logs),
     _row("GET", "/api/v1/quota", quota.get_quota),
 ]
-PFS_ROWS: list[Route] = []
+PFS_ROWS = [
+    _row("GET", f"{PFS}/files", pfs.get_files),
+    _row("POST", f"{PFS}/files", pfs.change_files),
+    _row("DELETE", f"{PFS}/files", pfs.change_files),
+    _row("GET", f"{PFS}/chunks", pfs.get_chunk_meta),
+    _row("GET", CHUNKS, pfs.get_chunk),
+    _row("POST", CHUNKS, pfs.put_chunk),
+]
 """The calls of PFS; failures have the shape ``{"err", "results"}``."""
