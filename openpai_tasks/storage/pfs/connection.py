@@ -125,7 +125,7 @@ class PfsConnection:
         """Return length and MD5 of the chunk that begins there."""
         where = {"path": self._full(path), "offset": offset, "chunksize": CHUNK}
         found = self._ask(PfsCall("GET", CHUNKS, path, {"method": "GetChunkMeta", **where}, size=CHUNK))
-        length, md5 = (found.get("len"), found.get("checksum")) if isinstance(found, dict) else (None, None)
+        length, md5 = _fields(found, "len", "checksum")
         if not _is_size(length) or not isinstance(md5, str) or not MD5.fullmatch(md5.lower()):
             raise self._odd(path)
         return ChunkSum(length, md5.lower())
@@ -224,9 +224,7 @@ class PfsConnection:
         return PathError(f"{path}: the server answered: {_line(text)}")
 
     def _entry(self, row: Any, path: str) -> PfsEntry:
-        if not isinstance(row, dict):
-            raise self._odd(path)
-        name, size, time, is_folder = (row.get(key) for key in ("Path", "Size", "ModTime", "IsDir"))
+        name, size, time, is_folder = _fields(row, "Path", "Size", "ModTime", "IsDir")
         right = isinstance(name, str) and isinstance(is_folder, bool) and _is_size(size)
         if not right or not isinstance(time, int) or not name.startswith(f"{self._root}/"):
             raise self._odd(path)
@@ -274,6 +272,10 @@ def _first_document(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _fields(found: Any, *names: str) -> tuple[Any, ...]:
+    return tuple(found.get(name) if isinstance(found, dict) else None for name in names)
 
 
 def _whole(text: str) -> int:

@@ -19,7 +19,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Body, Headed, Reply, Request, TextBody
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.pfs import chunks, patterns
-from openpai_tasks.server.paddlecloud.pfs.tree import FileFacts, Names, Tree
+from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree, TreeEntry
 
 MISSING = "no such file or directory"
 AT_END = "this file reaches end"
@@ -42,7 +42,7 @@ class _Area:
     def path(self, names: Names) -> str:
         return _text("/".join([self._prefix, *names]))
 
-    def row(self, facts: FileFacts) -> dict[str, Any]:
+    def row(self, facts: TreeEntry) -> dict[str, Any]:
         return {
             "Path": self.path(facts.names),
             "ModTime": facts.mtime_ns,
@@ -133,7 +133,7 @@ def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
     return rows or None
 
 
-def _listed(area: _Area, recursive: bool) -> Iterator[FileFacts]:
+def _listed(area: _Area, recursive: bool) -> Iterator[TreeEntry]:
     found = list(patterns.matches(area.tree, area.names))
     if not found:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

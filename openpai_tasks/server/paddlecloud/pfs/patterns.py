@@ -1,6 +1,6 @@
-r"""Patterns of names by the rules of PaddleCloud's server: ``*``, ``?``, ``[a-z]``, ``[^a]``, and ``\`` to escape.
+r"""Patterns of names by the rules of PaddleCloud's server: ``*``, ``?``, ``[a-z]``, ``[^a]``.
 
-A name that exists is never a pattern.
+``\`` takes the next character as it is. A name that exists is never a pattern.
 """
 
 from __future__ import annotations

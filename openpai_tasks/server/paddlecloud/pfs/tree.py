@@ -24,7 +24,7 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class FileFacts:
+class TreeEntry:
     """A file or folder: its names below the tree's folder, and what a listing shows."""
 
     names: Names
@@ -39,12 +39,12 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
 
-    def stat(self, names: Names) -> FileFacts:
+    def stat(self, names: Names) -> TreeEntry:
         with self._parent(names) as (folder, name):
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
         return _facts(names, facts)
 
-    def list(self, names: Names, recursive: bool = False) -> Iterator[FileFacts]:
+    def list(self, names: Names, recursive: bool = False) -> Iterator[TreeEntry]:
         """Yield what is in the folder, in order; links that lead outside are left out."""
         waiting = [names]
         while waiting:
@@ -61,12 +61,12 @@ class Tree:
     def resize(self, names: Names, size: int, mtime_ns: int | None = None) -> None:
         """Give the file this size, and create it if missing; the bytes that fit are kept."""
         real = self._real(names)
-        with self._held(self._folder(real[:-1], create=True)) as folder:
-            with _opened(real[-1:], os.O_RDWR | os.O_CREAT, folder) as file:
-                if os.fstat(file).st_size != size:
-                    os.ftruncate(file, size)
-                if mtime_ns is not None:
-                    os.utime(file, ns=(mtime_ns, mtime_ns))
+        above = self._folder(real[:-1], create=True)
+        with self._held(above) as folder, _opened(real[-1:], os.O_RDWR | os.O_CREAT, folder) as file:
+            if os.fstat(file).st_size != size:
+                os.ftruncate(file, size)
+            if mtime_ns is not None:
+                os.utime(file, ns=(mtime_ns, mtime_ns))
 
     @contextlib.contextmanager
     def open(self, names: Names, mode: int = READ) -> Iterator[int]:
@@ -95,7 +95,7 @@ class Tree:
         except FileNotFoundError:
             return False
 
-    def _entries(self, names: Names) -> Sequence[FileFacts]:
+    def _entries(self, names: Names) -> Sequence[TreeEntry]:
         with self._held(self._folder(self._real(names))) as folder:
             found = []
             for name in sorted(os.listdir(folder)):
@@ -127,6 +127,10 @@ class Tree:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, FOLDER_MODE, dir_fd=folder)
                 below = os.open(name, _FOLDER, dir_fd=folder)
+            except NotADirectoryError as err:
+                if create:
+                    raise FileExistsError(errno.EEXIST, "a file is there, not a folder") from err
+                raise
             finally:
                 os.close(folder)
             folder = below
@@ -165,6 +169,6 @@ def _remove_folder(name: str, folder: int) -> None:
     os.rmdir(name, dir_fd=folder)
 
 
-def _facts(names: Names, facts: os.stat_result) -> FileFacts:
+def _facts(names: Names, facts: os.stat_result) -> TreeEntry:
     is_folder = stat.S_ISDIR(facts.st_mode)
-    return FileFacts(names, facts.st_mtime_ns, 0 if is_folder else facts.st_size, is_folder)
+    return TreeEntry(names, facts.st_mtime_ns, 0 if is_folder else facts.st_size, is_folder)
