@@ -27,7 +27,7 @@ def test_readme_commands_run_in_order(shell):
         assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("name", ["containers.md", "images.md", "portal.md"])
+@pytest.mark.parametrize("name", ["containers.md", "images.md", "paddlecloud.md", "portal.md"])
 def test_page_commands_run_in_order(shell, name):
     lines = commands((ROOT / "docs" / name).read_text())
     assert lines

@@ -1,0 +1,50 @@
+"""The program `paddlecloud`, run in this process with a home of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openpai_tasks.paddlecloud.program import run
+from openpai_tasks.sdk.clusters import stop_embedded
+from tests.conftest import Ran
+
+
+class Laptop:
+    """A folder and a home without any settings, and the commands that are typed there."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.home, self.capsys = folder, folder.parent / "home", capsys
+
+    def paddlecloud(self, *argv: str) -> Ran:
+        code = run(argv)
+        out, err = self.capsys.readouterr()
+        return Ran(code, out, err)
+
+    @property
+    def has_started_a_cluster(self) -> bool:
+        return (self.home / "local").exists()
+
+
+@pytest.fixture
+def laptop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Laptop]:
+    """A laptop on which no cluster may be started."""
+    for name in os.environ:
+        if name.startswith(("INVOKE_", "OPENPAI_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "folder"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "train.py").write_text("print('trained')\n")
+    monkeypatch.chdir(folder)
+    made = Laptop(folder, capsys)
+    yield made
+    if made.has_started_a_cluster:
+        stop_embedded(keep_jobs=False, say=lambda line: None)
+        pytest.fail("a cluster was started")
