@@ -72,9 +72,7 @@ class Capabilities:
     separate_streams: bool = _ability(
         "keeps the output and the errors of a task in one log", "leave out --stdout and --stderr"
     )
-    ssh: bool = _ability(
-        "gives no ssh into containers", "look at the output of the job, or run it on another cluster"
-    )
+    ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
 
 
 def require(backend: Backend, ability: Ability) -> None:

@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 RESOURCES = {
     "cpu": ("requests.cpu", "cpu"),
     "memoryMB": ("requests.memory", "memory"),
-    "gpu": (
-        "alpha.kubernetes.io/nvidia-gpu",
-        "requests.nvidia.com/gpu",
-        "requests.alpha.kubernetes.io/nvidia-gpu",
-    ),
+    "gpu": ("alpha.kubernetes.io/nvidia-gpu", "requests.nvidia.com/gpu"),
 }
 """Resources of a job document, and their names in quotas of Kubernetes."""
 KILLED = 137
@@ -247,10 +243,10 @@ class PaddleBackend(PaddleClient):
     def _find(self, name: str) -> tuple[TrainerSet | None, JobRecord | None] | None:
         """Return what the cluster lists of a job, and the record of its submission."""
         trainers = next((one for one in self.trainer_sets() if one.job == name), None)
+        if trainers is not None:
+            return trainers, self._records.of_listed(name)
         record = self._records.accepted().get(name)
-        if trainers is None and (record is None or name not in self._records.kept()):
-            return None
-        return trainers, record
+        return (None, record) if record and name in self._records.kept() else None
 
     def _document(self, record: JobRecord) -> JobDocument | None:
         """Return the document of a job; None if it is missing or damaged."""

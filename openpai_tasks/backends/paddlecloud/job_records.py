@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.paddlecloud.packages import PaddlePackage
@@ -45,8 +45,20 @@ class JobRecords:
 
     def accepted(self) -> dict[str, JobRecord]:
         """Return the newest record of each job, by name."""
-        found = sorted(filter(None, map(_record, self._names(self._folder))), key=lambda one: one.submitted)
-        return {record.name: record for record in found}
+        return _newest(self._names(self._folder))
+
+    def of_listed(self, name: str) -> JobRecord | None:
+        """Return the record of a job that the cluster lists.
+
+        If the answer to its submission was lost, it is recorded only now.
+        """
+        names = self._names(self._folder)
+        found = _newest(names).get(name)
+        documents = [file for file in names if file.startswith(f"{name}~") and file.endswith(".yaml")]
+        if found is None and len(documents) == 1:
+            mark = documents[0].removeprefix(f"{name}~").removesuffix(".yaml")
+            found = JobRecord(name, mark, self.accept(name, mark))
+        return found
 
     def kept(self) -> set[str]:
         """Return the jobs whose package is still there."""
@@ -75,9 +87,11 @@ class JobRecords:
         with contextlib.suppress(PaiError):
             self._client.remove_files(*mine)
 
-    def accept(self, name: str, mark: str) -> None:
-        """Record that the cluster has accepted a job."""
-        self._client.upload(f"{self._folder}/{name}~{mark}~{int(time.time() * 1000)}", b"\n")
+    def accept(self, name: str, mark: str) -> int:
+        """Record that the cluster has accepted a job; return the time (ms)."""
+        now = int(time.time() * 1000)
+        self._client.upload(f"{self._folder}/{name}~{mark}~{now}", b"\n")
+        return now
 
     def _files(self, package: PaddlePackage, mark: str) -> Mapping[str, str]:
         name = package.request.name
@@ -95,6 +109,11 @@ class JobRecords:
 def new_mark() -> str:
     """Return the mark of a new submission: two of the same name must not share files."""
     return secrets.token_hex(6)
+
+
+def _newest(names: Iterable[str]) -> dict[str, JobRecord]:
+    found = sorted(filter(None, map(_record, names)), key=lambda one: one.submitted)
+    return {record.name: record for record in found}
 
 
 def _record(name: str) -> JobRecord | None:

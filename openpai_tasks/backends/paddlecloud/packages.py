@@ -166,7 +166,7 @@ case ${{TRAINING_ROLE:-TRAINER}} in
   PSERVER) pai_script=pserver pai_role={pserver} pai_index=${{PADDLE_INIT_PSERVER_ID:-0}} ;;
   *) pai_script=trainer pai_role={trainer} pai_index=${{PADDLE_INIT_TRAINER_ID:-0}} ;;
 esac
-pai_hosts=$(env | sed -n 's/^PAI_HOST_IP_trainer_\\([0-9]*\\)=\\([0-9a-fA-F.:]*\\)$/PAI_HOST_IP_{trainer}_\\1=\\2/p')
+pai_hosts=$(env | sed -n 's/^\\(PAI_HOST_IP_\\)trainer\\(_[0-9]*=[0-9a-fA-F.:]*\\)$/\\1{trainer}\\2/p')
 [ -z "$pai_hosts" ] || export $pai_hosts
 export PAI_CURRENT_TASK_ROLE_NAME="$pai_role" PAI_TASK_INDEX="$pai_index"
 export PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX="$pai_index"

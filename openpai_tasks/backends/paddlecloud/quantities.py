@@ -16,5 +16,6 @@ def parse_quantity(text: str) -> float | None:
         return None
     number, binary, decimal, exponent = match.groups()
     if binary:
-        return float(number) * 1024 ** ("KMGTPE".index(binary[0]) + 1)
-    return float(number) * 10.0 ** (_DECIMAL[decimal] if decimal else int(exponent or 0))
+        return float(number) * 1024.0 ** ("KMGTPE".index(binary[0]) + 1)
+    power: int = _DECIMAL[decimal] if decimal else int(exponent or 0)
+    return float(number) * float(10**power)
