@@ -118,7 +118,7 @@ def _role_refusals(document: JobDocument) -> Iterator[str]:
         if role.ports:
             yield f"reserves no ports (role {role.name!r}): let the program choose a free one"
         if role.shm_mb:
-            yield f"cannot set the size of shared memory (role {role.name!r}): leave out --shmMB"
+            yield f"cannot set the size of shared memory (role {role.name!r}): leave out --shm"
         if role.infiniband:
             yield f"has no InfiniBand option (role {role.name!r}): leave it out"
         if role.name == PSERVER:

@@ -21,10 +21,10 @@ from openpai_tasks.sdk import known_names, ssh
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
 from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
-from openpai_tasks.settings import config, credentials, layers
+from openpai_tasks.settings import config, credentials, layers, paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, Cluster, registry_path
+from openpai_tasks.settings.registry import DEFAULT_KIND, INVALID_ALIAS, LOCAL, Cluster, registry_path
 from openpai_tasks.settings.user_clusters import UserClusters
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -43,6 +43,7 @@ class NewCluster:
     ca: str = ""
     force: bool = False
     kind: str = DEFAULT_KIND
+    datacenter: str = ""  # of PaddleCloud, if it is not the alias
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Listed:
     selected: bool
     uri: str
     user: str
+    type: str
     generation: str
     virtual_clusters: tuple[str, ...]
 
@@ -122,9 +124,11 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
     )
 
 
-def list_clusters(settings: Settings) -> list[Listed]:
+def list_clusters(settings: Settings, say: Say = lambda line: None) -> list[Listed]:
     """Return every known cluster, the embedded one first."""
     book = open_registry(settings)
+    for problem in book.problems:
+        say(f"warning: {problem}")
     own, others = embedded.running() or book.get(LOCAL), book.clusters()
     known_names.note_clusters(others)
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
@@ -136,6 +140,7 @@ def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
         selected=cluster.alias == (settings.cluster_alias or LOCAL),
         uri=cluster.uri,
         user=cluster.user,
+        type=cluster.kind,
         generation=cluster.generation,
         virtual_clusters=cluster.virtual_clusters,
     )
@@ -264,14 +269,25 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
     addresses = kinds.driver(new.kind).candidates(new.address)
     known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
-    base = known.get(new.alias) or Cluster(new.alias, addresses[0], kind=new.kind)
+    fresh = Cluster(new.alias, addresses[0], kind=new.kind)
+    base = known.get(new.alias) or fresh
     if base.uri not in addresses:
         if not new.force:
             raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
-        base = Cluster(new.alias, addresses[0], kind=new.kind)
+        base = fresh
+    base = base if base.kind == new.kind else fresh
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
-    return dataclasses.replace(base, kind=new.kind, uri=new.address, user=new.user, verify=verify)
+    info = {**base.info, **_named_datacenter(new)}
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info)
+
+
+def _named_datacenter(new: NewCluster) -> dict[str, str]:
+    if new.datacenter and new.kind != paddle_config.KIND:
+        raise ConfigError(f"--datacenter is for --type {paddle_config.KIND}, not for {new.kind!r}")
+    if INVALID_ALIAS.fullmatch(new.datacenter):
+        raise ConfigError(f"invalid datacenter {new.datacenter!r}: it is a folder's name")
+    return {paddle_config.DATACENTER: new.datacenter} if new.datacenter else {}
 
 
 def trusted(ca: str | None) -> bool | str:
