@@ -269,6 +269,7 @@ class StorageSpec:
     cluster_uri: str = ""
     verify: bool | str = True
     mounts: Mounts = ()
+    renew: Callable[[], str] | None = field(default=None, repr=False)  # returns a new token
     is_own: bool = False
     """Whether the user or the embedded cluster named it.
 
