@@ -70,6 +70,7 @@ MAY_IMPORT = {
     "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
     "storage.objects.azure": STORE | {"net", "storage.objects"},
     "storage.sftp": STORE,
+    "storage.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5"},
     "storage.cluster_folders": STORE,
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
     "storage.patterns": STORE | {"storage.location"},
@@ -112,6 +113,7 @@ MAY_IMPORT = {
     "server.api.openapi": SERVER | API,
     "server.api.handlers": SERVER | API | {"portal.starting"},
     "server.paddlecloud": SERVER | API,
+    "server.paddlecloud.pfs": SERVER | API | {"server.paddlecloud.places"},
 }
 """What each package may import: whole packages, or single modules."""
 

@@ -9,9 +9,11 @@ from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.router import Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY
 from openpai_tasks.server.paddlecloud import account, files, jobs, logs, quota, workers
+from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
 
 TOKEN = "/api-token-auth"
 PFS = "/api/v1/pfs"
+CHUNKS = f"{PFS}/storage/chunks"
 
 
 def rows() -> list[Route]:
@@ -43,5 +45,12 @@ FILES = [
     _row("GET", "/api/v1/file", files.download),
     _row("GET", "/api/v1/filelist", files.list_names),
 ]
-PFS_ROWS: list[Route] = []
+PFS_ROWS = [
+    _row("GET", f"{PFS}/files", pfs.get_files),
+    _row("POST", f"{PFS}/files", pfs.change_files),
+    _row("DELETE", f"{PFS}/files", pfs.change_files),
+    _row("GET", f"{PFS}/chunks", pfs.get_chunk_meta),
+    _row("GET", CHUNKS, pfs.get_chunk),
+    _row("POST", CHUNKS, pfs.put_chunk),
+]
 """The calls of PFS; failures have the shape ``{"err", "results"}``."""
