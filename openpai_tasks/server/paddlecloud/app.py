@@ -21,6 +21,7 @@ from starlette.requests import Request as WebRequest
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, router
 from openpai_tasks.server.api.app import (
@@ -38,7 +39,6 @@ from openpai_tasks.server.api.limits.rates import TooMany
 from openpai_tasks.server.api.pools import Pools
 from openpai_tasks.server.api.request import Headed, Reply, Request, caller_process
 from openpai_tasks.server.api.router import Match, RouteAccess, Router
-from openpai_tasks.server.paddlecloud import PREFIX
 from openpai_tasks.server.paddlecloud.pfs.chunks import MOST
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
 from openpai_tasks.server.paddlecloud.table import CHUNKS, PFS, TOKEN, rows
@@ -75,7 +75,7 @@ class PaddleCloudApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         web = WebRequest(scope, receive, send)
-        path = raw_path(web)[len(PREFIX) :]
+        path = raw_path(web)[len(PADDLECLOUD_PREFIX) :]
         response = to_response(*await self._reply(web, path))
         await response(scope, receive, send)
 
