@@ -41,7 +41,7 @@ class PserverSet:
 
 
 @dataclass(frozen=True)
-class Pod:
+class PaddlePod:
     """A pod of a job; ``reason`` explains why it waits or how it ended."""
 
     name: str
@@ -52,6 +52,9 @@ class Pod:
     reason: str = ""
     message: str = ""
     ip: str = ""
+
+
+Pod = PaddlePod
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def pserver_sets(body: Mapping[str, Any]) -> Iterator[PserverSet]:
             yield PserverSet(job, count(status.get("ready_replicas")), count(status.get("replicas")))
 
 
-def pods(body: Mapping[str, Any]) -> Iterator[Pod]:
+def pods(body: Mapping[str, Any]) -> Iterator[PaddlePod]:
     for row in _items(body):
         if name := _name(row):
             yield _pod(name, mapping(row.get("status")))
@@ -131,13 +134,13 @@ def _trainer_set(row: Mapping[str, Any]) -> TrainerSet:
     )
 
 
-def _pod(name: str, status: Mapping[str, Any]) -> Pod:
+def _pod(name: str, status: Mapping[str, Any]) -> PaddlePod:
     container = next(iter(rows(status.get("container_statuses"))), {})
     state = mapping(container.get("state"))
     ended, waiting = mapping(state.get("terminated")), mapping(state.get("waiting"))
     blocked = _unmet(status) if not ended else {}
     shown = ended or waiting or blocked
-    return Pod(
+    return PaddlePod(
         name,
         text(status.get("phase")) or "Unknown",
         started=_time(status, "start_time"),

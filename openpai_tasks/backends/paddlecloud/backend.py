@@ -195,7 +195,9 @@ class PaddleBackend(PaddleClient):
         return f"{self.cluster.rest}{WORKERS}?jobname={quote(job.name)}"
 
     def stop_job(self, key: str) -> None:
-        self.kill(self._name(key))
+        """Kill the job, unless it has ended: it would vanish, and look like one that was killed."""
+        if not self.job(key).final:
+            self.kill(self._name(key))
 
     def add_tag(self, key: str, tag: str) -> None:
         require(self, "tags")
@@ -215,6 +217,7 @@ class PaddleBackend(PaddleClient):
         return PaddleLog(self, job.name, task.container, task.index, has_started, is_known)
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
+        require(self, "ssh")
         return {}
 
     def job_private_key(self, job: JobInfo) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from openpai_tasks.backends.http import bodies
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.paddlecloud import answers
-from openpai_tasks.backends.paddlecloud.answers import Pod, PserverSet, Quota, TrainerSet
+from openpai_tasks.backends.paddlecloud.answers import PaddlePod, PserverSet, Quota, TrainerSet
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import text, whole
@@ -124,7 +124,7 @@ class PaddleClient(ServerConnection):
     def pserver_sets(self) -> tuple[PserverSet, ...]:
         return tuple(answers.pserver_sets(self._list(PSERVERS)))
 
-    def workers(self, job: str = "", role: str | None = None) -> tuple[Pod, ...]:
+    def workers(self, job: str = "", role: str | None = None) -> tuple[PaddlePod, ...]:
         """Return the trainers' pods of a job, or of all jobs; newer servers also know the role ``all``."""
         return tuple(answers.pods(self._list(WORKERS, jobname=job or None, role=role)))
 

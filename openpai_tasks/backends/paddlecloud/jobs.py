@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from openpai_tasks.backends.paddlecloud import packages
-from openpai_tasks.backends.paddlecloud.answers import COMPLETE, FAILED, PSERVER, TRAINER, Pod, TrainerSet
+from openpai_tasks.backends.paddlecloud.answers import (
+    COMPLETE,
+    FAILED,
+    PSERVER,
+    TRAINER,
+    PaddlePod,
+    TrainerSet,
+)
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord
 from openpai_tasks.protocol import JobDocument, exit_codes, states
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
@@ -23,7 +30,7 @@ def job_info(
     user: str,
     namespace: str,
     trainers: TrainerSet,
-    pods: Sequence[Pod],
+    pods: Sequence[PaddlePod],
     record: JobRecord | None = None,
     document: JobDocument | None = None,
 ) -> JobInfo:
@@ -78,7 +85,7 @@ def killed_job(user: str, namespace: str, record: JobRecord, document: JobDocume
     )
 
 
-def pods_of(job: str, pods: Sequence[Pod]) -> list[Pod]:
+def pods_of(job: str, pods: Sequence[PaddlePod]) -> list[PaddlePod]:
     """Return the pods of one job among those of all."""
     names = tuple(f"{job}-{role}-" for role in (TRAINER, PSERVER))
     return [pod for pod in pods if pod.name.startswith(names) and "-" not in _random_part(pod.name)]
@@ -88,7 +95,7 @@ def _random_part(name: str) -> str:
     return next((name.rpartition(f"-{role}-")[2] for role in (TRAINER, PSERVER) if f"-{role}-" in name), "")
 
 
-def _state(found: TrainerSet, pods: Sequence[Pod]) -> str:
+def _state(found: TrainerSet, pods: Sequence[PaddlePod]) -> str:
     if found.is_terminating:
         return states.STOPPING
     if found.end in (COMPLETE, FAILED):
@@ -101,7 +108,7 @@ def _state(found: TrainerSet, pods: Sequence[Pod]) -> str:
     return states.FAILED if found.failed else states.WAITING
 
 
-def _tasks(found: TrainerSet, pods: Sequence[Pod], document: JobDocument | None) -> Iterator[TaskInfo]:
+def _tasks(found: TrainerSet, pods: Sequence[PaddlePod], document: JobDocument | None) -> Iterator[TaskInfo]:
     trainer = packages.trainer_role(document).name if document else TRAINER
     roles = {TRAINER: trainer, PSERVER: PSERVER}
     counts = dict.fromkeys(roles, 0)
@@ -111,7 +118,7 @@ def _tasks(found: TrainerSet, pods: Sequence[Pod], document: JobDocument | None)
         counts[role] += 1
 
 
-def _task(role: str, index: int, pod: Pod, is_stopping: bool) -> TaskInfo:
+def _task(role: str, index: int, pod: PaddlePod, is_stopping: bool) -> TaskInfo:
     state = PHASES.get(pod.phase, states.UNKNOWN)
     if is_stopping and state not in states.FINAL:
         state = states.STOPPING
@@ -136,7 +143,7 @@ def _killed_tasks(document: JobDocument) -> Iterator[TaskInfo]:
             yield TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, "")
 
 
-def _events(pods: Sequence[Pod]) -> Iterator[EventInfo]:
+def _events(pods: Sequence[PaddlePod]) -> Iterator[EventInfo]:
     """Yield why pods wait, each reason once."""
     waiting = [pod for pod in pods if pod.phase == PENDING and (pod.reason or pod.message)]
     for reason, message in dict.fromkeys((pod.reason, pod.message) for pod in waiting):

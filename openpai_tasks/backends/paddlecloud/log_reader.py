@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from openpai_tasks.backends.paddlecloud.answers import Pod
+from openpai_tasks.backends.paddlecloud.answers import PaddlePod
 
 EVERYTHING = 1_000_000  # lines
 OVERLAP = 1 << 16  # characters that are compared, where the server has cut the beginning off
@@ -18,7 +18,7 @@ class PaddleLogCalls(Protocol):
 
     def logs(self, job: str, lines: int = 10, pod: str = "") -> str: ...
 
-    def workers(self, job: str = "", role: str | None = None) -> tuple[Pod, ...]: ...
+    def workers(self, job: str = "", role: str | None = None) -> tuple[PaddlePod, ...]: ...
 
 
 class PaddleLog:
