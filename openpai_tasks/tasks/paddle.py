@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.task import task as any_task
+
+task = functools.partial(any_task, single_dash=True)
 
 ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/config, else `local`)"
 JOB_HELP = "the job's name"
@@ -65,9 +68,25 @@ def submit(
     cluster_alias=None,
 ):
     """Upload a folder and start it as a job."""
-    amounts = (parallelism, cpu, gpu, memory, pservers, pscpu, psmemory, entry, topology, passes)
-    more = (image, registry, faulttolerant, min_instance, max_instance)
-    request = sdk.paddlecloud.PaddleRequest(package, jobname, *amounts, *more)
+    request = sdk.paddlecloud.PaddleRequest(
+        package=package,
+        jobname=jobname,
+        parallelism=parallelism,
+        cpu=cpu,
+        gpu=gpu,
+        memory=memory,
+        pservers=pservers,
+        pscpu=pscpu,
+        psmemory=psmemory,
+        entry=entry,
+        topology=topology,
+        passes=passes,
+        image=image,
+        registry=registry,
+        faulttolerant=faulttolerant,
+        min_instance=min_instance,
+        max_instance=max_instance,
+    )
     collected = sdk.paddlecloud.prepare(request)
     is_preview = views.submitting.is_preview(c, {"preview": preview})
     given = settings_for(c, cluster_alias)
@@ -156,7 +175,7 @@ def get(c, what, job="", all=False, cluster_alias=None, output=None):
 )
 def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
     """Show the output of a job's trainers."""
-    sdk.paddlecloud.check_lines(lines)
+    sdk.paddlecloud.check_logs(lines, worker, follow)
     client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     if follow:
         views.paddle.follow_logs(client, job or sdk.paddlecloud.newest_job(client), lines)

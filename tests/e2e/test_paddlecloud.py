@@ -25,7 +25,6 @@ class Laptop:
         self.shell = make_shell(folder)
         self.shell.environment["HOME"] = str(folder)
         self.folder = self.shell.project
-        (self.folder / "tasks.py").unlink()
         shutil.copytree(PACKAGE, self.folder / "job_word_emb", ignore=shutil.ignore_patterns("__pycache__"))
 
     def type(self, line: str) -> Ran:
@@ -132,6 +131,7 @@ def test_a_name_in_use_is_refused_before_the_upload(laptop, trained):
         "paddlecloud submit ./job_word_emb --entry=true --jobname NAME -pservers=0",
         "paddlecloud -e true submit -jobname=NAME ./job_word_emb",
         "pai paddle.submit ./job_word_emb -e true --jobname NAME -p 1 -c 1 -m 1Gi",
+        "inv paddle.submit -jobname=NAME -parallelism 1 -min_instance 1 ./job_word_emb -entry true",
     ],
 )
 def test_every_order_and_spelling_of_options_submits(laptop, trained, line, request):

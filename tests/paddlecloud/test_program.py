@@ -77,6 +77,7 @@ def test_no_command_shows_the_commands_as_an_error(laptop):
         ("kill ../x -rm", "invalid job name '../x'"),
         ("get workers", "name the job whose workers to list"),
         ("logs -n -1", "-n must be at least 0, got -1"),
+        ("logs -f -w pod job", "-f follows all trainers: leave out -w"),
         ("cp a", "name the sources and, last, the target"),
         ("cp a b", "one side of a copy is on PFS"),
         ("cp /pfs/local/home/x /pfs/local/home/y", "one side of a copy is on PFS"),

@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "datacenters": ["connect"],
         "jobs": [
-            "check_lines",
+            "check_logs",
             "job_folder",
             "kill",
             "known_job",

@@ -229,9 +229,12 @@ def newest_job(client: PaddleClient) -> str:
     return found[0].name
 
 
-def check_lines(lines: int) -> None:
+def check_logs(lines: int, worker: str, follow: bool) -> None:
+    """Raise for options of `logs` that cannot be right."""
     if lines < 0:
         raise WrongOption(f"-n must be at least 0, got {lines}")
+    if worker and follow:
+        raise WrongOption("-f follows all trainers: leave out -w")
 
 
 def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
