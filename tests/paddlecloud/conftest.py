@@ -15,7 +15,6 @@ from openpai_tasks.sdk.clusters import stop_embedded
 from tests.conftest import Ran
 from tests.scripted import Scripted
 
-
 PASSWORD = 9_182_736_450  # a number for YAML
 
 
