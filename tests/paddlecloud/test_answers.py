@@ -142,11 +142,12 @@ def test_a_datacenter_without_pfs_starts_nothing(datacenter):
     assert "POST /api/v1/jobs/" not in found.calls
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["", "null", "[]", "{}", '"x"', "{", "<html>", '{"items": 5}', '{"msg": {"x": 1}}',
-     '{"items": [5, null, {}, {"metadata": []}]}', '{"items": [{"metadata": {"name": {"a": 1}}, "status": [1]}]}', "[" * 100_000],
-)  # fmt: skip
+ODD = ["", "null", "[]", "{}", '"x"', "{", "<html>", '{"items": 5}', '{"msg": {"x": 1}}', "[" * 100_000]
+ODD += ['{"items": [5, null, {}, {"metadata": []}]}', '{"items": [{"metadata": {"name": {"a": 1}}}]}']
+ODD += ['{"items": [{"metadata": {"name": "a"}, "status": [1]}]}', '{"items": [], "terminating": [5]}']
+
+
+@pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize(
     "line", ["jobs -a", "get jobs -a", "get workers -a", "get quota -a", "logs", "kill x", "logs x"]
 )
