@@ -181,25 +181,32 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         if len(offsets) < 2:
             yield from map(work, offsets)
             return
-        waiting = collections.deque(offsets)
-        underway: collections.deque[Future[Result]] = collections.deque()
+        begun, underway = 0, collections.deque[Future[Result]]()
         with ThreadPoolExecutor(PARALLEL) as pool:
             try:
-                while waiting or underway:
-                    while waiting and len(underway) < PARALLEL and self._slots.acquire(blocking=False):
-                        underway.append(pool.submit(work, waiting.popleft()))
-                    if not underway:
-                        yield work(waiting.popleft())
-                        continue
-                    try:
-                        result = underway.popleft().result()
-                    finally:
-                        self._slots.release()
-                    yield result
+                while begun < len(offsets) or underway:
+                    while (
+                        begun < len(offsets)
+                        and len(underway) < PARALLEL
+                        and self._slots.acquire(blocking=False)
+                    ):
+                        underway.append(pool.submit(work, offsets[begun]))
+                        begun += 1
+                    if underway:
+                        yield self._result(underway.popleft())
+                    else:
+                        begun += 1
+                        yield work(offsets[begun - 1])
             finally:
                 for future in underway:
                     future.cancel()
                     self._slots.release()
+
+    def _result(self, future: Future[Result]) -> Result:
+        try:
+            return future.result()
+        finally:
+            self._slots.release()
 
     def _file(self, path: str) -> Entry:
         there = self.stat(path)
