@@ -269,6 +269,7 @@ class StorageSpec:
     data: dict[str, Any] = field(repr=False)  # may contain an account key
     user: str = ""
     share: bool = True  # False: each user has a folder and sees only that
+    home: str = ""  # the user's folder on a storage that has one for each user, though all are seen
     read_only: bool = False
     cluster_uri: str = ""
     verify: bool | str = True

@@ -170,6 +170,8 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
         data=dict(detail.data),
         user=client.user,
         share=detail.share,
+        home=detail.home,
+        renew=lambda: client.renew(client.token()),
         read_only=detail.read_only,
         cluster_uri=client.cluster.uri,
         verify=client.cluster.verify,

@@ -76,7 +76,7 @@ class Dispatch:
         match = self._router.match(web.method, path)
         try:
             check_origin(web.headers)
-            raw = await _body(web, self._context.body_limit)
+            raw = await read_body(web, self._context.body_limit)
             handler = match.route.handler if match else None
             status, body = await self._pools.run(handler, self._answer, web, path, match, raw)
         except ApiError as err:
@@ -158,7 +158,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
         raise refusals.forbidden("Pages of other sites may not use this server.")
 
 
-async def _body(web: WebRequest, limit: int) -> bytes:
+async def read_body(web: WebRequest, limit: int) -> bytes:
     """Read the body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:

@@ -119,8 +119,8 @@ PADDLE_INIT_PSERVERS= PADDLE_PSERVERS_IP_PORT_LIST= PADDLE_INIT_PORT=7164
 POD_IP=$PAI_CURRENT_CONTAINER_IP pserver=0
 while [ "$pserver" -lt {count} ]; do
   eval "host=\\$PAI_HOST_IP_pserver_$pserver port=\\$PAI_PORT_LIST_pserver_${{pserver}}_{port}"
-  case $host{several} in
-    127.*1) host=127.0.$((pserver / 250)).$((pserver % 250 + 1)) port=$PAI_PORT_LIST_pserver_0_{port} ;;
+  case {several}:$host in
+    1:127.*) host=127.0.$((pserver / 250)).$((pserver % 250 + 1)) port=$PAI_PORT_LIST_pserver_0_{port} ;;
   esac
   if [ "$PAI_CURRENT_TASK_ROLE_NAME" = pserver ] && [ "$PAI_TASK_INDEX" = "$pserver" ]; then
     POD_IP=$host PADDLE_INIT_PORT=$port

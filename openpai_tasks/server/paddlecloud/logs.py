@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import BinaryIO
 
 from openpai_tasks.errors import ApiError, NotFound
@@ -18,6 +19,7 @@ MOST_BYTES = 4 << 20  # of one pod
 BANNER = "=" * 26
 LOG = "all"
 _BLOCK = 64 * 1024
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 def read_logs(context: Context, request: Request) -> Reply:
@@ -44,8 +46,7 @@ def read_logs(context: Context, request: Request) -> Reply:
 def tail(file: BinaryIO, lines: int, most: int = MOST_BYTES) -> str:
     """Return the last lines of a file, at most this many bytes of it."""
     place = file.seek(0, io.SEEK_END)
-    found, size = list[bytes](), 0
-    newlines = 0
+    found, size, newlines = list[bytes](), 0, 0
     while place > 0 and newlines <= lines and size < most:
         length = min(_BLOCK, place, most - size)
         place -= length
@@ -54,11 +55,8 @@ def tail(file: BinaryIO, lines: int, most: int = MOST_BYTES) -> str:
         found.append(block)
         size += length
         newlines += block.count(b"\n")
-    text = b"".join(reversed(found))
-    kept = text.splitlines(keepends=True) if b"\r" not in text else text.split(b"\n")
-    if b"\r" in text:
-        kept = [line + b"\n" for line in kept[:-1]] + ([kept[-1]] if kept[-1] else [])
-    return b"".join(kept[len(kept) - min(lines, len(kept)) :]).decode("utf-8", "replace")
+    kept = _LINE.findall(b"".join(reversed(found)))
+    return b"".join(kept[max(0, len(kept) - lines) :]).decode("utf-8", "replace")
 
 
 def _count(text: str) -> int:

@@ -51,11 +51,12 @@ def locate(context: Context, user: str, path: str, writes: bool = False) -> PfsP
 
     Neither ``..`` nor symbolic links lead out of the user's home and the public area.
     """
-    if not path.startswith("/pfs/") or "\0" in path:
-        raise ApiError(f"should be pfs path:{path!r}", 400)
     clean = posixpath.normpath(path)
-    _, _, datacenter, area, *rest = [*clean.split("/"), "", "", ""][: max(4, clean.count("/") + 1)]
-    if not datacenter or not area or not clean.startswith("/pfs/"):
+    if not path.startswith("/pfs/") or not f"{clean}/".startswith("/pfs/") or "\0" in path:
+        raise ApiError(f"should be pfs path:{path!r}", 400)
+    _, _, datacenter, area, *rest = [*clean.split("/"), "", ""]
+    rest = [part for part in rest if part]
+    if not datacenter or not area:
         raise ApiError("the path should be in format eg:/pfs/datacentername/home/username", 400)
     check_datacenter(datacenter)
     storage = context.storages[HOME].path.absolute()

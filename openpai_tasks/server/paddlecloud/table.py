@@ -8,7 +8,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.router import Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY
-from openpai_tasks.server.paddlecloud import account, jobs, logs, quota, workers
+from openpai_tasks.server.paddlecloud import account, files, jobs, logs, quota, workers
 from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
 
 TOKEN = "/api-token-auth"
@@ -18,7 +18,7 @@ CHUNKS = f"{PFS}/storage/chunks"
 
 def rows() -> list[Route]:
     """Return all routes; the rows of ``/api/v1/pfs`` are a list of their own."""
-    return [*OPEN, *JOBS, *PFS_ROWS]
+    return [*OPEN, *JOBS, *FILES, *PFS_ROWS]
 
 
 def _row(method: str, path: str, handler: Callable[[Context, Request], Reply]) -> Route:
@@ -39,6 +39,11 @@ JOBS = [
     _row("GET", "/api/v1/workers", workers.list_workers),
     _row("GET", "/api/v1/logs", logs.read_logs),
     _row("GET", "/api/v1/quota", quota.get_quota),
+]
+FILES = [
+    _row("POST", "/api/v1/file", files.upload),
+    _row("GET", "/api/v1/file", files.download),
+    _row("GET", "/api/v1/filelist", files.list_names),
 ]
 PFS_ROWS = [
     _row("GET", f"{PFS}/files", pfs.get_files),

@@ -54,7 +54,11 @@ class Pod:
 
     @property
     def phase(self) -> str:
-        return PHASES.get(self.task.state, "Unknown") if self.task else "Pending"
+        """The phase; a parameter server that was stopped after the trainers' success has not failed."""
+        if self.task is None:
+            return PHASES[states.WAITING]
+        is_stopped_at_end = self.task.state == states.STOPPED and self.owner.job.state == states.SUCCEEDED
+        return PHASES.get(states.SUCCEEDED if is_stopped_at_end else self.task.state, "Unknown")
 
 
 def list_workers(context: Context, request: Request) -> Reply:

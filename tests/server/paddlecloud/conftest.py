@@ -28,8 +28,8 @@ class PaddleUser:
         headers = {"Authorization": f"Token {self.token}", **options.pop("headers", {})}
         return requests.request(method, self.uri + path, headers=headers, timeout=60, **options)
 
-    def get(self, path: str, **query: Any) -> Any:
-        answer = self.call("GET", path, params=query)
+    def get(self, address: str, **query: Any) -> Any:
+        answer = self.call("GET", address, params=query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
