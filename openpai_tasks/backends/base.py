@@ -45,6 +45,7 @@ Ability = Literal[
     "token_checks",
     "separate_streams",
     "ssh",
+    "retries",
 ]
 
 
@@ -69,9 +70,8 @@ class Capabilities:
         "keeps finished jobs as its administrators decide", "only the embedded cluster can be cleaned"
     )
     token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
-    separate_streams: bool = _ability(
-        "keeps the output and the errors of a task in one log", "leave out --stdout and --stderr"
-    )
+    separate_streams: bool = _ability("keeps one log for each task", "leave out --stdout and --stderr")
+    retries: bool = _ability("does not retry jobs", "leave out --retries")
     ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
 
 

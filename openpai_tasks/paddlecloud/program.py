@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any
 
 from invoke.exceptions import Exit
@@ -34,7 +33,6 @@ PARAMETERS = {
 """Options whose task has another name for them."""
 COPIES = {"file put": file_words.put, "file get": file_words.get}
 BY_NAME = {name: verb for verb in VERBS for name in (verb.name, *verb.older)}
-MODULES = ("openpai_tasks.tasks.paddle", "openpai_tasks.tasks.paddle_files")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -126,14 +124,13 @@ def _call(name: str, arguments: dict[str, Any]) -> int:
     from invoke.context import Context
 
     from openpai_tasks.settings.project import load_config
+    from openpai_tasks.tasks import paddle
 
-    modules = map(import_module, MODULES)
-    task = next(found for module in modules if (found := getattr(module, name, None)))
     config, problem = load_config()
     if problem:
         terminal.say(f"warning: {problem}")
     try:
-        task(Context(config), **arguments)
+        getattr(paddle, name)(Context(config), **arguments)
     except Exit as end:
         if end.message:
             terminal.say(*end.message.split("\n"))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.task import task as any_task
+
+task = functools.partial(any_task, single_dash=True)
 
 ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/config, else `local`)"
 JOB_HELP = "the job's name"
+PFS_HELP = "a path such as /pfs/DATACENTER/home/USER/PATH"
 ALL_HELP = "also killed jobs whose folder is left, the workers of all jobs, every resource"
 
 
@@ -64,9 +68,25 @@ def submit(
     cluster_alias=None,
 ):
     """Upload a folder and start it as a job."""
-    amounts = (parallelism, cpu, gpu, memory, pservers, pscpu, psmemory, entry, topology, passes)
-    more = (image, registry, faulttolerant, min_instance, max_instance)
-    request = sdk.paddlecloud.PaddleRequest(package, jobname, *amounts, *more)
+    request = sdk.paddlecloud.PaddleRequest(
+        package=package,
+        jobname=jobname,
+        parallelism=parallelism,
+        cpu=cpu,
+        gpu=gpu,
+        memory=memory,
+        pservers=pservers,
+        pscpu=pscpu,
+        psmemory=psmemory,
+        entry=entry,
+        topology=topology,
+        passes=passes,
+        image=image,
+        registry=registry,
+        faulttolerant=faulttolerant,
+        min_instance=min_instance,
+        max_instance=max_instance,
+    )
     collected = sdk.paddlecloud.prepare(request)
     is_preview = views.submitting.is_preview(c, {"preview": preview})
     given = settings_for(c, cluster_alias)
@@ -155,9 +175,101 @@ def get(c, what, job="", all=False, cluster_alias=None, output=None):
 )
 def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
     """Show the output of a job's trainers."""
-    sdk.paddlecloud.check_lines(lines)
+    sdk.paddlecloud.check_logs(lines, worker, follow)
     client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     if follow:
         views.paddle.follow_logs(client, job or sdk.paddlecloud.newest_job(client), lines)
     else:
         views.paddle.show_logs(sdk.paddlecloud.read_logs(client, job, lines, worker))
+
+
+@task(
+    name="pfs-cp",
+    positional=["paths"],
+    iterable=["paths"],
+    kinds={"chunksize": int},
+    nicknames={"verbose": "v"},
+    help={
+        "paths": f"the sources and, last, the target: one side on this machine, the other {PFS_HELP}",
+        "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
+        "verbose": "also list files that are unchanged",
+        "chunksize": "size of the pieces that travel, in KiB",
+        "workers": "number of files to copy at once",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_cp(
+    c, paths, recursive=True, verbose=False, chunksize=None, workers=8, cluster_alias=None, output=None
+):
+    """Copy files and folders to or from PFS; run it again to continue."""
+    sdk.paddlecloud.check_pair(paths)
+    sdk.paddlecloud.check_chunk_size(chunksize)
+    sources, target = _places(c, cluster_alias).locate_pair(paths)
+    done = "Uploaded" if target.origin else "Downloaded"
+    with views.paddle.copying(done, sources[0].origin, verbose) as meter:
+        copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
+    views.paddle.report_failures(copied)
+    show(c, copied, views.paddle.copy_summary, output)
+    sdk.files.check_copied(copied)
+
+
+@task(
+    name="pfs-ls",
+    positional=["paths"],
+    iterable=["paths"],
+    help={
+        "paths": PFS_HELP,
+        "recursive": "list everything below a folder",
+        "names": "only the names",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=None):
+    """List files and folders on PFS."""
+    sdk.paddlecloud.check_pfs(paths)
+    found = sdk.paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
+    show(c, found, views.paddle.names if names else views.paddle.pfs_listings, output)
+
+
+@task(
+    name="pfs-rm",
+    positional=["paths"],
+    iterable=["paths"],
+    help={
+        "paths": PFS_HELP,
+        "recursive": "remove folders with their contents",
+        "yes": "do not ask",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
+    """Remove files and folders on PFS."""
+    sdk.paddlecloud.check_pfs(paths)
+    removals = _places(c, cluster_alias).plan_removals(paths, recursive)
+    if not yes and sys.stdin.isatty():
+        views.listings.confirm_removals(removals)
+    elif not yes:
+        sdk.files.refuse_guesses(removals)
+    for removal in removals:
+        sdk.files.remove([removal])
+        terminal.put(f"rm {removal.place.url}")
+
+
+@task(
+    name="pfs-mkdir",
+    positional=["paths"],
+    iterable=["paths"],
+    help={"paths": PFS_HELP, "cluster-alias": ALIAS_HELP},
+)
+def pfs_mkdir(c, paths, cluster_alias=None):
+    """Create folders on PFS, with missing parents."""
+    sdk.paddlecloud.check_pfs(paths)
+    places = _places(c, cluster_alias)
+    for place in [places.locate(path) for path in paths]:
+        sdk.paddlecloud.make_folder(place)
+        terminal.put(f"mkdir {place.url}")
+
+
+def _places(c, cluster_alias):
+    given = settings_for(c, cluster_alias)
+    return sdk.paddlecloud.PfsPlaces(sdk.paddlecloud.connect(given, cluster_alias, say), given, say)

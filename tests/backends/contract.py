@@ -58,7 +58,7 @@ def embedded(profile: str, folder: Path) -> Iterator[Served]:
 
 
 def openpai(generation: str, **abilities: bool) -> Row:
-    able = Capabilities(separate_streams=True, ssh=True, **abilities)
+    able = Capabilities(separate_streams=True, ssh=True, retries=True, **abilities)
     return Row("openpai", f"OpenPAI {generation}", able, partial(embedded, generation))
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from openpai_tasks.paddlecloud.program import run
 from openpai_tasks.sdk.clusters import stop_embedded
 from tests.conftest import Ran
+from tests.scripted import Scripted
+
+PASSWORD = 9_182_736_450  # a number for YAML
 
 
 class Laptop:
@@ -48,3 +53,38 @@ def laptop(
     if made.has_started_a_cluster:
         stop_embedded(keep_jobs=False, say=lambda line: None)
         pytest.fail("a cluster was started")
+
+
+class Datacenter:
+    """A scripted server that `~/.paddle/config` names as the current datacenter."""
+
+    def __init__(self, laptop: Laptop, server: Scripted) -> None:
+        self.laptop, self.server = laptop, server
+
+    def type(self, line: str) -> Ran:
+        return self.laptop.paddlecloud(*line.split())
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls of the last command, without logins."""
+        return [f"{one.method} {one.path}" for one in self.server.seen if one.path != "/api-token-auth/"]
+
+
+@pytest.fixture
+def datacenter(
+    laptop: Laptop, serve: Callable[[dict[str, Any]], Scripted], tmp_path: Path
+) -> Callable[[dict[str, Any]], Datacenter]:
+    def start(answers: dict[str, Any]) -> Datacenter:
+        server = serve({"POST /api-token-auth/": {"token": "5" * 40}, **answers})
+        entry = {
+            "name": "dc1",
+            "username": "ann@example.org",
+            "password": PASSWORD,
+            "endpoint": f"{server.uri}/",
+        }
+        file = tmp_path / "user" / ".paddle" / "config"
+        file.parent.mkdir(parents=True)
+        file.write_text(yaml.safe_dump({"datacenters": [entry], "current-datacenter": "dc1"}))
+        return Datacenter(laptop, server)
+
+    return start

@@ -58,6 +58,7 @@ class ApiDialect:
             token_checks=bool(self.token_check),
             separate_streams=True,
             ssh=True,
+            retries=True,
         )
 
     @property

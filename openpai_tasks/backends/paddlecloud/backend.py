@@ -28,8 +28,9 @@ from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, WORKERS, Pad
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
 from openpai_tasks.backends.paddlecloud.quantities import MB, parse_quantity
 from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
-from openpai_tasks.protocol import JobDocument, validate
+from openpai_tasks.protocol import JobDocument, dump, validate
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
+from openpai_tasks.protocol.yaml.reader import read
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +46,7 @@ RESOURCES = {
 KILLED = 137
 EXITS = {
     KILLED: ExitMeaning(
-        "the container was killed, as it used more memory than it asked for",
+        "the container was killed, most likely as it used more memory than it asked for",
         "ask for more memory (`--memoryMB`)",
     )
 }
@@ -180,12 +181,9 @@ class PaddleBackend(PaddleClient):
     def job_document(self, key: str) -> Any:
         name = self._name(key)
         found = self._find(name)
-        document = self._document(found[1]) if found and found[1] else None
-        if document is None:
-            raise NotFound(
-                f"{self._where()} has no document of job {name!r}: it was submitted otherwise", 404
-            )
-        return document.source.value
+        if found is None or found[1] is None:
+            raise NotFound(f"{self._where()} has no document of job {name!r}", 404)
+        return read(self._records.document(found[1])).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
         require(self, "events")
@@ -252,9 +250,10 @@ class PaddleBackend(PaddleClient):
         return (None, record) if record and name in self._records.kept() else None
 
     def _document(self, record: JobRecord) -> JobDocument | None:
-        """Return the document of a job; None if it is missing or damaged."""
+        """Return the document of a job without its secrets; None if it is missing or damaged."""
         try:
-            return validate(self._records.document(record))
+            value = read(self._records.document(record)).value
+            return validate(dump({key: part for key, part in value.items() if key != "secrets"}))
         except (NotFound, ProtocolError):
             return None
 

@@ -107,7 +107,7 @@ def _refusals(document: JobDocument, namespace: str) -> Iterator[str]:
     if others:
         yield f"mounts only the storage {STORAGE!r}, not {others[0]!r}: copy the data there"
     if document.extras.get(PLUGINS):
-        yield "runs no plugins in containers, so there is no ssh into them: leave out --ssh"
+        yield "gives no ssh into containers: submit the job without it"
     if any(item.get("auth") for item in document.data.get("prerequisites", ())):
         yield "takes no credentials of registries from a document: use a public image"
     yield from _role_refusals(document)

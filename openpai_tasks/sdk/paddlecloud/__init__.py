@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "datacenters": ["connect"],
         "jobs": [
-            "check_lines",
+            "check_logs",
             "job_folder",
             "kill",
             "known_job",
@@ -18,10 +18,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "newest_job",
             "parse_resource",
             "plan_training",
-            "prepare",
             "read_logs",
             "wait_for_end",
         ],
+        "package": ["prepare"],
         "pfs": ["PfsPlaces", "check_chunk_size", "check_pair", "check_pfs", "list_pfs", "make_folder"],
         "request": ["PaddleRequest", "WrongOption", "check_job_name"],
     },

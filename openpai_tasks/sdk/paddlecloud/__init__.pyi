@@ -1,5 +1,5 @@
 from .datacenters import connect as connect
-from .jobs import check_lines as check_lines
+from .jobs import check_logs as check_logs
 from .jobs import job_folder as job_folder
 from .jobs import kill as kill
 from .jobs import known_job as known_job
@@ -9,9 +9,9 @@ from .jobs import list_workers as list_workers
 from .jobs import newest_job as newest_job
 from .jobs import parse_resource as parse_resource
 from .jobs import plan_training as plan_training
-from .jobs import prepare as prepare
 from .jobs import read_logs as read_logs
 from .jobs import wait_for_end as wait_for_end
+from .package import prepare as prepare
 from .pfs import PfsPlaces as PfsPlaces
 from .pfs import check_chunk_size as check_chunk_size
 from .pfs import check_pair as check_pair

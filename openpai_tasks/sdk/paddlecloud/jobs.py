@@ -7,15 +7,13 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from openpai_tasks.backends.paddlecloud.answers import Pod, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.paddlecloud.package import Package, collect_package
-from openpai_tasks.sdk.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption, check_request
+from openpai_tasks.sdk.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
 
 END_SECONDS = 60.0  # for the pods of a killed job
 POLL_SECONDS = 0.1
@@ -25,7 +23,7 @@ TERMINATING, TERMINATED = "Terminating", "Terminated"
 
 
 @dataclass(frozen=True)
-class PaddleJob:
+class PaddleJobRow:
     """A job as the tables show it; times are in ms."""
 
     name: str
@@ -69,7 +67,7 @@ class JobOutput:
     text: str
 
 
-def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJob]:
+def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
     """List jobs, newest first; with ``all`` also those that were killed and whose folder is still there."""
     servers = {found.job: found for found in client.pserver_sets()}
     rows = []
@@ -78,7 +76,7 @@ def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJob]:
         rows.append(_job(client, found, ps.ready if ps else 0, ps.total if ps else 0))
     known = {row.name for row in rows}
     gone = [name for name in _folders(client) if name not in known] if all else []
-    return rows + [PaddleJob(name, TERMINATED, _namespace(client)) for name in sorted(gone)]
+    return rows + [PaddleJobRow(name, TERMINATED, _namespace(client)) for name in sorted(gone)]
 
 
 def _age_order(found: TrainerSet) -> tuple[bool, int]:
@@ -86,9 +84,9 @@ def _age_order(found: TrainerSet) -> tuple[bool, int]:
     return found.is_terminating, -(found.started if found.started is not None else 1 << 60)
 
 
-def _job(client: PaddleClient, found: TrainerSet, ready: int, total: int) -> PaddleJob:
+def _job(client: PaddleClient, found: TrainerSet, ready: int, total: int) -> PaddleJobRow:
     counted = found.active + found.succeeded + found.failed
-    return PaddleJob(
+    return PaddleJobRow(
         found.job,
         _state(found),
         found.namespace or _namespace(client),
@@ -171,15 +169,6 @@ def list_quota(client: PaddleClient, all: bool = False) -> list[QuotaRow]:
 # Submissions
 
 
-def prepare(request: PaddleRequest) -> Package:
-    """Check the options of a submission and collect its package; nothing is sent."""
-    check_request(request)
-    package = collect_package(request.package)
-    if request.topology and not Path(package.folder, request.topology).is_file():
-        raise WrongOption(f"-topology: no file {request.topology!r} in the package {request.package!r}")
-    return package
-
-
 def plan_training(client: PaddleClient, request: PaddleRequest) -> TrainingRequest:
     """Return the submission of a checked request, with the name that the job gets."""
     name = _choose_name(client, request.jobname)
@@ -240,9 +229,12 @@ def newest_job(client: PaddleClient) -> str:
     return found[0].name
 
 
-def check_lines(lines: int) -> None:
+def check_logs(lines: int, worker: str, follow: bool) -> None:
+    """Raise for options of `logs` that cannot be right."""
     if lines < 0:
         raise WrongOption(f"-n must be at least 0, got {lines}")
+    if worker and follow:
+        raise WrongOption("-f follows all trainers: leave out -w")
 
 
 def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:

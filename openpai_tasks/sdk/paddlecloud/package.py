@@ -8,7 +8,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.paddlecloud.request import WrongOption
+from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption, check_request
 from openpai_tasks.storage.store import is_below
 
 
@@ -22,6 +22,15 @@ class Package:
     @property
     def size(self) -> int:
         return sum(size for _, size in self.files)
+
+
+def prepare(request: PaddleRequest) -> Package:
+    """Check the options of a submission and collect its package; nothing is sent."""
+    check_request(request)
+    package = collect_package(request.package)
+    if request.topology and not Path(package.folder, request.topology).is_file():
+        raise WrongOption(f"-topology: no file {request.topology!r} in the package {request.package!r}")
+    return package
 
 
 def collect_package(text: str) -> Package:

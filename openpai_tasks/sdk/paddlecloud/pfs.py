@@ -29,7 +29,7 @@ LEAST_CHUNK, MOST_CHUNK = 4, 32 << 10  # KiB
 
 
 @dataclass(frozen=True)
-class PfsEntry:
+class PfsFile:
     """A file or folder on PFS."""
 
     path: str
@@ -43,7 +43,7 @@ class PfsListing:
     """What a path on PFS holds: a file itself, or the entries of a folder."""
 
     path: str
-    entries: tuple[PfsEntry, ...]
+    entries: tuple[PfsFile, ...]
 
 
 class PfsPlaces:
@@ -166,7 +166,7 @@ def list_pfs(places: Sequence[Location], recursive: bool) -> list[PfsListing]:
     return [PfsListing(place.url, tuple(_entries(place, recursive))) for place in places]
 
 
-def _entries(place: Location, recursive: bool) -> list[PfsEntry]:
+def _entries(place: Location, recursive: bool) -> list[PfsFile]:
     entry = operations.existing(place)
     if not entry.is_folder:
         return [_entry(place, entry, place.path)]
@@ -177,5 +177,5 @@ def _entries(place: Location, recursive: bool) -> list[PfsEntry]:
     return sorted(found, key=lambda one: one.path)
 
 
-def _entry(place: Location, entry: Entry, path: str) -> PfsEntry:
-    return PfsEntry(place.origin + path, entry.is_folder, entry.size, entry.mtime_ms)
+def _entry(place: Location, entry: Entry, path: str) -> PfsFile:
+    return PfsFile(place.origin + path, entry.is_folder, entry.size, entry.mtime_ms)

@@ -58,11 +58,13 @@ class PaiTask(Task[Any]):
         *,
         kinds: Mapping[str, type] | None = None,
         nicknames: Mapping[str, str] | None = None,
+        single_dash: bool = False,
         auto_shortflags: bool = False,
         **options: Any,
     ) -> None:
         self.kinds = kinds or {}
         self.nicknames = nicknames or {}
+        self.single_dash = single_dash  # whether `-name` is `--name`, as in Go programs
         self._positional: Iterable[str] | None = None
         super().__init__(body, auto_shortflags=auto_shortflags, **options)
 

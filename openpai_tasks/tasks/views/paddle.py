@@ -11,42 +11,42 @@ from openpai_tasks import render, sdk
 from openpai_tasks.hints import command
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.views import submitting
+from openpai_tasks.tasks.views import listings, submitting
 from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import Pod
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
     from openpai_tasks.render import TextTable
-    from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJob, QuotaRow
+    from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
     from openpai_tasks.sdk.paddlecloud.package import Package
-    from openpai_tasks.sdk.paddlecloud.pfs import PfsEntry, PfsListing
+    from openpai_tasks.sdk.paddlecloud.pfs import PfsFile, PfsListing
     from openpai_tasks.storage.copying.progress import Copied
 
 NOTHING = "-"
 TRAINER = "trainer"
 
 
-def jobs_table(jobs: Sequence[PaddleJob]) -> TextTable:
+def jobs_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `get jobs`."""
     header = ("NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL")
     return _table(header, [_job_cells(job) for job in jobs])
 
 
-def _job_cells(job: PaddleJob) -> tuple[Any, ...]:
+def _job_cells(job: PaddleJobRow) -> tuple[Any, ...]:
     if not job.is_listed:
         return (job.name, job.state, *[NOTHING] * 6)
     times = (_utc(job.started), _utc(job.completed))
     return (job.name, job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
 
 
-def short_table(jobs: Sequence[PaddleJob]) -> TextTable:
+def short_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `jobs`."""
     header = ("NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE")
     return _table(header, [_short_cells(job) for job in jobs])
 
 
-def _short_cells(job: PaddleJob) -> tuple[Any, ...]:
+def _short_cells(job: PaddleJobRow) -> tuple[Any, ...]:
     if not job.is_listed:
         return job.namespace, job.name, NOTHING, job.state, _age(job.age)
     return job.namespace, job.name, job.desired, job.succeeded, _age(job.age)
@@ -111,18 +111,23 @@ def _quoted(text: str) -> str:
     return "'" + render.cell("", text).replace("'", "") + "'"
 
 
-def listings(found: Sequence[PfsListing]) -> str:
+def pfs_listings(found: Sequence[PfsListing]) -> str:
     """The files of each path, with the time, type and size of each."""
     return "\n\n".join("\n".join([f"{render.cell('', one.path)} :", *_lines(one.entries)]) for one in found)
 
 
-def _lines(entries: Sequence[PfsEntry]) -> list[str]:
+def _lines(entries: Sequence[PfsFile]) -> list[str]:
     wide = max((len(str(entry.size)) for entry in entries), default=0)
     return [
-        f"{render.when(entry.modified)} {'d' if entry.is_folder else 'f'} {entry.size:>{wide}} "
+        f"{_when(entry.modified):19} {'d' if entry.is_folder else 'f'} {entry.size:>{wide}} "
         + render.cell("", entry.path)
         for entry in entries
     ]
+
+
+def _when(milliseconds: int) -> str:
+    """Format a time of this machine; folders on PFS have none."""
+    return render.cell("modified", milliseconds or None)
 
 
 def names(found: Sequence[PfsListing]) -> str:
@@ -169,6 +174,11 @@ def copying(done: str, origin: str = "", verbose: bool = False, quiet: bool = Fa
             yield meter
     finally:
         meter.close()
+
+
+def copy_summary(copied: Copied) -> str:
+    """The counts of a copy, whose failures are reported already."""
+    return listings.describe_copy(copied).rpartition("\n")[2]
 
 
 def report_failures(copied: Copied) -> None:

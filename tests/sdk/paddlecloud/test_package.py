@@ -6,8 +6,7 @@ import socket
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk.paddlecloud.jobs import prepare
-from openpai_tasks.sdk.paddlecloud.package import collect_package
+from openpai_tasks.sdk.paddlecloud.package import collect_package, prepare
 from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption
 
 
