@@ -24,7 +24,7 @@ def backend(tmp_path_factory):
     ):
         patch.setenv("OPENPAI_HOME", str(tmp_path_factory.mktemp("home")))
         driver = kinds.driver("paddlecloud")
-        cluster = Cluster("lab", served.uri, served.user, kind="paddlecloud", info=dict(served.info))
+        cluster = Cluster("lab", served.uri, served.user, kind="paddlecloud")
         known = Credentials(password=served.password)
         yield driver.connect(*driver.sign_in(cluster, known, str, str, 60.0), timeout=60.0)
 
