@@ -158,11 +158,11 @@ def check_origin(headers: Mapping[str, str]) -> None:
         raise refusals.forbidden("Pages of other sites may not use this server.")
 
 
-async def read_body(web: WebRequest, limit: int) -> bytes:
+async def read_body(web: WebRequest, limit: int, seconds: float = bodies.SECONDS) -> bytes:
     """Read the body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:
-        with anyio.fail_after(bodies.SECONDS):
+        with anyio.fail_after(seconds):
             async for piece in web.stream():
                 size += len(piece)
                 if size > PATIENCE:

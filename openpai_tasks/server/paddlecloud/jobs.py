@@ -20,7 +20,7 @@ from openpai_tasks.server.paddlecloud.document import (
     internal_name,
     namespace,
 )
-from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, read_submission
 from openpai_tasks.server.state.state import STOP
 
@@ -74,7 +74,7 @@ def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> Non
         raise NotFound(f"package not exist in cloud: {path}", 404)
 
 
-def _check_name_is_free(found: PaddleJob | None, name: str) -> None:
+def _check_name_is_free(found: NamedJob | None, name: str) -> None:
     if found is None or (found.is_killed and not found.is_terminating):
         return
     if found.is_terminating:
@@ -89,7 +89,7 @@ def _free_name(context: Context, user: str, name: str) -> str:
     raise AssertionError
 
 
-def _job(context: Context, one: PaddleJob) -> dict[str, Any]:
+def _job(context: Context, one: NamedJob) -> dict[str, Any]:
     job = one.job
     tasks = [task for task in context.state.tasks(job.key, job.attempt) if task.role == TRAINER]
     counts = Counter(task.state for task in tasks)
@@ -109,7 +109,7 @@ def _job(context: Context, one: PaddleJob) -> dict[str, Any]:
     }
 
 
-def _conditions(context: Context, one: PaddleJob) -> list[dict[str, Any]] | None:
+def _conditions(context: Context, one: NamedJob) -> list[dict[str, Any]] | None:
     job = one.job
     if job.state not in states.FINAL:
         return None
@@ -120,7 +120,7 @@ def _conditions(context: Context, one: PaddleJob) -> list[dict[str, Any]] | None
     return [{"type": kind, "status": "True", "message": message, "last_transition_time": when}]
 
 
-def metadata(one: PaddleJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def metadata(one: NamedJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": namespace(one.job.user),

@@ -29,7 +29,7 @@ _ACTIVE = "state IN ('WAITING', 'RUNNING', 'STOPPING')"
 
 
 @dataclass(frozen=True)
-class PaddleJob:
+class NamedJob:
     """A job under its name in PaddleCloud."""
 
     name: str
@@ -79,12 +79,12 @@ class PaddleRecords:
             [key, user, name, trainers, pservers],
         )
 
-    def jobs(self, user: str) -> list[PaddleJob]:
+    def jobs(self, user: str) -> list[NamedJob]:
         """Return the newest job of each name, in the order of submission."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? GROUP BY name"
         return self._jobs(f"number IN ({newest})", [user])
 
-    def job(self, user: str, name: str) -> PaddleJob | None:
+    def job(self, user: str, name: str) -> NamedJob | None:
         """Return the newest job with this name, killed or not."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? AND name = ?"
         return next(iter(self._jobs(f"number = ({newest})", [user, name])), None)
@@ -99,7 +99,7 @@ class PaddleRecords:
         )[0]
         return row[0], ResourceAmount(row[1], row[2], row[3])
 
-    def _jobs(self, where: str, values: list[object]) -> list[PaddleJob]:
+    def _jobs(self, where: str, values: list[object]) -> list[NamedJob]:
         columns = "named.name AS paddle_name, named.trainers, named.pservers, number"
         job = LISTED_JOB.replace("user, name,", "jobs.user, jobs.name,")
         rows = self._database.rows(
@@ -110,7 +110,7 @@ class PaddleRecords:
         return [_paddle_job(dict(row)) for row in rows]
 
 
-def _paddle_job(values: dict[str, object]) -> PaddleJob:
+def _paddle_job(values: dict[str, object]) -> NamedJob:
     name, trainers, pservers = (values.pop(column) for column in ("paddle_name", "trainers", "pservers"))
     del values["number"]
-    return PaddleJob(str(name), int(str(trainers)), int(str(pservers)), to_job(values))
+    return NamedJob(str(name), int(str(trainers)), int(str(pservers)), to_job(values))

@@ -13,7 +13,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.document import PSERVER, TRAINER
 from openpai_tasks.server.paddlecloud.jobs import metadata, timestamp
-from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
 from openpai_tasks.server.state.records import Task
 
 ROLES = {TRAINER: (TRAINER,), PSERVER: (PSERVER,), "all": (TRAINER, PSERVER)}
@@ -36,10 +36,10 @@ MESSAGES = {
 
 
 @dataclass(frozen=True)
-class Pod:
+class TaskPod:
     """One task of a job; ``task`` is None as long as the job waits."""
 
-    owner: PaddleJob
+    owner: NamedJob
     role: str
     index: int
     task: Task | None
@@ -95,15 +95,15 @@ def list_pservers(context: Context, request: Request) -> Reply:
     return 200, {"items": items}
 
 
-def pods_of(context: Context, one: PaddleJob) -> Iterator[Pod]:
+def pods_of(context: Context, one: NamedJob) -> Iterator[TaskPod]:
     tasks = context.state.tasks(one.job.key, one.job.attempt)
     found = {(task.role, task.index): task for task in tasks}
     for role, count in ((TRAINER, one.trainers), (PSERVER, one.pservers)):
         for index in range(count):
-            yield Pod(one, role, index, found.get((role, index)))
+            yield TaskPod(one, role, index, found.get((role, index)))
 
 
-def _pod(context: Context, pod: Pod) -> dict[str, Any]:
+def _pod(context: Context, pod: TaskPod) -> dict[str, Any]:
     task = pod.task
     container = "trainer" if pod.role == TRAINER else pod.owner.name
     return {
@@ -117,7 +117,7 @@ def _pod(context: Context, pod: Pod) -> dict[str, Any]:
     }
 
 
-def _state(context: Context, pod: Pod) -> dict[str, Any]:
+def _state(context: Context, pod: TaskPod) -> dict[str, Any]:
     state: dict[str, Any] = {"running": None, "terminated": None, "waiting": None}
     task = pod.task
     if task is None or task.state == states.WAITING:
@@ -143,7 +143,7 @@ def _message(task: Task, code: int | None) -> str:
     return MESSAGES.get(code if code is not None else 255, "") or f"the task {task.diagnostics}"
 
 
-def _why_waiting(context: Context, one: PaddleJob) -> str:
+def _why_waiting(context: Context, one: NamedJob) -> str:
     """Return the latest reason why a job waits."""
     reasons = ("FailedScheduling", "Queued")
     events = (event for event in context.state.events(one.job.key) if event.reason in reasons)

@@ -31,7 +31,8 @@ SLOWEST = 1 << 16  # bytes per second; slower calls are given up
 LISTING_LIMIT = 1 << 28  # bytes; a million files
 FRAME_LIMIT = 1 << 16  # bytes of other documents, and around a chunk
 PIECE = 1 << 18
-KEEPS_CONTENT = "keeps-content"
+EXTENSIONS, RESIZE, CHECKED = "x-pfs-extensions", "resize", "checked-chunks"
+CHUNK_MD5 = "x-pfs-md5"
 
 MISSING = "no such file or directory"
 REFUSED = ("unauthorized", "permission denied", "public data supports only")
@@ -89,8 +90,17 @@ class PfsConnection:
         self._endpoint, self._root = endpoint, f"/pfs/{datacenter}"
         self._token, self._renew, self._verify = token, renew, verify
         self._client, self._lock = HttpClient(), threading.Lock()
-        self.keeps_content = False
-        """Whether a file keeps the content that fits when its size is set, as answers of the server show."""
+        self._extensions = ""
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether a file keeps the content that fits when its size is set, as the server's answers show."""
+        return RESIZE in self._extensions
+
+    @property
+    def checks_chunks(self) -> bool:
+        """Whether a chunk can create its file and set its time, and the server answers with its MD5."""
+        return CHECKED in self._extensions
 
     def address(self, path: str) -> str:
         return self._endpoint + quote(self._full(path))
@@ -125,29 +135,40 @@ class PfsConnection:
         """Return length and MD5 of the chunk that begins there."""
         where = {"path": self._full(path), "offset": offset, "chunksize": CHUNK}
         found = self._ask(PfsCall("GET", CHUNKS, path, {"method": "GetChunkMeta", **where}, size=CHUNK))
+        return self._sum(found, path)
+
+    def _sum(self, found: Any, path: str) -> ChunkSum:
         length, md5 = _fields(found, "len", "checksum")
         if not _is_size(length) or not isinstance(md5, str) or not MD5.fullmatch(md5.lower()):
             raise self._odd(path)
         return ChunkSum(length, md5.lower())
 
-    def read(self, path: str, offset: int, size: int) -> bytes:
-        """Return the bytes of a chunk, fewer than ``size`` if the file ends before."""
+    def read(self, path: str, offset: int, size: int) -> tuple[bytes, str]:
+        """Return the bytes of a chunk, fewer if the file ends before, and the MD5 that the server sends."""
         where = {"path": self._full(path), "offset": offset, "chunksize": size}
         call = PfsCall("GET", CONTENT, path, where, size=size, limit=size + FRAME_LIMIT)
-        status, _, body = self._send(call)
+        status, headers, body = self._send(call)
         if status != 200 or not body.startswith(b"--"):
             self._results(status, body, path)
             raise self._odd(path)
-        return self._unframe(body, path, size)
+        return self._unframe(body, path, size), headers.get(CHUNK_MD5, "")
 
-    def write(self, path: str, offset: int, data: bytes) -> None:
-        """Write a chunk into a file that exists."""
-        name = urlencode({"chunksize": len(data), "offset": offset, "path": self._full(path)})
+    def write(
+        self, path: str, offset: int, data: bytes, create: bool = False, mtime_ms: int | None = None
+    ) -> ChunkSum | None:
+        """Write a chunk, and return what the server has then; None if it does not say.
+
+        Only a server that checks chunks can create the file, and set its time.
+        """
+        query = {"chunksize": len(data), "offset": offset, "path": self._full(path)}
+        query |= {"create": "true"} if create else {}
+        name = urlencode(query if mtime_ms is None else {**query, "modtime": mtime_ms * 1_000_000})
         head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; filename="{name}"\r\n'
         head += "Content-Type: application/octet-stream\r\n\r\n"
         body = b"".join([head.encode(), data, f"\r\n--{BOUNDARY}--\r\n".encode()])
         kind = f"multipart/form-data; boundary={BOUNDARY}"
-        self._ask(PfsCall("POST", CONTENT, path, body=body, kind=kind, size=len(data)))
+        found = self._ask(PfsCall("POST", CONTENT, path, body=body, kind=kind, size=len(data)))
+        return self._sum(found, path) if found is not None else None
 
     def _full(self, path: str) -> str:
         """Return the path at the server."""
@@ -162,7 +183,7 @@ class PfsConnection:
 
     def _ask(self, call: PfsCall) -> Any:
         status, headers, body = self._send(call)
-        self.keeps_content = self.keeps_content or KEEPS_CONTENT in headers.get("x-pfs-touch", "")
+        self._extensions = self._extensions or headers.get(EXTENSIONS, "")
         return self._results(status, body, call.path)
 
     def _send(self, call: PfsCall) -> Reply:

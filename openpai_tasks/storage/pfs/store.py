@@ -16,7 +16,7 @@ from typing import TypeVar
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
-from openpai_tasks.storage.pfs.connection import CHUNK, ChunkSum, PfsConnection, PfsEntry
+from openpai_tasks.storage.pfs.connection import CHUNK, PfsConnection, PfsEntry
 from openpai_tasks.storage.pfs.upload import PARALLEL, PfsUpload, send
 from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.store import (
@@ -104,7 +104,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         return self._pieces(path, offset, end, self._read)
 
     def read_checked(self, path: str, size: int) -> Iterator[bytes]:
-        return self.read_changed(path, size, lambda offset, length: b"")
+        return self._pieces(path, 0, size, functools.partial(self._read_changed, old=None))
 
     def read_changed(self, path: str, size: int, old: OldBytes) -> Iterator[bytes]:
         return self._pieces(path, 0, size, functools.partial(self._read_changed, old=old))
@@ -131,7 +131,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         """Return the MD5 of the MD5s of all chunks, which the server computes."""
 
         def ask(offset: int) -> bytes:
-            return bytes.fromhex(retrying(lambda: self._connection.sum(path, offset)).md5)
+            return bytes.fromhex(self._md5(path, offset))
 
         sums = list(self._ahead(ask, range(0, self._file(path).size, CHUNK)))
         value = hashlib.md5(b"".join(sums), usedforsecurity=False).hexdigest()
@@ -158,44 +158,55 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         return self._ahead(take, range(offset, end, CHUNK))
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
-        return retrying(lambda: self._connection.read(path, offset, size))
+        return retrying(lambda: self._connection.read(path, offset, size))[0]
 
-    def _read_changed(self, path: str, offset: int, size: int, old: OldBytes) -> bytes:
+    def _read_changed(self, path: str, offset: int, size: int, old: OldBytes | None) -> bytes:
         """Return a chunk that has the server's MD5; take it from the old copy if that has it."""
         for _ in range(2):
-            theirs = retrying(lambda: self._connection.sum(path, offset))
-            data = old(offset, size)
-            if theirs == _sum(data):
-                return data
-            data = self._read(path, offset, size)
-            if theirs == _sum(data):
+            theirs = ""
+            if old and (known := old(offset, size)):
+                theirs = self._md5(path, offset)
+                if _md5(known) == theirs:
+                    return known
+            data, md5 = retrying(lambda: self._connection.read(path, offset, size))
+            if _md5(data) == (md5 or theirs or self._md5(path, offset)):
                 return data
         raise Damaged(f"{path}: it was damaged in transit, or changed while it was read")
+
+    def _md5(self, path: str, offset: int) -> str:
+        return retrying(lambda: self._connection.sum(path, offset)).md5
 
     def _ahead(self, work: Callable[[int], Result], offsets: Sequence[int]) -> Iterator[Result]:
         """Yield the results in order; further ones are fetched in parallel while there are free slots."""
         if len(offsets) < 2:
             yield from map(work, offsets)
             return
-        waiting = collections.deque(offsets)
-        underway: collections.deque[Future[Result]] = collections.deque()
+        begun, underway = 0, collections.deque[Future[Result]]()
         with ThreadPoolExecutor(PARALLEL) as pool:
             try:
-                while waiting or underway:
-                    while waiting and len(underway) < PARALLEL and self._slots.acquire(blocking=False):
-                        underway.append(pool.submit(work, waiting.popleft()))
-                    if not underway:
-                        yield work(waiting.popleft())
-                        continue
-                    try:
-                        result = underway.popleft().result()
-                    finally:
-                        self._slots.release()
-                    yield result
+                while begun < len(offsets) or underway:
+                    while (
+                        begun < len(offsets)
+                        and len(underway) < PARALLEL
+                        and self._slots.acquire(blocking=False)
+                    ):
+                        underway.append(pool.submit(work, offsets[begun]))
+                        begun += 1
+                    if underway:
+                        yield self._result(underway.popleft())
+                    else:
+                        begun += 1
+                        yield work(offsets[begun - 1])
             finally:
                 for future in underway:
                     future.cancel()
                     self._slots.release()
+
+    def _result(self, future: Future[Result]) -> Result:
+        try:
+            return future.result()
+        finally:
+            self._slots.release()
 
     def _file(self, path: str) -> Entry:
         there = self.stat(path)
@@ -212,8 +223,8 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
             raise Denied(f"{path}: only files below {self._own} can be changed", 403)
 
 
-def _sum(data: bytes) -> ChunkSum:
-    return ChunkSum(len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _entry(found: PfsEntry, name: str, path: str) -> Entry:

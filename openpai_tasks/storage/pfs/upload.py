@@ -72,31 +72,33 @@ class _Writer:
 
     def __init__(self, connection: PfsConnection, upload: PfsUpload) -> None:
         self._connection, self._upload, self._lock = connection, upload, threading.Lock()
+        self._is_begun = self._creates = self._has_time = False
         self._kept = self._begin()  # bytes at the server that may be right
-        self._is_begun = False
 
-    def settle(self, chunk: LocalChunk) -> None:
+    def settle(self, chunk: LocalChunk, mtime_ms: int | None = None) -> None:
         """Send the chunk unless the server has it, and verify what it has then."""
         ours = ChunkSum(len(chunk.data), hashlib.md5(chunk.data, usedforsecurity=False).hexdigest())
         if chunk.offset < self._kept and self._sum(chunk.offset) == ours:
             return
         self._cut()
-        retrying(lambda: self._write(chunk, ours))
+        retrying(lambda: self._write(chunk, ours, mtime_ms))
 
     def finish(self, last: LocalChunk | None) -> None:
         """Send the last chunk, verify the size, and set the time."""
-        path, size = self._upload.path, last.end if last else 0
+        path, size, mtime_ms = self._upload.path, last.end if last else 0, self._upload.mtime_ms
         if self._kept > size:
             self._cut()
         if last:
-            self.settle(last)
+            self.settle(last, mtime_ms if self._connection.checks_chunks else None)
+        elif self._creates:
+            retrying(lambda: self._connection.resize(path, 0))
         if last is None or len(last.data) == CHUNK:
             there = retrying(lambda: self._connection.stat(path))
             if there is None or there.size != size:
                 count = "nothing" if there is None else f"{there.size} bytes"
                 raise Damaged(f"{path}: {count} arrived of {size} bytes")
-        if self._upload.mtime_ms is not None:
-            retrying(lambda: self._connection.resize(path, size, self._upload.mtime_ms))
+        if mtime_ms is not None and not self._has_time:
+            retrying(lambda: self._connection.resize(path, size, mtime_ms))
 
     def _begin(self) -> int:
         """Create the file, or return how much of it can be kept."""
@@ -104,6 +106,9 @@ class _Writer:
         there = retrying(lambda: self._connection.stat(path))
         if there is not None and there.is_folder:
             raise PathError(f"{path}: a folder is there, so a file cannot be written")
+        if there is None and self._connection.checks_chunks:
+            self._creates = True
+            return 0
         keeps = size is not None and (self._connection.keeps_content or size >= (there.size if there else 0))
         if there is not None and keeps:
             return there.size
@@ -121,11 +126,13 @@ class _Writer:
             retrying(lambda: self._connection.resize(upload.path, upload.last_offset))
             self._kept = min(self._kept, upload.last_offset)
 
-    def _write(self, chunk: LocalChunk, ours: ChunkSum) -> None:
-        self._connection.write(self._upload.path, chunk.offset, chunk.data)
-        theirs = self._sum(chunk.offset)
+    def _write(self, chunk: LocalChunk, ours: ChunkSum, mtime_ms: int | None) -> None:
+        path = self._upload.path
+        found = self._connection.write(path, chunk.offset, chunk.data, self._creates, mtime_ms)
+        theirs = found or self._connection.sum(path, chunk.offset)
         if theirs != ours:
-            raise Damaged(f"{self._upload.path}: damaged in transit (MD5 {theirs.md5} instead of {ours.md5})")
+            raise Damaged(f"{path}: damaged in transit (MD5 {theirs.md5} instead of {ours.md5})")
+        self._has_time = mtime_ms is not None
 
     def _sum(self, offset: int) -> ChunkSum:
         return retrying(lambda: self._connection.sum(self._upload.path, offset))

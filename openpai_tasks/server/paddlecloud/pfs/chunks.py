@@ -18,6 +18,7 @@ LARGEST = 1 << 40  # bytes of a file
 LARGEST_LISTED = 4 << 30  # bytes of a file whose chunks are all hashed in one call
 PIECE = 1 << 20
 BAD_SIZE, BAD_JSON = "chunksize error", "parse json error"
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NAME = re.compile(r'(?:^|;)\s*name="?chunk"?\s*(?:;|$)')
 _FILENAME = re.compile(r';\s*filename="((?:[^"\\]|\\.)*)"')
 
@@ -29,6 +30,8 @@ class ChunkRange:
     path: str
     offset: int
     size: int
+    creates: bool = False  # the file, if it is missing
+    mtime_ns: int | None = None  # of the file, once the chunk is written
 
     @property
     def query(self) -> str:
@@ -43,7 +46,7 @@ def parse_range(query: Mapping[str, Any]) -> ChunkRange:
         raise ValueError(BAD_JSON)
     if not 0 <= size <= MOST or not 0 <= offset <= LARGEST:
         raise ValueError(BAD_SIZE)
-    return ChunkRange(path, offset, size)
+    return ChunkRange(path, offset, size, "create" in query, _number(query, "modtime"))
 
 
 def describe(tree: Tree, names: Names, offset: int, size: int) -> dict[str, Any]:
@@ -68,15 +71,16 @@ def read(tree: Tree, names: Names, part: ChunkRange) -> bytes:
         return b"".join(_pieces(file, part.offset, part.size))
 
 
-def write(tree: Tree, names: Names, part: ChunkRange, data: bytes) -> None:
-    """Write the chunk into an existing file, which grows if the chunk ends after its end."""
-    if len(data) != part.size:
-        raise ValueError(f"got {len(data)} bytes of a chunk of {part.size}")
-    with tree.open(names, WRITE) as file:
+def write(tree: Tree, names: Names, part: ChunkRange, data: bytes) -> dict[str, Any]:
+    """Write the chunk, and return length and MD5 of what the file has there then."""
+    with tree.open(names, WRITE, part.creates) as file:
         view, offset = memoryview(data), part.offset
         while view:
             count = os.pwrite(file, view, offset)
             view, offset = view[count:], offset + count
+        if part.mtime_ns is not None:
+            os.utime(file, ns=(part.mtime_ns, part.mtime_ns))
+        return _describe(file, part.offset, part.size)
 
 
 def frame(part: ChunkRange, data: bytes, epilogue: bytes) -> bytes:
@@ -125,7 +129,7 @@ def _named(head: str) -> ChunkRange | None:
 
 def _number(query: Mapping[str, Any], name: str) -> int | None:
     text = next(iter(query.get(name, ())), "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _refuse_size(size: int) -> None:

@@ -1,13 +1,15 @@
 """The calls of the file service: list, describe, create and remove files, and read and write their chunks.
 
-Failures are in ``err`` of the body. Beyond the original server, ``touch`` creates missing folders, keeps the
-content that fits, and takes the time of the file as ``modtime``; the header ``x-pfs-touch`` tells clients.
+Failures are in ``err`` of the body. What the original server lacks is named in the header of EXTENSIONS:
+``touch`` keeps the content that fits, and sets the time ``modtime``; an uploaded chunk may set it too, may
+``create`` the file, and is described in the answer; a downloaded one has its MD5 in a header.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import posixpath
@@ -23,7 +25,8 @@ from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree, TreeEntry
 
 MISSING = "no such file or directory"
 AT_END = "this file reaches end"
-TOUCH = {"x-pfs-touch": "keeps-content, modtime"}
+EXTENSIONS = {"x-pfs-extensions": "resize, checked-chunks"}
+CHUNK_MD5 = "x-pfs-md5"
 MULTIPART = f"multipart/form-data; boundary={chunks.BOUNDARY}"
 MOST_LISTED = 1_000_000
 
@@ -102,7 +105,8 @@ def get_chunk(context: Context, request: Request) -> Reply:
         area = _Area(context, request.caller.user, part.path)
         data = chunks.read(area.tree, area.names, part)
     end = _document({"err": "" if len(data) == part.size else AT_END, "results": None})
-    return 200, TextBody(chunks.frame(part, data, end), MULTIPART)
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return 200, Headed(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
 
 
 def put_chunk(context: Context, request: Request) -> Reply:
@@ -114,8 +118,7 @@ def put_chunk(context: Context, request: Request) -> Reply:
         part, data = chunks.unframe(request.headers["content-type"], request.body)
         path = part.path
         area = _Area(context, request.caller.user, part.path, writes=True)
-        chunks.write(area.tree, area.names, part, data)
-    return _done(None)
+        return _done(chunks.write(area.tree, area.names, part, data))
 
 
 def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
@@ -208,7 +211,7 @@ def _naming(path: Any) -> Iterator[None]:
 
 def _done(results: Any) -> Reply:
     body: Body = {"err": "", "results": results}
-    return 200, Headed(body, TOUCH)
+    return 200, Headed(body, EXTENSIONS)
 
 
 def _document(body: dict[str, Any]) -> bytes:

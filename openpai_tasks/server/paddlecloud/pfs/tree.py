@@ -60,19 +60,17 @@ class Tree:
 
     def resize(self, names: Names, size: int, mtime_ns: int | None = None) -> None:
         """Give the file this size, and create it if missing; the bytes that fit are kept."""
-        real = self._real(names)
-        above = self._folder(real[:-1], create=True)
-        with self._held(above) as folder, _opened(real[-1:], os.O_RDWR | os.O_CREAT, folder) as file:
+        with self.open(names, WRITE, create=True) as file:
             if os.fstat(file).st_size != size:
                 os.ftruncate(file, size)
             if mtime_ns is not None:
                 os.utime(file, ns=(mtime_ns, mtime_ns))
 
     @contextlib.contextmanager
-    def open(self, names: Names, mode: int = READ) -> Iterator[int]:
-        """Open a regular file that exists; yield its descriptor."""
-        real = self._real(names)
-        with self._held(self._folder(real[:-1])) as folder, _opened(real[-1:], mode, folder) as file:
+    def open(self, names: Names, mode: int = READ, create: bool = False) -> Iterator[int]:
+        """Open a regular file; with ``create``, make it and its folders if they are missing."""
+        real, mode = self._real(names), mode | os.O_CREAT if create else mode
+        with self._held(self._folder(real[:-1], create)) as folder, _opened(real[-1:], mode, folder) as file:
             yield file
 
     def remove(self, names: Names, recursive: bool = False) -> None:
