@@ -10,6 +10,7 @@ import base64
 import binascii
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from openpai_tasks.server.api import bodies, router
 from openpai_tasks.server.api.app import (
     PATIENCE,
     check_origin,
+    note_call,
     parse_query,
     raw_path,
     raw_query,
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 JSON_LIMIT = 4 << 20  # bytes
 CHUNK_LIMIT = MOST + (64 << 10)
 FIELD_LIMIT = 1 << 20  # bytes of a form's field that is not a file
-MOST_PARTS = 100
+MOST_PARTS = 20
 UPLOAD_SECONDS = 3600.0
 CHALLENGE = {"www-authenticate": 'Basic realm="api"'}
 NO_CREDENTIALS = "Authentication credentials were not provided."
@@ -75,12 +77,13 @@ class PaddleCloudApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         web = WebRequest(scope, receive, send)
-        path = raw_path(web)[len(PADDLECLOUD_PREFIX) :]
-        response = to_response(*await self._reply(web, path))
-        await response(scope, receive, send)
-
-    async def _reply(self, web: WebRequest, path: str) -> Reply:
+        path, begun = raw_path(web)[len(PADDLECLOUD_PREFIX) :], time.monotonic()
         match = self._router.match(web.method, path)
+        status, body = await self._reply(web, path, match)
+        note_call(web.method, match, status, time.monotonic() - begun)
+        await to_response(status, body)(scope, receive, send)
+
+    async def _reply(self, web: WebRequest, path: str, match: Match | None) -> Reply:
         pfs = is_pfs(path)
         try:
             _check_origin(web)
