@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from openpai_tasks.backends import kinds
 from openpai_tasks.backends.paddlecloud import PaddleClient
 from openpai_tasks.backends.paddlecloud.client import TrainingRequest
-from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
+from openpai_tasks.errors import ApiError, ConfigError, Conflict, Denied, NotFound, Unreachable
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Reply
@@ -37,6 +38,30 @@ def test_token_is_fetched_once_and_renewed_after_401(client):
     login, get = "/api-token-auth/", "/api/v1/jobs/"
     assert [one.path for one in found.server.seen] == [get, login, get, get]
     assert found.server.seen[1].body == '{"username": "ann", "password": "pw"}'
+
+
+def test_signing_in_checks_the_name_of_the_datacenter(serve):
+    server = serve(
+        {
+            "POST /api-token-auth/": {"token": "t1"},
+            "GET /api/v1/token2user/": lambda request: (
+                {"user": "ann"} if request.token else Reply({"detail": "no credentials"}, 401)
+            ),
+            "GET /api/v1/filelist/": {"msg": "file path not valid: "},
+        }
+    )
+    driver = kinds.driver("paddlecloud")
+    cluster = Cluster("lab", server.uri, "ann", "paddlecloud", info={"datacenter": "dc7"})
+    with pytest.raises(ConfigError, match=r"has no /pfs/dc7/home/ann.*--datacenter"):
+        driver.sign_in(cluster, Credentials(password="pw"), str, str, 10.0)
+
+
+def test_another_kind_of_server_is_not_asked_for_a_login(serve):
+    server = serve({"GET /api/v1/token2user/": {"user": "ann"}})
+    cluster = Cluster("lab", server.uri, "ann", "paddlecloud")
+    with pytest.raises(Unreachable, match="not as a PaddleCloud server"):
+        kinds.driver("paddlecloud").sign_in(cluster, Credentials(password="pw"), str, str, 10.0)
+    assert all(one.method == "GET" for one in server.seen)
 
 
 def test_a_refused_token_without_a_password_is_denied(client):
