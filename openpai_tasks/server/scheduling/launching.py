@@ -21,6 +21,7 @@ from openpai_tasks.server.variables import for_tasks
 
 log = logging.getLogger(__name__)
 
+_HERE = "as processes of this machine"
 MOST_TASKS = 10_000  # of one job; a machine cannot run more processes
 
 
@@ -163,7 +164,8 @@ class Launcher:
     def _note_images(self, key: str) -> None:
         if not self._engine.uses_images:
             images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
-            message = f"the image {images} is not used: tasks run as processes of this machine"
+            where = "on nodes of Slurm, with what these have" if self._engine.queues else _HERE
+            message = f"the image {images} is not used: tasks run {where}"
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 from tests.ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
-NODES, CPUS, MEMORY_MB, GPUS = 2, 4, 4000, 2
+NODES, CPUS, MEMORY_MB, GPUS = 2, 4, 20000, 2
 SECONDS = 60.0
 SBIN = os.pathsep.join(("/usr/sbin", "/sbin"))
 

@@ -201,9 +201,9 @@ def test_a_drained_node_lets_its_tasks_end(lab: SlurmWorkshop, slurm: SlurmClust
 def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
     found = lab.engine.capacity().partitions
     assert found == {
-        "default": ResourceAmount(8, 8000, 4),
-        "main": ResourceAmount(8, 8000, 4),
-        "small": ResourceAmount(4, 4000, 2),
+        "default": ResourceAmount(8, 40000, 4),
+        "main": ResourceAmount(8, 40000, 4),
+        "small": ResourceAmount(4, 20000, 2),
     }
     job = lab.run("in-small", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": "small"})
     assert lab.output(job.key) == "small\n"

@@ -23,7 +23,7 @@ COMMENT = "openpai-tasks:"
 MOST_IN_ARRAY = 1000
 
 
-class Need(NamedTuple):
+class SlurmNeed(NamedTuple):
     """What one task asks Slurm for."""
 
     partition: str
@@ -32,7 +32,7 @@ class Need(NamedTuple):
     gpu: int
 
 
-class Batch(NamedTuple):
+class SlurmBatch(NamedTuple):
     """The tasks of one job of Slurm; those of a ``gang`` start together, others form an array."""
 
     name: str
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
         return self.gang and len(self.launches) > 1
 
     @property
-    def components(self) -> list[tuple[Need, int]]:
+    def components(self) -> list[tuple[SlurmNeed, int]]:
         """The needs in order, with the number of tasks that follow each other with the same need."""
         return [(wanted, len(list(same))) for wanted, same in groupby(self.launches, key=need)]
 
@@ -59,31 +59,31 @@ class Batch(NamedTuple):
         return [f"{job}+{number}" for number, count in enumerate(counts) for _ in range(count)]
 
 
-def need(launch: Launch) -> Need:
+def need(launch: Launch) -> SlurmNeed:
     wanted = launch.container
-    return Need(launch.virtual_cluster, max(1, wanted.cpu), wanted.memory_mb, wanted.gpu)
+    return SlurmNeed(launch.virtual_cluster, max(1, wanted.cpu), wanted.memory_mb, wanted.gpu)
 
 
-def make_batches(launches: Iterable[Launch]) -> Iterator[Batch]:
+def make_batches(launches: Iterable[Launch]) -> Iterator[SlurmBatch]:
     """Group launches: the tasks of an attempt, or many attempts of one task with the same need."""
-    alone: dict[Need, list[Launch]] = {}
+    alone: dict[SlurmNeed, list[Launch]] = {}
     for _, found in groupby(launches, key=lambda launch: launch.folder.parent):
         tasks = tuple(found)
         if len(tasks) > 1:
-            yield Batch(_new_name(), tuple(sorted(tasks, key=need)), gang=True)
+            yield SlurmBatch(_new_name(), tuple(sorted(tasks, key=need)), gang=True)
         else:
             alone.setdefault(need(tasks[0]), []).extend(tasks)
     for same in alone.values():
         for first in range(0, len(same), MOST_IN_ARRAY):
             part = tuple(same[first : first + MOST_IN_ARRAY])
-            yield Batch(_new_name(), part, gang=len(part) == 1)
+            yield SlurmBatch(_new_name(), part, gang=len(part) == 1)
 
 
 def _new_name() -> str:
     return uuid.uuid4().hex
 
 
-def describe(batch: Batch, nodes: Mapping[str, str]) -> str:
+def describe(batch: SlurmBatch, nodes: Mapping[str, str]) -> str:
     """Return the file that the tasks of a batch read on their machines."""
     tasks = [
         {
@@ -105,7 +105,7 @@ class ScriptSettings(NamedTuple):
     conf: str  # SLURM_CONF, if it is set
 
 
-def script(batch: Batch, path: Path, settings: ScriptSettings) -> str:
+def script(batch: SlurmBatch, path: Path, settings: ScriptSettings) -> str:
     """Return the batch script; ``path`` is the batch's file."""
     heads = [
         " ".join(_options(wanted, count if batch.gang else 1, settings))
@@ -125,7 +125,7 @@ def script(batch: Batch, path: Path, settings: ScriptSettings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _steps(batch: Batch, command: str) -> Iterator[str]:
+def _steps(batch: SlurmBatch, command: str) -> Iterator[str]:
     """Yield one step for each component; tasks that fail leave the others running."""
     srun, first = shlex.quote(shutil.which("srun") or "srun"), 0
     is_het = len(batch.components) > 1
@@ -140,7 +140,7 @@ def _steps(batch: Batch, command: str) -> Iterator[str]:
     yield "wait"
 
 
-def _job_options(batch: Batch, path: Path) -> Iterator[str]:
+def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
     label = batch.launches[0].container.labels.get("openpai-tasks.job", "") or "openpai-tasks"
     name = re.sub(r"[^\w.~-]", "_", label, flags=re.ASCII)
     yield f"--job-name={name}"
@@ -153,7 +153,7 @@ def _job_options(batch: Batch, path: Path) -> Iterator[str]:
         yield f"--array=0-{len(batch.launches) - 1}"
 
 
-def _options(wanted: Need, count: int, settings: ScriptSettings) -> Iterator[str]:
+def _options(wanted: SlurmNeed, count: int, settings: ScriptSettings) -> Iterator[str]:
     partition = settings.partitions.get(wanted.partition, "")
     if partition:
         yield f"--partition={partition}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import re
 import shutil
 import sys
 import time
@@ -23,7 +21,6 @@ from openpai_tasks.server.engines.base import (
     Launch,
     Ports,
     TaskExit,
-    TaskPlace,
     TaskQueued,
     TaskRunning,
     TaskStatus,
@@ -41,15 +38,15 @@ from openpai_tasks.server.engines.process import (
 )
 from openpai_tasks.server.engines.runner.slurm_task import PLACE
 from openpai_tasks.server.engines.runner.task import STOP
-from openpai_tasks.server.engines.slurm import batches, programs, reasons
-from openpai_tasks.server.engines.slurm.batches import Batch
+from openpai_tasks.server.engines.slurm import batches, programs, reasons, task_files
+from openpai_tasks.server.engines.slurm.batches import SlurmBatch
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmNodes, SlurmRefusal
+from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
 
 log = logging.getLogger(__name__)
 
-ID, BATCH = "slurm", "slurm.batch"
 FOLDER = ".slurm"
 NODES_SECONDS = 10.0  # that an answer about the nodes is used
 MARGIN_SECONDS = 10.0  # after the grace period, for runners to kill their tasks
@@ -134,7 +131,7 @@ class SlurmEngine:
 
     def _submitted_before(self, launches: Sequence[Launch]) -> set[str]:
         """Find tasks of a server that was killed before it wrote their ids."""
-        asked = [launch for launch in launches if _batch(launch.folder)]
+        asked = [launch for launch in launches if task_files.batch_of(launch.folder)]
         if not asked:
             return set()
         try:
@@ -146,7 +143,7 @@ class SlurmEngine:
             return {launch.uid for launch in asked}
         found = set()
         for launch in asked:
-            name, id, _ = _batch(launch.folder)
+            name, id, _ = task_files.batch_of(launch.folder)
             if name in jobs:
                 write_file(launch.folder / ID, id.replace("JOB", jobs[name]))
                 found.add(launch.uid)
@@ -160,7 +157,7 @@ class SlurmEngine:
             self._failed[launch.uid] = f"could not be started: {why}"
         return launch.uid not in self._failed
 
-    def _submit(self, batch: Batch) -> None:
+    def _submit(self, batch: SlurmBatch) -> None:
         path = self._folder / f"{batch.name}.json"
         addresses = {node.name: node.address for node in self._nodes.nodes}
         write_file(path, batches.describe(batch, addresses))
@@ -196,7 +193,7 @@ class SlurmEngine:
     def _known_end(self, task: Task) -> TaskExit | None:
         """Return the end of a task that needs no question to Slurm."""
         done = traces.read_exit(task.folder)
-        if done is not None and not _is_foreign(task, done):
+        if done is not None and not task_files.is_foreign(task, done):
             return self._over(task, done)
         if task.uid in self._failed:
             return self._over(task, TaskExit(None, self._failed[task.uid], RUNTIME_FAILED))
@@ -218,7 +215,7 @@ class SlurmEngine:
             self._trouble = ""
         except (SlurmDown, SlurmRefusal) as err:
             self._note_down(err)
-            return {task.uid: TaskQueued(self._trouble) for task in tasks if not _place(task)}
+            return {task.uid: TaskQueued(self._trouble) for task in tasks if not task_files.place_of(task)}
         found = {task.uid: self._status(task, rows) for task in tasks}
         self._kill_overdue(rows)
         return {uid: status for uid, status in found.items() if status is not None}
@@ -236,13 +233,13 @@ class SlurmEngine:
             self._trouble, self._ask_again_at = str(err), time.monotonic() + PAUSE_SECONDS
 
     def _status(self, task: Task, rows: Mapping[str, QueueRow]) -> TaskStatus | None:
-        row = rows.get(_id(task))
-        if row is None and not _id(task):
+        row = rows.get(task_files.slurm_id(task))
+        if row is None and not task_files.slurm_id(task):
             return TaskQueued(self._trouble or "it is being submitted to Slurm")
         if row is not None and row.state in WAITING:
             return TaskQueued(reasons.why_waiting(row))
         if row is not None and row.state in ACTIVE:
-            place = _place(task)
+            place = task_files.place_of(task)
             return TaskRunning(place) if place else TaskQueued(f"it is starting on {row.nodes}")
         return self._lost(task, row)
 
@@ -274,13 +271,13 @@ class SlurmEngine:
         self._unsent.pop(task.uid, None)
         with contextlib.suppress(OSError):
             write_file(task.folder / STOP, "")
-        job = _job(_id(task))
+        job = task_files.job_of(task_files.slurm_id(task))
         if not job or job in self._stopping:
             return
         self._stopping[job] = time.monotonic()
         try:
-            if _place(task):
-                programs.signal_term(job, is_batch=not _is_step(task))
+            if task_files.place_of(task):
+                programs.signal_term(job, is_batch=not task_files.is_step(task))
             else:
                 programs.cancel([job])
         except (SlurmDown, SlurmRefusal) as err:
@@ -289,11 +286,11 @@ class SlurmEngine:
 
     def _kill_overdue(self, rows: Mapping[str, QueueRow]) -> None:
         """Cancel what has not ended within the grace period, which its runner could not end."""
-        now, active = time.monotonic(), {_job(row.id) for row in rows.values() if row.state in ACTIVE}
+        active = {task_files.job_of(row.id) for row in rows.values() if row.state in ACTIVE}
         for job, when in list(self._stopping.items()):
             if job not in active:
                 del self._stopping[job]
-            elif now - when > self._grace + MARGIN_SECONDS:
+            elif time.monotonic() - when > self._grace + MARGIN_SECONDS:
                 with contextlib.suppress(SlurmDown, SlurmRefusal):
                     programs.cancel([job])
 
@@ -316,47 +313,6 @@ class SlurmEngine:
 
     def close(self) -> None:
         self._files.close()
-
-
-def _id(task: Task) -> str:
-    """Return the id of the task in Slurm; empty if it has none yet."""
-    try:
-        return (task.folder / ID).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _is_foreign(task: Task, done: TaskExit) -> bool:
-    """Whether something else than this server has stopped the task: its time limit, an administrator."""
-    return done.stopped and not (task.folder / STOP).exists()
-
-
-def _job(id: str) -> str:
-    """Return the id of the whole job, without the component; an element of an array is one by itself."""
-    return re.sub(r"\+.*", "", id)
-
-
-def _is_step(task: Task) -> bool:
-    """Whether the task runs in a step of a job with several tasks."""
-    return "step" in _batch(task.folder)
-
-
-def _batch(folder: Path) -> list[str]:
-    """Return the batch of a task: its name, the id of the task in it, and ``step`` or ``batch``."""
-    try:
-        return (folder / BATCH).read_text().split()
-    except OSError:
-        return []
-
-
-def _place(task: Task) -> TaskPlace | None:
-    """Return where the task runs; None if it has not begun."""
-    try:
-        found = json.loads((task.folder / PLACE).read_text(encoding="utf-8"))
-        ports = {str(label): tuple(map(int, numbers)) for label, numbers in found["ports"].items()}
-        return TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 if TYPE_CHECKING:
