@@ -66,7 +66,8 @@ class EmbeddedCluster:
         self._state = State(self._database, jobs, profile.joint)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         engine = open_engine(options.engine, jobs, {one.name: one.path for one in storages.values()})
-        shares = virtual_clusters(engine.capacity().total, options.virtual_clusters)
+        capacity = engine.capacity()
+        shares = dict(capacity.partitions) or virtual_clusters(capacity.total, options.virtual_clusters)
         users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
         served = services.IMAGE if engine.uses_images and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))

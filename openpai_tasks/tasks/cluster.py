@@ -173,10 +173,16 @@ def credentials(c, cluster_alias=None, type="openpai", output=None):
     show(c, sdk.clusters.access_info(settings_for(c, cluster_alias), None, say), render.facts, output)
 
 
-@task(kinds={"port": int}, help={"port": "port to listen on (default: the one it had before)"})
-def start(c, port=0, output=None):
+@task(
+    kinds={"port": int},
+    help={
+        "port": "port to listen on (default: the one it had before)",
+        "engine": "what runs its jobs: process, docker, podman or slurm (default: local.engine)",
+    },
+)
+def start(c, port=0, engine=None, output=None):
     """Start the embedded cluster."""
-    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port))
+    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port, engine or ""))
     say("started the embedded cluster" if started else "the embedded cluster is already running")
     show(c, sdk.clusters.embedded_status(), render.facts, output)
 

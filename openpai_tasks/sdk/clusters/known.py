@@ -112,9 +112,9 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     )
 
 
-def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
+def local_options(settings: Settings, port: int = 0, engine: str = "") -> embedded.LocalOptions:
     return embedded.LocalOptions(
-        engine=settings.local_engine,
+        engine=engine or settings.local_engine,
         enforce=settings.local_enforce,
         port=port,
         profile=settings.local_profile,
