@@ -3,12 +3,11 @@
 import inspect
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from openpai_tasks.backends import kinds
-from openpai_tasks.backends.base import Ability, Backend, Driver
+from openpai_tasks.backends.base import Backend, Driver
 from openpai_tasks.server.engines.base import Engine
 
 ROOT = Path(__file__).parent.parent
@@ -38,11 +37,6 @@ def members(interface: type) -> set[str]:
 )
 def test_table_lists_every_member_of_the_interface_once(column, interface):
     assert sorted(listed(column)) == sorted(members(interface))
-
-
-def test_abilities_are_all_of_them():
-    sentence = PAGE.split("The abilities are")[1].split(".")[0]
-    assert re.findall(r"`(\w+)`", sentence) == list(get_args(Ability))
 
 
 def test_folder_of_the_example_is_complete():

@@ -203,8 +203,8 @@ def pfs_cp(
 ):
     """Copy files and folders to or from PFS; run it again to continue."""
     sdk.paddlecloud.check_pair(paths)
-    sdk.paddlecloud.check_chunk_size(chunksize)
-    sources, target = _places(c, cluster_alias).locate_pair(paths)
+    chunk = sdk.paddlecloud.check_chunk_size(chunksize)
+    sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
     done = "Uploaded" if target.origin else "Downloaded"
     with views.paddle.copying(done, sources[0].origin, verbose) as meter:
         copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
@@ -270,6 +270,6 @@ def pfs_mkdir(c, paths, cluster_alias=None):
         terminal.put(f"mkdir {place.url}")
 
 
-def _places(c, cluster_alias):
+def _places(c, cluster_alias, chunk=None):
     given = settings_for(c, cluster_alias)
-    return sdk.paddlecloud.PfsPlaces(sdk.paddlecloud.connect(given, cluster_alias, say), given, say)
+    return sdk.paddlecloud.PfsPlaces(sdk.paddlecloud.connect(given, cluster_alias, say), given, say, chunk)

@@ -240,3 +240,14 @@ def test_the_program_reads_the_config_file_of_the_go_client(laptop, trained):
         assert broken.code == 1 and "is not valid YAML" in broken.err
     finally:
         file.unlink()
+
+
+def test_files_arrive_whole_in_chunks_of_every_size(laptop, trained):
+    content = bytearray(range(256)) * 1024
+    (laptop.folder / "large").write_bytes(content)
+    laptop.ok(f"paddlecloud cp -chunksize 64 large {HOME}/large")
+    content[100_000] = 7
+    (laptop.folder / "large").write_bytes(content)
+    assert laptop.ok(f"paddlecloud cp large {HOME}/large -chunksize=4").out.startswith("1 copied")
+    laptop.ok(f"paddlecloud cp -chunksize 32768 {HOME}/large back-again")
+    assert (laptop.folder / "back-again").read_bytes() == content

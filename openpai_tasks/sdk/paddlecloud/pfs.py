@@ -21,6 +21,7 @@ from openpai_tasks.storage.copying.copy import WORKERS, Copied
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.location import PAI, Location, naming
+from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import Entry, join
 
 ROOT = "/pfs/"
@@ -49,8 +50,8 @@ class PfsListing:
 class PfsPlaces:
     """The paths of a command: on PFS if they begin with /pfs/, else on this machine."""
 
-    def __init__(self, client: PaddleBackend, settings: Settings, say: Say) -> None:
-        self._client = client
+    def __init__(self, client: PaddleBackend, settings: Settings, say: Say, chunk: int | None = None) -> None:
+        self._client, self._chunk = client, chunk  # None for the usual size
         self._book = ClusterStorages(settings, say, client)
 
     def locate(self, text: str) -> Location:
@@ -58,7 +59,10 @@ class PfsPlaces:
         if not is_pfs(text):
             return operations.locate(text, self._book)
         with self._classic_errors():
-            return self._classic(operations.locate(self._url(text), self._book))
+            found = operations.locate(self._url(text), self._book)
+        if self._chunk is not None and isinstance(found.store, PfsStore):
+            found.store.use_chunks(self._chunk)
+        return self._classic(found)
 
     def locate_all(self, texts: Sequence[str]) -> list[Location]:
         """Return the locations of paths on PFS, with patterns resolved."""

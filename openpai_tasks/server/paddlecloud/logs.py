@@ -31,7 +31,7 @@ def read_logs(context: Context, request: Request) -> Reply:
     found = PaddleRecords(context.state.database).job(request.caller.user, name)
     if found is None:
         raise no_job(name)
-    pods = list(pods_of(context, found))
+    pods = pods_of(context, found)
     if wanted:
         pod = next((one for one in pods if one.name == wanted), None)
         if pod is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import ApiError
@@ -69,34 +70,34 @@ def list_workers(context: Context, request: Request) -> Reply:
     records, user, name = PaddleRecords(context.state.database), request.caller.user, request.first("jobname")
     one = records.job(user, name) if name else None
     found = ([one] if one else []) if name else records.jobs(user)
-    listed = [job for job in found if not job.is_killed or job.is_terminating]
-    pods = [pod for job in listed for pod in pods_of(context, job) if pod.role in ROLES[role]]
-    return 200, {"items": [_pod(context, pod) for pod in pods]}
+    tasks = records.tasks(user, one.job.key if one else "") if found else {}
+    pods = [pod for job in found if job.is_listed for pod in _pods(job, tasks.get(job.job.key, ()))]
+    return 200, {"items": [_pod(context, pod) for pod in pods if pod.role in ROLES[role]]}
 
 
 def list_pservers(context: Context, request: Request) -> Reply:
-    found = PaddleRecords(context.state.database).jobs(request.caller.user)
-    items = []
-    for one in found:
-        if one.pservers and not one.is_killed:
-            pods = [pod for pod in pods_of(context, one) if pod.role == PSERVER]
-            running = sum(pod.phase == "Running" for pod in pods)
-            has_ended = one.job.state in states.FINAL
-            items.append(
-                {
-                    "metadata": metadata(one, f"{one.name}-pserver", {LABELS[PSERVER]: one.name}),
-                    "spec": {"replicas": one.pservers},
-                    "status": {
-                        "ready_replicas": running or None,
-                        "replicas": 0 if has_ended else one.pservers,
-                    },
-                }
-            )
-    return 200, {"items": items}
+    records, user = PaddleRecords(context.state.database), request.caller.user
+    counts = records.counts(user)
+    listed = [one for one in records.jobs(user) if one.pservers and not one.is_killed]
+    return 200, {"items": [_pserver_set(one, counts.get(one.job.key, Counter())) for one in listed]}
 
 
-def pods_of(context: Context, one: NamedJob) -> Iterator[TaskPod]:
-    tasks = context.state.tasks(one.job.key, one.job.attempt)
+def _pserver_set(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
+    ready = counts[PSERVER, states.RUNNING] + counts[PSERVER, states.STOPPING]
+    replicas = 0 if one.job.state in states.FINAL else one.pservers
+    return {
+        "metadata": metadata(one, f"{one.name}-pserver", {LABELS[PSERVER]: one.name}),
+        "spec": {"replicas": one.pservers},
+        "status": {"ready_replicas": ready or None, "replicas": replicas},
+    }
+
+
+def pods_of(context: Context, one: NamedJob) -> list[TaskPod]:
+    """Return the pods of a job: the trainers, then the parameter servers."""
+    return list(_pods(one, context.state.tasks(one.job.key, one.job.attempt)))
+
+
+def _pods(one: NamedJob, tasks: Iterable[Task]) -> Iterator[TaskPod]:
     found = {(task.role, task.index): task for task in tasks}
     for role, count in ((TRAINER, one.trainers), (PSERVER, one.pservers)):
         for index in range(count):

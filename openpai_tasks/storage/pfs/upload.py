@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.storage.pfs.connection import CHUNK, ChunkSum, PfsConnection
+from openpai_tasks.storage.pfs.connection import ChunkSum, PfsConnection
 from openpai_tasks.storage.retry import Damaged, retrying
 
 PARALLEL = 4  # chunks of one file in transit at once
@@ -31,10 +31,9 @@ class PfsUpload:
     mtime_ms: int | None = None
     check: Callable[[], None] | None = None
 
-    @property
-    def last_offset(self) -> int:
-        """Where the last chunk begins."""
-        return max((self.size or 0) - 1, 0) // CHUNK * CHUNK
+    def last_offset(self, chunk: int) -> int:
+        """Return where the last chunk begins."""
+        return max((self.size or 0) - 1, 0) // chunk * chunk
 
 
 class LocalChunk(NamedTuple):
@@ -53,7 +52,7 @@ def send(
     writer = _Writer(connection, upload)
     last: LocalChunk | None = None
     with _Crew(slots, writer.settle) as crew:
-        for chunk in _chunks(pieces):
+        for chunk in _chunks(pieces, connection.chunk):
             if upload.size is not None and chunk.end > upload.size:
                 raise Damaged(f"{upload.path}: got more than {upload.size} bytes; it changed")
             if last is not None:
@@ -92,7 +91,7 @@ class _Writer:
             self.settle(last, mtime_ms if self._connection.checks_chunks else None)
         elif self._creates:
             retrying(lambda: self._connection.resize(path, 0))
-        if last is None or len(last.data) == CHUNK:
+        if last is None or len(last.data) == self._connection.chunk:
             there = retrying(lambda: self._connection.stat(path))
             if there is None or there.size != size:
                 count = "nothing" if there is None else f"{there.size} bytes"
@@ -123,8 +122,9 @@ class _Writer:
             is_longer = upload.size is not None and 0 < self._kept >= upload.size
             if begun or not is_longer or not self._connection.keeps_content:
                 return
-            retrying(lambda: self._connection.resize(upload.path, upload.last_offset))
-            self._kept = min(self._kept, upload.last_offset)
+            end = upload.last_offset(self._connection.chunk)
+            retrying(lambda: self._connection.resize(upload.path, end))
+            self._kept = min(self._kept, end)
 
     def _write(self, chunk: LocalChunk, ours: ChunkSum, mtime_ms: int | None) -> None:
         path = self._upload.path
@@ -170,14 +170,14 @@ class _Crew:
         self._underway.append(future)
 
 
-def _chunks(pieces: Iterable[bytes]) -> Iterator[LocalChunk]:
+def _chunks(pieces: Iterable[bytes], size: int) -> Iterator[LocalChunk]:
     """Cut pieces of any size into chunks."""
     found, offset = bytearray(), 0
     for piece in pieces:
         found += piece
-        while len(found) >= CHUNK:
-            yield LocalChunk(offset, bytes(found[:CHUNK]))
-            del found[:CHUNK]
-            offset += CHUNK
+        while len(found) >= size:
+            yield LocalChunk(offset, bytes(found[:size]))
+            del found[:size]
+            offset += size
     if found:
         yield LocalChunk(offset, bytes(found))
