@@ -47,6 +47,7 @@ PARTS_OF_THE_SERVER = (  # with those that it loads later
     "openpai_tasks.server.engines.process",
     "anyio._backends._asyncio",
     "uvicorn.lifespan.off",
+    "openpai_tasks.portal.__main__",
 )
 THIRD_PARTIES = (
     "fsspec",
