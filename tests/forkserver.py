@@ -1,4 +1,4 @@
-"""Run `inv`, `fab`, `pai` and embedded servers by forking a process that has loaded all modules already.
+"""Run `inv`, `fab`, `pai`, embedded servers and portals by forking a process that has loaded all modules.
 
 Each is still a process with its own environment, folder, streams and exit code; only its start takes
 milliseconds instead of half a second. A process whose start matters is started as usual: see ``can_fork``.
