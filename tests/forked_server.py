@@ -1,4 +1,4 @@
-"""Become an embedded server in a forked process, as a new process would but without loading modules."""
+"""Become an embedded server or a portal in a forked process, without loading modules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 COMMAND = [sys.executable, "-m", "openpai_tasks.server"]
+PORTAL = [sys.executable, "-m", "openpai_tasks.portal"]
 CHEAP = 2**4
 """The cost of a password's hash, which is slow on purpose: half of the start of a server."""
 ROOM = " " * 4096
@@ -29,7 +30,7 @@ def fork_servers() -> None:
     usual = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(argv: list[str], *options: Any) -> int:
-        if argv[: len(COMMAND)] != COMMAND or threading.active_count() > 1:
+        if argv[: len(COMMAND)] not in (COMMAND, PORTAL) or threading.active_count() > 1:
             return int(usual(argv, *options))
         _, _, _, cwd, variables, stdin, _, _, stdout, _, stderr, _, _, _, new_session = options[:15]
         pid = os.fork()
@@ -60,10 +61,6 @@ def take_streams(files: Sequence[int]) -> None:
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Serve until the end of this process, which keeps nothing that it had before but its modules."""
-    from openpai_tasks.server import command, variables
-    from openpai_tasks.server.accounts import passwords
-
-    passwords.COST = CHEAP
     gc.freeze()  # what would close its file must not be collected: the number is another file's by now
     atexit._clear()
     logging.root.handlers.clear()
@@ -71,16 +68,36 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.clear()
-    os.environ.update(environment)
-    kept = variables.for_start(argv[len(COMMAND) :])
-    os.environ.clear()
-    os.environ.update(kept)
+    _use(environment)
+    program, arguments = argv[: len(COMMAND)], argv[len(COMMAND) :]
+    main = _portal() if program == PORTAL else _server(arguments)
     time.tzset()
     _show(argv)
-    sys.argv[:] = [str(Path(variables.__file__).with_name("__main__.py")), *argv[len(COMMAND) :]]
+    sys.argv[:] = [str(Path(str(sys.modules[program[-1]].__file__)).with_name("__main__.py")), *arguments]
     sys.path[0] = os.getcwd()
-    exit_with(command.main)
+    exit_with(main)
+
+
+def _server(arguments: Sequence[str]) -> Callable[[], int]:
+    from openpai_tasks.server import command, variables
+    from openpai_tasks.server.accounts import passwords
+
+    passwords.COST = CHEAP
+    _use(variables.for_start(arguments))
+    return command.main
+
+
+def _portal() -> Callable[[], int]:
+    from openpai_tasks import hints
+    from openpai_tasks.portal.__main__ import main
+
+    hints.use_program([])
+    return main
+
+
+def _use(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _show(argv: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Run `inv`, `fab`, `pai` and embedded servers by forking a process that has loaded all modules already.
+"""Run `inv`, `fab`, `pai`, embedded servers and portals by forking a process that has loaded all modules.
 
 Each is still a process with its own environment, folder, streams and exit code; only its start takes
 milliseconds instead of half a second. A process whose start matters is started as usual: see ``can_fork``.
@@ -48,6 +48,7 @@ PARTS_OF_THE_SERVER = (  # with those that it loads later
     "openpai_tasks.server.engines.process",
     "anyio._backends._asyncio",
     "uvicorn.lifespan.off",
+    "openpai_tasks.portal.__main__",
 )
 THIRD_PARTIES = (
     "fsspec",

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests import forkserver
 from tests.conftest import make_shell
@@ -226,6 +227,41 @@ def test_forked_server_behaves_like_a_new_process(tmp_path):
     usual = facts_of_server(tmp_path / "usual", **forkserver.FRESH)
     assert mine == usual
     assert "SECRET" not in mine["job"]
+
+
+def facts_of_portal(folder, **environment):
+    """Start a portal there, and return what the system shows of its process, and a page."""
+    folder.mkdir()
+    shell = make_shell(folder)
+    link = shell.ok("cluster.portal", "--no-browser", TZ="Asia/Tokyo", **environment).out.strip()
+    (status,) = shell.home.glob("portal/*/server.json")
+    process = Path(f"/proc/{json.loads(status.read_text())['pid']}")
+    try:
+        lines = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
+        files = sorted(os.readlink(path) for path in process.joinpath("fd").iterdir())
+        with requests.Session() as visitor:
+            signed_in = visitor.get(link, timeout=60)
+            page = visitor.get(f"{link.partition('/open/')[0]}/clusters", timeout=60)
+        found = {
+            "words": process.joinpath("cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
+            "folder": os.readlink(process / "cwd"),
+            "status": {name: lines[name] for name in ("Umask", "SigBlk", "SigIgn", "SigCgt")},
+            "files": [file for file in files if not file.startswith(("socket:", "pipe:"))],
+            "pages": [signed_in.status_code, page.status_code],
+            "page": re.sub(r'(csrf" (?:content|value)="|127\.0\.0\.1:)[\w-]+', r"\1", page.text),
+        }
+    finally:
+        shell.ok("cluster.portal", "--stop")
+        shell.pai("cluster.stop")
+    found["log"] = re.sub("^[-0-9:, ]+", "", status.with_name("portal.log").read_text(), flags=re.MULTILINE)
+    key = status.parent.name  # of the project's folder
+    return json.loads(json.dumps(found).replace(str(folder), "FOLDER").replace(key, "KEY"))
+
+
+def test_forked_portal_behaves_like_a_new_process(tmp_path):
+    mine = facts_of_portal(tmp_path / "mine")
+    usual = facts_of_portal(tmp_path / "usual", **forkserver.FRESH)
+    assert mine == usual and mine["pages"] == [200, 200]
 
 
 def test_started_server_ends_with_its_exit_code(tmp_path):

@@ -3,7 +3,6 @@
 import inspect
 from pathlib import Path
 
-import numpy
 import pytest
 
 from openpai_tasks import Cluster, Job, submit
@@ -167,6 +166,8 @@ def test_short_names_are_those_of_the_command_line():
 
 
 def test_scalars_of_numpy_and_paths_are_values():
+    import numpy
+
     given = read_options(
         {
             "gpu": numpy.int64(2),

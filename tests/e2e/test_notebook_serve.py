@@ -1,6 +1,7 @@
 """A real Jupyter server in a job of the embedded cluster, reached over HTTP and websocket."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pty
@@ -18,7 +19,8 @@ import yaml
 
 from tests.e2e.test_container import open_terminal
 
-pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+if not importlib.util.find_spec("jupyterlab"):  # loading it takes a while, and only its processes need it
+    pytest.skip("jupyterlab is not installed", allow_module_level=True)
 websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
 
 CTRL_C = b"\x03"

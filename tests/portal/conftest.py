@@ -50,7 +50,7 @@ def visitor(link: Callable[[], str]) -> Visitor:
     return Visitor(link())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     if browser.WHY_NOT:
         pytest.skip(browser.WHY_NOT)

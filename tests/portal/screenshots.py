@@ -32,10 +32,10 @@ PICTURES = {
 }
 
 
-def take(target: Path, names: Iterable[str] = PICTURES) -> None:
+def take(chromium: Any, target: Path, names: Iterable[str] = PICTURES) -> None:
     """Run a few jobs on an embedded cluster, and write a picture of each page into the folder."""
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, example(Path(folder)) as shell, browser() as chromium:
+    with tempfile.TemporaryDirectory() as folder, example(Path(folder)) as shell:
         page = chromium.new_page(viewport={"width": 1200, "height": 720})
         page.goto(shell.pai("cluster.portal", "--no-browser").out.strip())
         root = page.url.partition("/c/")[0]
@@ -43,6 +43,7 @@ def take(target: Path, names: Iterable[str] = PICTURES) -> None:
             page.goto(root + PICTURES[name])
             settle(page)
             page.screenshot(path=target / f"portal-{name}.png")
+        page.close()
 
 
 def settle(page: Any) -> None:
@@ -78,4 +79,5 @@ def example(folder: Path) -> Iterator[Shell]:
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]), sys.argv[2:] or PICTURES)
+    with browser() as started:
+        take(started, Path(sys.argv[1]), sys.argv[2:] or PICTURES)

@@ -1,8 +1,6 @@
 """How the pages look and read: accessibility, narrow screens, and their size."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +71,5 @@ def test_the_documentation_shows_the_pictures_that_the_task_takes(chromium, tmp_
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     text = "".join(page.read_text() for page in pages)
     assert all(f"images/{name})" in text for name in shown)
-    argv = [sys.executable, "-m", "tests.portal.screenshots", str(tmp_path), "metrics"]
-    assert subprocess.run(argv, cwd=ROOT, timeout=120, check=False).returncode == 0
+    screenshots.take(chromium, tmp_path, ["metrics"])
     assert (tmp_path / "portal-metrics.png").read_bytes().startswith(b"\x89PNG")

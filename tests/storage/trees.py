@@ -13,8 +13,10 @@ Tree = Mapping[str, bytes | None]
 
 def plant(root: Location, tree: Tree) -> None:
     paths = {f"{root.path.rstrip('/')}/{name.rstrip('/')}": content for name, content in tree.items()}
-    for folder in {path if content is None else parent(path) for path, content in paths.items()}:
-        root.store.make_folder(folder)
+    folders = {path if content is None else parent(path) for path, content in paths.items()}
+    for folder in folders:
+        if not any(other.startswith(f"{folder.rstrip('/')}/") for other in folders - {folder}):
+            root.store.make_folder(folder)  # and its parents
     for path, content in paths.items():
         if content is not None:
             root.store.write(path, [content], len(content))
