@@ -55,7 +55,7 @@ def embedded(profile: str, folder: Path) -> Iterator[Served]:
 
 
 def openpai(generation: str, **abilities: bool) -> Row:
-    able = Capabilities(separate_streams=True, ssh=True, retries=True, **abilities)
+    able = Capabilities(separate_streams=True, ssh=True, retries=True, free_names=True, **abilities)
     return Row("openpai", f"OpenPAI {generation}", able, partial(embedded, generation))
 
 

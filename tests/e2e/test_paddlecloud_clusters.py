@@ -83,6 +83,12 @@ def test_a_job_is_submitted_with_its_sources_and_its_outputs_come_back(dc):
     assert "train.py" in ok(dc, "job.config", "train", "-a", DC).out
 
 
+def test_jobs_of_a_sweep_get_names_that_kubernetes_allows(dc):
+    ok(dc, "job.sub", "echo {lr}", "-j", "tune", "--sweep", "lr=0.1,1E-3", "-a", DC)
+    names = {row["name"] for row in ok(dc, "job.list", "-a", DC, "-o", "json").json()}
+    assert {"tune-lr-0-1", "tune-lr-1e-3"} <= names
+
+
 def test_tokens_are_stored_but_the_password_stays_in_its_file(dc):
     ok(dc, "job.list", "-a", DC)
     kept = dc.home / "credentials.yaml"

@@ -8,6 +8,7 @@ from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Say, TokenStore
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.sdk.clusters import embedded, embedded_token, known
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
@@ -22,7 +23,6 @@ from openpai_tasks.settings.paddle_config import (
 )
 from openpai_tasks.settings.registry import LOCAL, Cluster
 
-PREFIX = "/paddlecloud"  # of the PaddleCloud API of the embedded cluster
 TOKEN_FILE = "paddlecloud-token"
 
 
@@ -66,7 +66,9 @@ def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
     running, folder = embedded.ensure(known.local_options(settings), say), embedded.folder()
     info = {DATACENTER: LOCAL}
-    cluster = Cluster(LOCAL, running.uri + PREFIX, running.user, KIND, GENERATION, info, prefix="")
+    cluster = Cluster(
+        LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, KIND, GENERATION, info, prefix=""
+    )
     tokens = TokenStore(
         read=partial(embedded_token.read, folder, TOKEN_FILE),
         save=partial(embedded_token.keep, folder, file=TOKEN_FILE),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from openpai_tasks.backends.paddlecloud.answers import Pod, TrainerSet
+from openpai_tasks.backends.paddlecloud.answers import PaddlePod, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
 from openpai_tasks.hints import command
@@ -63,7 +63,7 @@ class JobOutput:
     """The pods of a job, and the last lines of their output."""
 
     job: str
-    pods: tuple[Pod, ...]
+    pods: tuple[PaddlePod, ...]
     text: str
 
 
@@ -136,7 +136,7 @@ def parse_resource(what: str, job: str, all: bool) -> Callable[[PaddleClient], S
     return partial(list_jobs if what == "jobs" else list_quota, all=all)
 
 
-def list_workers(client: PaddleClient, job: str = "") -> list[Pod]:
+def list_workers(client: PaddleClient, job: str = "") -> list[PaddlePod]:
     """List the workers of a job, or those of all jobs."""
     if not job:
         return list(client.workers())

@@ -15,7 +15,7 @@ from openpai_tasks.tasks.views import listings, submitting
 from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
 
 if TYPE_CHECKING:
-    from openpai_tasks.backends.paddlecloud.answers import Pod
+    from openpai_tasks.backends.paddlecloud.answers import PaddlePod
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
@@ -52,13 +52,13 @@ def _short_cells(job: PaddleJobRow) -> tuple[Any, ...]:
     return job.namespace, job.name, job.desired, job.succeeded, _age(job.age)
 
 
-def workers_table(pods: Sequence[Pod]) -> TextTable:
+def workers_table(pods: Sequence[PaddlePod]) -> TextTable:
     header = ("NAME", "STATUS", "START", "EXIT_CODE", "MSG")
     rows = [(pod.name, pod.phase, _utc(pod.started), pod.exit_code, _message(pod)) for pod in pods]
     return _table(header, rows)
 
 
-def _message(pod: Pod) -> str:
+def _message(pod: PaddlePod) -> str:
     return ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
 
 
