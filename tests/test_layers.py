@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
     "storage.objects.azure": STORE | {"net", "storage.objects"},
     "storage.sftp": STORE,
-    "storage.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5"},
+    "storage.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5", "storage.copying"},
     "storage.cluster_folders": STORE,
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
     "storage.patterns": STORE | {"storage.location"},

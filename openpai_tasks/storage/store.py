@@ -112,6 +112,8 @@ class KnowsPlaces(ABC):
 class WritesWhole(ABC):
     """A store where a file appears as a whole, so that it needs no temporary name while it is written."""
 
+    leaves_parts = False  # the store itself uses such names, which a killed process leaves
+
     @abstractmethod
     def write_whole(
         self,
@@ -133,10 +135,7 @@ class ReadsVersions(ABC):
 
     @abstractmethod
     def one_file(self) -> Store:
-        """Return the same store for one file, whose ``stat`` opens it, and ``read`` continues there.
-
-        After a read, ``stat`` describes the version that was read.
-        """
+        """Return the same store for one file, which ``stat`` opens; later, it describes what was read."""
 
 
 class ChecksBytes(ABC):

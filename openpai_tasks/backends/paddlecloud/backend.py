@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from openpai_tasks import protocol
 from openpai_tasks.backends import listing
 from openpai_tasks.backends.base import (
     Capabilities,
@@ -22,20 +23,19 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.paddlecloud import jobs, packages
+from openpai_tasks.backends.paddlecloud import jobs
 from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
-from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, WORKERS, PaddleClient
+from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, STORAGE, WORKERS, PaddleClient
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
 from openpai_tasks.backends.paddlecloud.quantities import MB, parse_quantity
 from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
-from openpai_tasks.protocol import JobDocument, dump, validate
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
-from openpai_tasks.protocol.yaml.reader import read
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from openpai_tasks.backends.base import TaskLog
+    from openpai_tasks.protocol import JobDocument
 
 RESOURCES = {
     "cpu": ("requests.cpu", "cpu"),
@@ -104,7 +104,7 @@ class PaddleBackend(PaddleClient):
         return ()
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
-        return (ClusterStorage(packages.STORAGE, packages.STORAGE, default=True, home=f"/home/{self.user}"),)
+        return (ClusterStorage(STORAGE, STORAGE, default=True, home=f"/home/{self.user}"),)
 
     def storage(self, name: str) -> ClusterStorage:
         (found,) = self.storages()
@@ -123,6 +123,8 @@ class PaddleBackend(PaddleClient):
         self._checked_document(document)
 
     def submit(self, document: Document) -> None:
+        from openpai_tasks.backends.paddlecloud import packages
+
         checked = self._checked_document(document)
         name, mark = checked.name, new_mark()
         if self._find(name) is not None:
@@ -183,7 +185,7 @@ class PaddleBackend(PaddleClient):
         found = self._find(name)
         if found is None or found[1] is None:
             raise NotFound(f"{self._where()} has no document of job {name!r}", 404)
-        return read(self._records.document(found[1])).value
+        return protocol.read(self._records.document(found[1])).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
         require(self, "events")
@@ -231,6 +233,8 @@ class PaddleBackend(PaddleClient):
         raise AssertionError
 
     def _checked_document(self, document: Document) -> JobDocument:
+        from openpai_tasks.backends.paddlecloud import packages
+
         where = f"cluster {self.cluster.alias!r} ({self.product})"
         return packages.check(self._refuse_v1(document), where, self.namespace)
 
@@ -252,8 +256,10 @@ class PaddleBackend(PaddleClient):
     def _document(self, record: JobRecord) -> JobDocument | None:
         """Return the document of a job without its secrets; None if it is missing or damaged."""
         try:
-            value = read(self._records.document(record)).value
-            return validate(dump({key: part for key, part in value.items() if key != "secrets"}))
+            value = protocol.read(self._records.document(record)).value
+            return protocol.validate(
+                protocol.dump({key: part for key, part in value.items() if key != "secrets"})
+            )
         except (NotFound, ProtocolError):
             return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,8 @@ from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
 
+STORAGE = "pfs"
+"""The name of the only storage of a datacenter."""
 LOGIN = "/api-token-auth/"
 JOBS = "/api/v1/jobs/"
 PSERVERS = "/api/v1/pservers/"
@@ -140,6 +141,8 @@ class PaddleClient(ServerConnection):
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file at a path such as ``/pfs/dc1/home/USER/x``; missing folders are created."""
+        import secrets
+
         boundary = secrets.token_hex(16)
         name = re.sub(r'[\r\n"\\]', "_", path.rpartition("/")[2])
         head = (

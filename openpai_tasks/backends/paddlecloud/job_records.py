@@ -7,17 +7,16 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from openpai_tasks.backends.paddlecloud.packages import PaddlePackage
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.client import PaddleClient
+    from openpai_tasks.backends.paddlecloud.packages import PaddlePackage
 
 RECORDS = ".pai-jobs"
 LARGEST = 4 << 20  # bytes of a document
@@ -108,6 +107,8 @@ class JobRecords:
 
 def new_mark() -> str:
     """Return the mark of a new submission: two of the same name must not share files."""
+    import secrets
+
     return secrets.token_hex(6)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from openpai_tasks.backends.paddlecloud import packages
 from openpai_tasks.backends.paddlecloud.answers import (
     COMPLETE,
     FAILED,
@@ -14,8 +14,11 @@ from openpai_tasks.backends.paddlecloud.answers import (
     TrainerSet,
 )
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord
-from openpai_tasks.protocol import JobDocument, exit_codes, states
+from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobDocument, TaskRole
 
 PENDING, RUNNING = "Pending", "Running"
 PHASES = {
@@ -108,8 +111,12 @@ def _state(found: TrainerSet, pods: Sequence[PaddlePod]) -> str:
     return states.FAILED if found.failed else states.WAITING
 
 
+def trainer_role(document: JobDocument) -> TaskRole:
+    return next(role for role in document.roles if role.name != PSERVER)
+
+
 def _tasks(found: TrainerSet, pods: Sequence[PaddlePod], document: JobDocument | None) -> Iterator[TaskInfo]:
-    trainer = packages.trainer_role(document).name if document else TRAINER
+    trainer = trainer_role(document).name if document else TRAINER
     roles = {TRAINER: trainer, PSERVER: PSERVER}
     counts = dict.fromkeys(roles, 0)
     for pod in pods:

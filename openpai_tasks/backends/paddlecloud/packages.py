@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from openpai_tasks.backends.paddlecloud.answers import PSERVER
-from openpai_tasks.backends.paddlecloud.client import TrainingRequest
+from openpai_tasks.backends.paddlecloud.client import STORAGE, TrainingRequest
+from openpai_tasks.backends.paddlecloud.jobs import trainer_role
 from openpai_tasks.errors import Unsupported
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, TaskRole, validate
@@ -22,8 +23,6 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.settings.config import Settings
 
-STORAGE = "pfs"
-"""The name of the only storage of a datacenter."""
 FOLDER = ".pai-job"
 """The folder in the package with the scripts, one folder for each submission."""
 PSERVER_SCRIPT = "pserver.sh"
@@ -40,10 +39,6 @@ class PaddlePackage:
     files: Mapping[str, str]
     masked: str
     """The document, with its secrets masked."""
-
-
-def trainer_role(document: JobDocument) -> TaskRole:
-    return next(role for role in document.roles if role.name != PSERVER)
 
 
 def pserver_role(document: JobDocument) -> TaskRole | None:

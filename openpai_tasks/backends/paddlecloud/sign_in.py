@@ -11,8 +11,7 @@ from openpai_tasks.backends.http import addresses
 from openpai_tasks.backends.http.connection import ProbeAnswer
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
-from openpai_tasks.backends.paddlecloud.client import DATACENTER, USER
-from openpai_tasks.backends.paddlecloud.packages import STORAGE
+from openpai_tasks.backends.paddlecloud.client import DATACENTER, STORAGE, USER
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.settings.credentials import Credentials

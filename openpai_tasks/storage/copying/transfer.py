@@ -135,7 +135,7 @@ def is_stale(part: Entry) -> bool:
 
 def clear_stale(store: Store, folder: str) -> None:
     """Remove parts that killed copies left in the folder, as far as one listing shows them."""
-    if isinstance(store, WritesWhole):  # parts are never seen there
+    if isinstance(store, WritesWhole) and not store.leaves_parts:
         return
     with contextlib.suppress(PaiError):  # a user who may not list may still write
         for entry in itertools.islice(store.list(folder), LOOKED_AT):

@@ -5,6 +5,7 @@ What the server answers is not trusted: it may be of any form and size.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -31,12 +32,12 @@ SLOWEST = 1 << 16  # bytes per second; slower calls are given up
 LISTING_LIMIT = 1 << 28  # bytes; a million files
 FRAME_LIMIT = 1 << 16  # bytes of other documents, and around a chunk
 PIECE = 1 << 18
-EXTENSIONS, RESIZE, CHECKED = "x-pfs-extensions", "resize", "checked-chunks"
+EXTENSIONS, REPLACE = "x-pfs-extensions", "replace"
 CHUNK_MD5 = "x-pfs-md5"
 
 MISSING = "no such file or directory"
 REFUSED = ("unauthorized", "permission denied", "public data supports only")
-UNKNOWN_USER = "get username error"
+UNKNOWN_USER, BAD_SUM = "get username error", "checksum error"
 MD5 = re.compile(r"[0-9a-f]{32}")
 
 Reply = tuple[int, Mapping[str, str], bytes]
@@ -94,28 +95,23 @@ class PfsConnection:
         self._extensions = ""
 
     @property
-    def keeps_content(self) -> bool:
-        """Whether a file keeps the content that fits when its size is set, as the server's answers show."""
-        return RESIZE in self._extensions
-
-    @property
-    def checks_chunks(self) -> bool:
-        """Whether a chunk can create its file and set its time, and the server answers with its MD5."""
-        return CHECKED in self._extensions
+    def can_replace(self) -> bool:
+        """Whether the server copies, renames and dates files, as its answers so far show."""
+        return REPLACE in self._extensions
 
     def address(self, path: str) -> str:
-        return self._endpoint + quote(self._full(path))
+        return self._endpoint + quote(self.full(path))
 
     def stat(self, path: str) -> PfsEntry | None:
         try:
-            found = self._ask(PfsCall("GET", FILES, path, {"method": "stat", "path": self._full(path)}))
+            found = self._ask(PfsCall("GET", FILES, path, {"method": "stat", "path": self.full(path)}))
         except NoSuchPath:
             return None
         return self._entry(found, path)
 
     def list(self, path: str) -> Sequence[PfsEntry]:
         """Return the entries of a folder; of a file, the file itself."""
-        query = {"method": "ls", "r": "false", "arg": escape(self._full(path))}
+        query = {"method": "ls", "r": "false", "arg": escape(self.full(path))}
         found = self._ask(PfsCall("GET", FILES, path, query, limit=LISTING_LIMIT))
         if found is not None and not isinstance(found, list):
             raise self._odd(path)
@@ -124,17 +120,17 @@ class PfsConnection:
     def resize(self, path: str, size: int, mtime_ms: int | None = None) -> None:
         """Give the file a size, and create it if missing; servers that can also set its time."""
         time = {} if mtime_ms is None else {"modtime": mtime_ms * 1_000_000}
-        self._change("POST", path, {"method": "touch", "filesize": size, "path": self._full(path), **time})
+        self._change("POST", path, {"method": "touch", "filesize": size, "path": self.full(path), **time})
 
     def make_folder(self, path: str) -> None:
-        self._change("POST", path, {"method": "mkdir", "path": [self._full(path)]})
+        self._change("POST", path, {"method": "mkdir", "path": [self.full(path)]})
 
     def remove(self, path: str, recursive: bool) -> None:
-        self._change("DELETE", path, {"method": "rm", "r": recursive, "path": [escape(self._full(path))]})
+        self._change("DELETE", path, {"method": "rm", "r": recursive, "path": [escape(self.full(path))]})
 
     def sum(self, path: str, offset: int) -> ChunkSum:
         """Return length and MD5 of the chunk that begins there."""
-        where = {"path": self._full(path), "offset": offset, "chunksize": self.chunk}
+        where = {"path": self.full(path), "offset": offset, "chunksize": self.chunk}
         found = self._ask(PfsCall("GET", CHUNKS, path, {"method": "GetChunkMeta", **where}, size=self.chunk))
         return self._sum(found, path)
 
@@ -146,7 +142,7 @@ class PfsConnection:
 
     def read(self, path: str, offset: int, size: int) -> tuple[bytes, str]:
         """Return the bytes of a chunk, fewer if the file ends before, and the MD5 that the server sends."""
-        where = {"path": self._full(path), "offset": offset, "chunksize": size}
+        where = {"path": self.full(path), "offset": offset, "chunksize": size}
         call = PfsCall("GET", CONTENT, path, where, size=size, limit=size + FRAME_LIMIT)
         status, headers, body = self._send(call)
         if status != 200 or not body.startswith(b"--"):
@@ -154,24 +150,30 @@ class PfsConnection:
             raise self._odd(path)
         return self._unframe(body, path, size), headers.get(CHUNK_MD5, "")
 
-    def write(
-        self, path: str, offset: int, data: bytes, create: bool = False, mtime_ms: int | None = None
-    ) -> ChunkSum | None:
+    def write(self, path: str, offset: int, data: bytes, more: Mapping[str, Any]) -> ChunkSum | None:
         """Write a chunk, and return what the server has then; None if it does not say.
 
-        Only a server that checks chunks can create the file, and set its time.
+        ``more`` is for servers that can replace files: see the embedded cluster's.
         """
-        query = {"chunksize": len(data), "offset": offset, "path": self._full(path)}
-        query |= {"create": "true"} if create else {}
-        name = urlencode(query if mtime_ms is None else {**query, "modtime": mtime_ms * 1_000_000})
-        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; filename="{name}"\r\n'
-        head += "Content-Type: application/octet-stream\r\n\r\n"
+        query = {"chunksize": len(data), "offset": offset, "path": self.full(path), **more}
+        query |= {"md5": hashlib.md5(data, usedforsecurity=False).hexdigest()} if self.can_replace else {}
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; '
+        head += f'filename="{urlencode(query)}"\r\nContent-Type: application/octet-stream\r\n\r\n'
         body = b"".join([head.encode(), data, f"\r\n--{BOUNDARY}--\r\n".encode()])
         kind = f"multipart/form-data; boundary={BOUNDARY}"
         found = self._ask(PfsCall("POST", CONTENT, path, body=body, kind=kind, size=len(data)))
         return self._sum(found, path) if found is not None else None
 
-    def _full(self, path: str) -> str:
+    def copy(self, path: str, target: str, size: int) -> None:
+        """Copy a file inside the server, if it can replace files."""
+        self._change("POST", path, {"method": "cp", "path": [self.full(path), self.full(target)]}, size)
+
+    def move(self, path: str, target: str, mtime_ms: int | None = None) -> None:
+        """Rename a file and set its time, if the server can replace files."""
+        time = {} if mtime_ms is None else {"modtime": mtime_ms * 1_000_000}
+        self._change("POST", path, {"method": "mv", "path": [self.full(path), self.full(target)], **time})
+
+    def full(self, path: str) -> str:
         """Return the path at the server."""
         names = path.split("/")[1:]
         if not path.startswith("/") or "." in names or ".." in names or "\0" in path:
@@ -179,8 +181,9 @@ class PfsConnection:
         refuse_no_text(path, "no PFS server")
         return "/".join([self._root, *(name for name in names if name)])
 
-    def _change(self, method: str, path: str, body: dict[str, Any]) -> None:
-        self._ask(PfsCall(method, FILES, path, body=json.dumps(body).encode(), kind="application/json"))
+    def _change(self, method: str, path: str, body: dict[str, Any], size: int = 0) -> None:
+        data = json.dumps(body).encode()
+        self._ask(PfsCall(method, FILES, path, body=data, kind="application/json", size=size))
 
     def _ask(self, call: PfsCall) -> Any:
         status, headers, body = self._send(call)
@@ -239,6 +242,8 @@ class PfsConnection:
         lower = text.lower()
         if MISSING in lower:
             return NoSuchPath(f"{path}: no such file or folder on {self._endpoint}")
+        if lower == BAD_SUM:
+            return Damaged(f"{path}: damaged in transit")
         if UNKNOWN_USER in lower:
             return Denied(f"{path}: refused by {self._endpoint}: {_line(text)}", 401)
         if any(word in lower for word in REFUSED):

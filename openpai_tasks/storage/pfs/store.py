@@ -1,6 +1,6 @@
 """Files of a PaddleCloud datacenter: ``/home/<user>/…``, and ``/public/…``, which is read-only.
 
-PFS has no rename: files are written in place (see ``upload``), and a rename transfers the file.
+The original server cannot rename: there, a rename transfers the file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
+from openpai_tasks.storage.pfs import upload
 from openpai_tasks.storage.pfs.connection import PfsConnection, PfsEntry
 from openpai_tasks.storage.pfs.upload import PARALLEL, PfsUpload, send
 from openpai_tasks.storage.retry import Damaged, retrying
@@ -44,6 +45,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
 
     kind = "pfs"
     knows_digests = True
+    leaves_parts = True
 
     def __init__(self, connection: PfsConnection, user: str, read_only: bool = False) -> None:
         self._connection, self._own, self._read_only = connection, f"{HOME}/{user}", read_only
@@ -96,9 +98,14 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         retrying(lambda: self._connection.remove(path, there.is_folder))
 
     def rename(self, source: str, target: str) -> None:
-        """Copy the file through this machine, verified, and remove the source."""
+        self._refuse_change(source)
+        self._refuse_change(target)
         there = self._file(source)
-        if source != target:
+        if source == target:
+            return
+        if self._connection.can_replace:
+            upload.rename(self._connection, source, target)
+        else:
             self.write_whole(target, self.read_checked(source, there.size), there.size, there.mtime_ms)
             self.remove(source)
 

@@ -1,39 +1,46 @@
-"""Write a file of PFS in place, chunk by chunk: only chunks that differ are sent.
+"""Write a file of PFS chunk by chunk: only chunks that differ from those at the server are sent.
 
-PFS cannot rename, so a file is written under its own name. Its last chunk is sent last, after all others have
-been verified: until then the file is shorter than it will be, or at least not as new, and the next copy
-continues it.
+A server that can replace files gets them under a temporary name first, beginning with a copy of the old file
+that it makes itself. The original one cannot rename: there, a file is written in place, its last chunk last.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from openpai_tasks.errors import PathError
+from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.storage.pfs.connection import ChunkSum, PfsConnection
-from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.copying.resume import is_broken_off
+from openpai_tasks.storage.copying.transfer import PART, part_name
+from openpai_tasks.storage.pfs.connection import ChunkSum, PfsConnection, PfsEntry
+from openpai_tasks.storage.retry import Damaged, numbered, retrying
+from openpai_tasks.storage.store import join, parent
 
 PARALLEL = 4  # chunks of one file in transit at once
 
 
 @dataclass(frozen=True)
 class PfsUpload:
-    """A file to write, and the check that must pass before its last chunk is sent."""
+    """A file to write, and the check that must pass before it becomes visible, or whole."""
 
     path: str
     size: int | None
     mtime_ms: int | None = None
     check: Callable[[], None] | None = None
 
-    def last_offset(self, chunk: int) -> int:
-        """Return where the last chunk begins."""
-        return max((self.size or 0) - 1, 0) // chunk * chunk
+    @property
+    def stage(self) -> str:
+        """The temporary path: the same for each try with a file of this size and time."""
+        if self.size is None or self.mtime_ms is None:
+            return join(parent(self.path), part_name())
+        mark = hashlib.sha256(repr((self.path, self.size, self.mtime_ms)).encode()).hexdigest()
+        return join(parent(self.path), f"{PART}00000000{mark[:8]}")
 
 
 class LocalChunk(NamedTuple):
@@ -44,98 +51,173 @@ class LocalChunk(NamedTuple):
     def end(self) -> int:
         return self.offset + len(self.data)
 
+    @property
+    def sum(self) -> ChunkSum:
+        return ChunkSum(len(self.data), hashlib.md5(self.data, usedforsecurity=False).hexdigest())
+
 
 def send(
     connection: PfsConnection, slots: threading.Semaphore, upload: PfsUpload, pieces: Iterable[bytes]
 ) -> None:
     """Write the file; ``slots`` limits the chunks in transit of all files."""
-    writer = _Writer(connection, upload)
-    last: LocalChunk | None = None
-    with _Crew(slots, writer.settle) as crew:
-        for chunk in _chunks(pieces, connection.chunk):
-            if upload.size is not None and chunk.end > upload.size:
-                raise Damaged(f"{upload.path}: got more than {upload.size} bytes; it changed")
-            if last is not None:
-                crew.settle(last)
-            last = chunk
-    total = last.end if last else 0
-    if upload.check is not None:
-        upload.check()
-    if upload.size is not None and total != upload.size:
-        raise Damaged(f"{upload.path}: got {total} of {upload.size} bytes; it changed or was truncated")
-    writer.finish(last)
+    there = retrying(lambda: connection.stat(upload.path))
+    if there is not None and there.is_folder:
+        raise PathError(f"{upload.path}: a folder is there, so a file cannot be written")
+    writer = (_Replacement if connection.can_replace else _InPlace)(connection, upload, there)
+    with writer.cleaned():
+        last = LocalChunk(0, b"")
+        with _Crew(slots, writer.settle) as crew:
+            for chunk in _chunks(pieces, connection.chunk):
+                if upload.size is not None and chunk.end > upload.size:
+                    raise Damaged(f"{upload.path}: got more than {upload.size} bytes; it changed")
+                if last.data:
+                    crew.settle(last)
+                last = chunk
+        if upload.check is not None:
+            upload.check()
+        if upload.size is not None and last.end != upload.size:
+            raise Damaged(
+                f"{upload.path}: got {last.end} of {upload.size} bytes; it changed or was truncated"
+            )
+        writer.finish(last)
+
+
+def rename(connection: PfsConnection, source: str, target: str, mtime_ms: int | None = None) -> None:
+    """Give a file another name, at a server that can; the answer to an earlier try may be lost."""
+
+    def attempt(number: int) -> None:
+        try:
+            connection.move(source, target, mtime_ms)
+        except NoSuchPath:
+            if number == 0 or connection.stat(target) is None:
+                raise
+
+    numbered(attempt)
 
 
 class _Writer:
-    """The file at the server, while it is written."""
+    """A file at the server while it is written: at ``path``, and compared with ``old``."""
 
-    def __init__(self, connection: PfsConnection, upload: PfsUpload) -> None:
-        self._connection, self._upload, self._lock = connection, upload, threading.Lock()
-        self._is_begun = self._creates = self._has_time = False
-        self._kept = self._begin()  # bytes at the server that may be right
+    def __init__(self, connection: PfsConnection, upload: PfsUpload, path: str) -> None:
+        self._connection, self._upload, self._path = connection, upload, path
+        self._old, self._kept = path, 0  # bytes that the old file has
 
-    def settle(self, chunk: LocalChunk, mtime_ms: int | None = None) -> None:
+    def settle(self, chunk: LocalChunk) -> None:
         """Send the chunk unless the server has it, and verify what it has then."""
-        ours = ChunkSum(len(chunk.data), hashlib.md5(chunk.data, usedforsecurity=False).hexdigest())
-        if chunk.offset < self._kept and self._sum(chunk.offset) == ours:
+        if not self._has(chunk):
+            self._prepare()
+            self._send(chunk, {})
+
+    def finish(self, last: LocalChunk) -> None:
+        """Send the last chunk, and complete the file."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def cleaned(self) -> Iterator[None]:
+        """Remove what a failure leaves, unless the next try can continue it."""
+        yield
+
+    def _prepare(self) -> None:
+        """Prepare the first change."""
+
+    def _has(self, chunk: LocalChunk) -> bool:
+        if chunk.offset >= self._kept:
+            return False
+        return retrying(lambda: self._connection.sum(self._old, chunk.offset)) == chunk.sum
+
+    def _send(self, chunk: LocalChunk, more: Mapping[str, Any]) -> None:
+        ours = chunk.sum
+
+        def once() -> None:
+            found = self._connection.write(self._path, chunk.offset, chunk.data, more)
+            theirs = found or self._connection.sum(self._path, chunk.offset)
+            if theirs != ours:
+                reason = f"damaged in transit (MD5 {theirs.md5} instead of {ours.md5})"
+                raise Damaged(f"{self._upload.path}: {reason}")
+
+        retrying(once)
+
+
+class _InPlace(_Writer):
+    """A file at its own path: shorter than it will be until its last chunk arrives, unless it was longer."""
+
+    def __init__(self, connection: PfsConnection, upload: PfsUpload, there: PfsEntry | None) -> None:
+        super().__init__(connection, upload, upload.path)
+        if there is not None and upload.size is not None and there.size <= upload.size:
+            self._kept = there.size
+        elif there is None or there.size:  # the server would clear all of a file that becomes shorter
+            retrying(lambda: connection.resize(upload.path, 0))
+
+    def finish(self, last: LocalChunk) -> None:
+        if last.data:
+            self.settle(last)
+        there = retrying(lambda: self._connection.stat(self._path))
+        if there is None or there.size != last.end:
+            count = "nothing" if there is None else f"{there.size} bytes"
+            raise Damaged(f"{self._path}: {count} arrived of {last.end} bytes")
+
+
+class _Replacement(_Writer):
+    """A file under a temporary name, which replaces the old one when it is complete."""
+
+    def __init__(self, connection: PfsConnection, upload: PfsUpload, there: PfsEntry | None) -> None:
+        super().__init__(connection, upload, upload.stage)
+        self._lock, self._is_begun, self._there = threading.Lock(), False, there
+        begun = None
+        if upload.size is None or upload.size > connection.chunk:
+            begun = retrying(lambda: connection.stat(self._path))
+        if begun is not None:
+            self._kept, self._is_begun = begun.size, True
+        elif there is not None and upload.size is not None:
+            self._old, self._kept = upload.path, there.size
+
+    def finish(self, last: LocalChunk) -> None:
+        path, size, mtime_ms = self._upload.path, last.end, self._upload.mtime_ms
+        has_last = self._kept == size == 0 or self._has(last)
+        if has_last and not self._is_begun and self._kept == size and self._old == path:
+            if mtime_ms is not None:
+                retrying(lambda: self._connection.resize(path, size, mtime_ms))
             return
-        self._cut()
-        retrying(lambda: self._write(chunk, ours, mtime_ms))
-
-    def finish(self, last: LocalChunk | None) -> None:
-        """Send the last chunk, verify the size, and set the time."""
-        path, size, mtime_ms = self._upload.path, last.end if last else 0, self._upload.mtime_ms
+        if not last.offset:
+            return self._send_whole(last)
+        self._prepare()
+        if not has_last:
+            self._send(last, {})
         if self._kept > size:
-            self._cut()
-        if last:
-            self.settle(last, mtime_ms if self._connection.checks_chunks else None)
-        elif self._creates:
-            retrying(lambda: self._connection.resize(path, 0))
-        if last is None or len(last.data) == self._connection.chunk:
-            there = retrying(lambda: self._connection.stat(path))
-            if there is None or there.size != size:
-                count = "nothing" if there is None else f"{there.size} bytes"
-                raise Damaged(f"{path}: {count} arrived of {size} bytes")
-        if mtime_ms is not None and not self._has_time:
-            retrying(lambda: self._connection.resize(path, size, mtime_ms))
+            retrying(lambda: self._connection.resize(self._path, size))
+        rename(self._connection, self._path, path, mtime_ms)
 
-    def _begin(self) -> int:
-        """Create the file, or return how much of it can be kept."""
-        path, size = self._upload.path, self._upload.size
-        there = retrying(lambda: self._connection.stat(path))
-        if there is not None and there.is_folder:
-            raise PathError(f"{path}: a folder is there, so a file cannot be written")
-        if there is None and self._connection.checks_chunks:
-            self._creates = True
-            return 0
-        keeps = size is not None and (self._connection.keeps_content or size >= (there.size if there else 0))
-        if there is not None and keeps:
-            return there.size
-        if there is None or there.size:
-            retrying(lambda: self._connection.resize(path, 0))
-        return 0
+    @contextlib.contextmanager
+    def cleaned(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as err:
+            is_resumed = self._upload.mtime_ms is not None and is_broken_off(err)
+            if self._is_begun and not is_resumed:
+                with contextlib.suppress(PaiError):
+                    self._connection.remove(self._path, recursive=False)
+            raise
 
-    def _cut(self) -> None:
-        """Before the first change, cut off the last chunk: a file that is being changed is too short."""
+    def _prepare(self) -> None:
+        """Let the server copy the old file, whose equal chunks are kept."""
         with self._lock:
-            upload, begun, self._is_begun = self._upload, self._is_begun, True
-            is_longer = upload.size is not None and 0 < self._kept >= upload.size
-            if begun or not is_longer or not self._connection.keeps_content:
+            if self._is_begun:
                 return
-            end = upload.last_offset(self._connection.chunk)
-            retrying(lambda: self._connection.resize(upload.path, end))
-            self._kept = min(self._kept, end)
+            self._is_begun = True
+            if self._kept:
+                retrying(lambda: self._connection.copy(self._old, self._path, self._kept))
+                if retrying(lambda: self._connection.stat(self._old)) != self._there:
+                    raise Damaged(f"{self._old}: another writer changed it")
+                self._old = self._path
+            else:
+                retrying(lambda: self._connection.resize(self._path, 0))
 
-    def _write(self, chunk: LocalChunk, ours: ChunkSum, mtime_ms: int | None) -> None:
-        path = self._upload.path
-        found = self._connection.write(path, chunk.offset, chunk.data, self._creates, mtime_ms)
-        theirs = found or self._connection.sum(path, chunk.offset)
-        if theirs != ours:
-            raise Damaged(f"{path}: damaged in transit (MD5 {theirs.md5} instead of {ours.md5})")
-        self._has_time = mtime_ms is not None
-
-    def _sum(self, offset: int) -> ChunkSum:
-        return retrying(lambda: self._connection.sum(self._upload.path, offset))
+    def _send_whole(self, chunk: LocalChunk) -> None:
+        """Replace the file in one call; it may be repeated."""
+        self._is_begun = True
+        time = {} if self._upload.mtime_ms is None else {"modtime": self._upload.mtime_ms * 1_000_000}
+        into = self._connection.full(self._upload.path)
+        self._send(chunk, {"create": "true", "filesize": len(chunk.data), "into": into, **time})
 
 
 class _Crew:

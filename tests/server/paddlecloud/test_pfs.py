@@ -311,6 +311,45 @@ def test_a_chunk_can_create_its_file_and_set_its_time(area):
     assert (area.here / "a/f").stat().st_mtime_ns == 1_500_000_000_000_000_000
 
 
+def test_a_file_is_replaced_as_a_whole(area):
+    (area.here / "f").write_bytes(b"old content")
+    (area.here / "f").chmod(0o740)
+    into = {"create": "true", "filesize": 3, "into": f"{area.path}/f", "modtime": 1_500_000_000_000_000_000}
+    assert area.send("part", 0, b"new", md5=md5(b"other"), **into)["err"] == "checksum error"
+    assert area.ls("") == ["f"] and (area.here / "f").read_bytes() == b"old content"
+    assert right(area.send("part", 0, b"new", md5=md5(b"new"), **into))["len"] == 3
+    facts = (area.here / "f").stat()
+    assert (area.here / "f").read_bytes() == b"new" and area.ls("") == ["f"]
+    assert (facts.st_mode & 0o777, facts.st_mtime_ns) == (0o740, 1_500_000_000_000_000_000)
+    for path in ("/pfs/local/home/user2/f", "/pfs/local/public/f", f"{area.path}"):
+        assert area.send("part", 0, b"new", **{**into, "into": path})["err"]
+    assert (area.here / "f").read_bytes() == b"new"
+
+
+def test_files_are_copied_and_renamed_inside_the_home(area, tmp_path):
+    (area.here / "f").write_bytes(b"content")
+    (area.here / "out").symlink_to(tmp_path)
+    both = [f"{area.path}/f", f"{area.path}/d/g"]
+    assert right(area.change(method="cp", path=both)) == {"path": both[1]}
+    right(area.change(method="mv", path=both, modtime=1_500_000_000_000_000_000))
+    assert area.ls("", r=True) == ["d", "d/g"]
+    assert (area.here / "d/g").stat().st_mtime_ns == 1_500_000_000_000_000_000
+    assert MISSING in area.change(method="mv", path=both)["err"]
+    (area.here / "f").write_bytes(b"content")
+    for method in ("cp", "mv"):
+        for target in (
+            "/pfs/local/home/user2/f",
+            "/pfs/local/public/f",
+            f"{area.path}/out/f",
+            f"{area.path}/d",
+        ):
+            assert area.change(method=method, path=[f"{area.path}/f", target])["err"], (method, target)
+            assert area.change(method=method, path=[f"{area.path}/d", f"{area.path}/e"])["err"]
+        assert area.change(method=method, path=[f"{area.path}/f"])["err"] == "not enough arguments"
+        assert area.change(method=method, path=both * 2)["err"] == "invalid arguments"
+    assert list(tmp_path.iterdir()) == [] and (area.here / "f").read_bytes() == b"content"
+
+
 def test_a_chunk_that_is_not_whole_changes_nothing(area):
     (area.here / "f").write_bytes(b"12345")
     path = f"{area.path}/f"

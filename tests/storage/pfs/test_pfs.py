@@ -1,4 +1,4 @@
-"""Files of PFS: only changed chunks travel, and a file that is not whole never looks like one that is."""
+"""Files of PFS: only changed chunks travel, and a file is replaced as a whole where the server can."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
+from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.pfs.connection import CHUNK
@@ -136,7 +137,7 @@ def test_a_file_that_grows_or_shrinks_keeps_its_equal_chunks(line, tmp_path, siz
 class StopWhen(Watch):
     """Interrupts a copy once it has read some bytes, and the server has got some."""
 
-    def __init__(self, size: int, has_begun: Callable[[], bool]) -> None:
+    def __init__(self, size: int, has_begun: Callable[[], object]) -> None:
         super().__init__()
         self._left, self._has_begun = size, has_begun
 
@@ -148,51 +149,89 @@ class StopWhen(Watch):
         super().moved(size)
 
 
-@pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
-def test_an_interrupted_upload_is_shorter_than_the_file_and_continues(line, tmp_path, is_there):
+@pytest.mark.parametrize("old", [b"", b"old", os.urandom(SIZE)], ids=["new", "short", "long"])
+def test_an_interrupted_upload_leaves_the_old_file_and_continues(line, tmp_path, old):
     content, file = noise(tmp_path / "f"), line.here / "f"
-    if is_there:
-        file.write_bytes(os.urandom(SIZE))
-    watch = StopWhen(2 * CHUNK + CHUNK // 2, lambda: file.exists() and 0 < file.stat().st_size < SIZE)
+    if old:
+        file.write_bytes(old)
+
+    def begun() -> list[Path]:
+        return [part for part in line.here.glob(f"{PART}*") if part.stat().st_size >= CHUNK]
+
     with pytest.raises(Interrupted):
-        copy(copies([here(tmp_path / "f")], line.at("f")), watch=watch)
-    begun = file.read_bytes()
-    assert 0 < len(begun) < SIZE
-    starts = range(0, SIZE, CHUNK)
-    missing = [at for at in starts if begun[at : at + CHUNK] != content[at : at + CHUNK]]
+        copy(copies([here(tmp_path / "f")], line.at("f")), watch=StopWhen(2 * CHUNK + CHUNK // 2, begun))
+    assert file.read_bytes() == old if old else not file.exists()
+    (part,) = begun()
+    have, starts = part.read_bytes(), range(0, SIZE, CHUNK)
+    missing = [at for at in starts if have[at : at + CHUNK] != content[at : at + CHUNK]]
     moved = line.copied(here(tmp_path / "f"), line.at("f"))
-    assert file.read_bytes() == content
+    assert file.read_bytes() == content and os.listdir(line.here) == ["f"]
     assert moved[TO_SERVER] < sum(len(content[at : at + CHUNK]) for at in missing) + LITTLE
 
 
-def test_a_source_that_changes_while_it_is_sent_leaves_a_shorter_file(line, tmp_path):
-    noise(tmp_path / "f")
+def fail() -> None:
+    raise PathError("the source changed")
+
+
+@pytest.mark.parametrize("size", [0, 5, 2 * CHUNK + 1])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_copy_that_fails_leaves_the_old_file_and_nothing_else(line, size, is_there):
+    old = noise(line.here / "f", 2 * CHUNK + 1) if is_there else b""
+    content, path = os.urandom(size), line.at("f").path
+    cases = ((size, fail, "source changed"), (size + 1, None, "bytes"), (size - 1, None, "bytes"))
+    for claimed, check, reason in cases:
+        if claimed < 0:
+            continue
+        for mtime_ms in (None, 1_500_000_000_000):
+            with pytest.raises(PathError, match=reason):
+                line.store.write_whole(path, [content], claimed, mtime_ms, check)
+        assert os.listdir(line.here) == (["f"] if is_there else [])
+        assert not is_there or (line.here / "f").read_bytes() == old
+
+
+def test_a_replaced_file_keeps_its_mode(line, tmp_path):
+    for size in (5, CHUNK + 5):
+        noise(line.here / "f", size)
+        (line.here / "f").chmod(0o750)
+        os.utime(line.here / "f", (1, 1))
+        content = noise(tmp_path / "f", size)
+        line.copied(here(tmp_path / "f"), line.at("f"))
+        there = (line.here / "f").stat()
+        assert (line.here / "f").read_bytes() == content and there.st_mode & 0o777 == 0o750
+        assert there.st_mtime_ns // 1_000_000 == (tmp_path / "f").stat().st_mtime_ns // 1_000_000
+
+
+def test_another_writer_of_the_same_file_is_noticed(line, tmp_path):
+    old = noise(line.here / "f", 2 * CHUNK)
+    content = old[:CHUNK] + os.urandom(CHUNK)
 
     def pieces():
-        yield from (bytes(CHUNK), bytes(CHUNK), b"x")
+        yield content[:CHUNK]
+        yield content[CHUNK:]
+        wait_for(lambda: line.relay.asked[-1:] and "GetChunkMeta" in line.relay.asked[-1])
+        (line.here / "f").write_bytes(os.urandom(2 * CHUNK))
 
-    def check():
-        raise PathError("it changed")
-
-    (line.here / "f").write_bytes(os.urandom(2 * CHUNK + 1))
-    with pytest.raises(PathError, match="it changed"):
-        line.store.write_whole(line.at("f").path, pieces(), 2 * CHUNK + 1, check=check)
-    assert (line.here / "f").stat().st_size == 2 * CHUNK
-    for size in (5, 2 * CHUNK + 2):
-        with pytest.raises(PathError, match="bytes"):
-            line.store.write_whole(line.at("f").path, pieces(), size)
-        assert (line.here / "f").stat().st_size != 2 * CHUNK + 1
+    with pytest.raises(PathError, match="another writer"):
+        line.store.write_whole(line.at("f").path, pieces(), 2 * CHUNK, 1_500_000_000_000)
+    assert os.listdir(line.here) == ["f"]
 
 
-def test_an_unchanged_file_is_not_touched_when_a_copy_fails(line, tmp_path):
-    content = noise(line.here / "f", 2 * CHUNK)
+def test_old_parts_are_removed_by_a_later_copy(line, tmp_path):
+    old, new = line.here / f"{PART}0000000012345678", line.here / f"{PART}0000000087654321"
+    for part in (old, new):
+        part.touch()
+    os.utime(old, (1_500_000_000, 1_500_000_000))
+    noise(tmp_path / "f", 5)
+    line.copied(here(tmp_path / "f"), line.at("f"))
+    assert sorted(os.listdir(line.here)) == [new.name, "f"]
 
-    def check():
-        raise PathError("it changed")
 
-    with pytest.raises(PathError, match="it changed"):
-        line.store.write_whole(line.at("f").path, [content], len(content), check=check)
-    assert (line.here / "f").read_bytes() == content
+def test_a_renamed_file_does_not_travel(line):
+    noise(line.here / "f")
+    before = dict(line.relay.moved)
+    line.store.rename(line.at("f").path, line.at("d/g").path)
+    assert os.listdir(line.here / "d") == ["g"]
+    assert line.relay.moved[TO_CLIENT] - before[TO_CLIENT] < LITTLE
 
 
 def test_a_stream_of_unknown_size_replaces_a_longer_file(line):
@@ -221,12 +260,13 @@ def test_a_download_survives_faults_of_the_connection(line, tmp_path, act, place
     assert not line.relay.faults and (tmp_path / "f").read_bytes() == content
 
 
-def test_an_upload_that_fails_is_reported_and_the_file_is_not_whole(line, tmp_path):
+def test_an_upload_that_fails_is_reported_and_leaves_the_old_file(line, tmp_path):
     noise(tmp_path / "f")
+    (line.here / "f").write_bytes(b"old")
     line.relay.faults.append(Fault("cut", TO_SERVER, CHUNK // 2, times=99))
     copied = copy(copies([here(tmp_path / "f")], line.at("f")))
     assert "no answer" in copied.failed[0].reason
-    assert not (line.here / "f").exists() or (line.here / "f").stat().st_size < SIZE
+    assert (line.here / "f").read_bytes() == b"old"
 
 
 # Who may do what

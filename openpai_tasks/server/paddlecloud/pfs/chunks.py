@@ -10,14 +10,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server.paddlecloud.pfs.tree import READ, WRITE, Names, Tree
+from openpai_tasks.server.paddlecloud.pfs.tree import PIECE, READ, WRITE, Names, Tree
 
 BOUNDARY = "8d7b0e5709d756e21e971ff4d9ac3b20"
 LEAST, MOST = 4 << 10, 32 << 20  # bytes of a chunk
 LARGEST = 1 << 40  # bytes of a file
 LARGEST_LISTED = 4 << 30  # bytes of a file whose chunks are all hashed in one call
-PIECE = 1 << 20
-BAD_SIZE, BAD_JSON = "chunksize error", "parse json error"
+BAD_SIZE, BAD_JSON, BAD_SUM = "chunksize error", "parse json error", "checksum error"
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NAME = re.compile(r'(?:^|;)\s*name="?chunk"?\s*(?:;|$)')
 _FILENAME = re.compile(r';\s*filename="((?:[^"\\]|\\.)*)"')
@@ -30,8 +29,11 @@ class ChunkRange:
     path: str
     offset: int
     size: int
+    md5: str = ""  # of the bytes; a chunk that differs is refused
     creates: bool = False  # the file, if it is missing
-    mtime_ns: int | None = None  # of the file, once the chunk is written
+    file_size: int | None = None  # of the file, once the chunk is written
+    mtime_ns: int | None = None  # as well
+    into: str = ""  # the path that the file gets then
 
     @property
     def query(self) -> str:
@@ -46,7 +48,9 @@ def parse_range(query: Mapping[str, Any]) -> ChunkRange:
         raise ValueError(BAD_JSON)
     if not 0 <= size <= MOST or not 0 <= offset <= LARGEST:
         raise ValueError(BAD_SIZE)
-    return ChunkRange(path, offset, size, "create" in query, _number(query, "modtime"))
+    md5, into = (next(iter(query.get(name, ())), "") for name in ("md5", "into"))
+    file_size, mtime_ns = _number(query, "filesize"), _number(query, "modtime")
+    return ChunkRange(path, offset, size, md5, "create" in query, file_size, mtime_ns, into)
 
 
 def describe(tree: Tree, names: Names, offset: int, size: int) -> dict[str, Any]:
@@ -73,11 +77,15 @@ def read(tree: Tree, names: Names, part: ChunkRange) -> bytes:
 
 def write(tree: Tree, names: Names, part: ChunkRange, data: bytes) -> dict[str, Any]:
     """Write the chunk, and return length and MD5 of what the file has there then."""
+    if part.md5 and part.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
+        raise ValueError(BAD_SUM)
     with tree.open(names, WRITE, part.creates) as file:
         view, offset = memoryview(data), part.offset
         while view:
             count = os.pwrite(file, view, offset)
             view, offset = view[count:], offset + count
+        if part.file_size is not None and part.file_size >= offset:
+            os.ftruncate(file, part.file_size)
         if part.mtime_ns is not None:
             os.utime(file, ns=(part.mtime_ns, part.mtime_ns))
         return _describe(file, part.offset, part.size)

@@ -1,19 +1,21 @@
 """The calls of the file service: list, describe, create and remove files, and read and write their chunks.
 
-Failures are in ``err`` of the body. What the original server lacks is named in the header of EXTENSIONS:
-``touch`` keeps the content that fits, and sets the time ``modtime``; an uploaded chunk may set it too, may
-``create`` the file, and is described in the answer; a downloaded one has its MD5 in a header.
+Failures are in ``err`` of the body. The header EXTENSIONS announces what the original server lacks, so that a
+file can be replaced as a whole: ``cp`` and ``mv``; ``modtime`` of ``touch``, which also keeps the content
+that fits; and a chunk that is checked by ``md5``, may ``create`` its file, set ``filesize`` and ``modtime``,
+rename it ``into`` place, and is described in the answer. A downloaded chunk has its MD5 in a header.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import ApiError
@@ -25,10 +27,23 @@ from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree, TreeEntry
 
 MISSING = "no such file or directory"
 AT_END = "this file reaches end"
-EXTENSIONS = {"x-pfs-extensions": "resize, checked-chunks"}
+EXTENSIONS = {"x-pfs-extensions": "replace"}
 CHUNK_MD5 = "x-pfs-md5"
 MULTIPART = f"multipart/form-data; boundary={chunks.BOUNDARY}"
 MOST_LISTED = 1_000_000
+
+
+def _reports_failures(handler: Callable[[Context, Request], Reply]) -> Callable[[Context, Request], Reply]:
+    """Announce the extensions also in an answer that reports a failure."""
+
+    @functools.wraps(handler)
+    def answer(context: Context, request: Request) -> Reply:
+        try:
+            return handler(context, request)
+        except ApiError as err:
+            return 200, Headed({"err": str(err), "results": None}, EXTENSIONS)
+
+    return answer
 
 
 class _Area:
@@ -38,12 +53,12 @@ class _Area:
         clean = posixpath.normpath(path) if path.startswith("/pfs/") else path
         names = clean.split("/")
         count = 4 if names[3:4] == [places.PUBLIC] else 5
-        self._prefix = "/".join(names[:count])
+        self.prefix = "/".join(names[:count])
         self.names: Names = tuple(names[count:])
-        self.tree = Tree(places.locate(context, user, self._prefix, writes).root)
+        self.tree = Tree(places.locate(context, user, self.prefix, writes).root)
 
     def path(self, names: Names) -> str:
-        return _text("/".join([self._prefix, *names]))
+        return _text("/".join([self.prefix, *names]))
 
     def row(self, facts: TreeEntry) -> dict[str, Any]:
         return {
@@ -54,6 +69,7 @@ class _Area:
         }
 
 
+@_reports_failures
 def get_files(context: Context, request: Request) -> Reply:
     """List or describe files."""
     method = request.first("method")
@@ -67,12 +83,15 @@ def get_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
+@_reports_failures
 def change_files(context: Context, request: Request) -> Reply:
     """Create or remove files and folders, as ``method`` in the body says."""
     body = request.body if isinstance(request.body, dict) else {}
     method = body.get("method")
     if method == "touch":
         return _done(_touch(context, request.caller.user, body))
+    if method in ("cp", "mv"):
+        return _done(_transfer(context, request.caller.user, body, is_move=method == "mv"))
     if method == "mkdir":
         return _done([_make_folder(context, request.caller.user, path) for path in _paths(body)])
     if method == "rm":
@@ -84,6 +103,7 @@ def change_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
+@_reports_failures
 def get_chunk_meta(context: Context, request: Request) -> Reply:
     """Return length and MD5 of the chunk at ``offset``, or without it, those of all chunks of the file."""
     if request.first("method") != "GetChunkMeta":
@@ -98,6 +118,7 @@ def get_chunk_meta(context: Context, request: Request) -> Reply:
         return _done(chunks.describe_all(area.tree, area.names, part.size))
 
 
+@_reports_failures
 def get_chunk(context: Context, request: Request) -> Reply:
     """Return the bytes of a chunk, in the form of an uploaded file."""
     with _naming(request.first("path")):
@@ -109,6 +130,7 @@ def get_chunk(context: Context, request: Request) -> Reply:
     return 200, Headed(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
 
 
+@_reports_failures
 def put_chunk(context: Context, request: Request) -> Reply:
     """Write a chunk into an existing file; the path is in the name of the uploaded part."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/"):
@@ -117,8 +139,18 @@ def put_chunk(context: Context, request: Request) -> Reply:
     with _naming(lambda: path):
         part, data = chunks.unframe(request.headers["content-type"], request.body)
         path = part.path
-        area = _Area(context, request.caller.user, part.path, writes=True)
-        return _done(chunks.write(area.tree, area.names, part, data))
+        area = _Area(context, request.caller.user, path, writes=True)
+        into = _Area(context, request.caller.user, part.into, writes=True) if part.into else None
+        written = chunks.write(area.tree, area.names, part, data)
+        if into:
+            _put_into_place(area, into)
+        return _done(written)
+
+
+def _put_into_place(area: _Area, into: _Area) -> None:
+    if area.prefix != into.prefix:
+        raise ApiError("invalid arguments", 400)
+    area.tree.move(area.names, into.names)
 
 
 def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
@@ -155,6 +187,24 @@ def _touch(context: Context, user: str, body: dict[str, Any]) -> dict[str, str]:
         area = _Area(context, user, path, writes=True)
         area.tree.resize(area.names, size, mtime)
     return {"path": path}
+
+
+def _transfer(context: Context, user: str, body: dict[str, Any], is_move: bool) -> dict[str, str]:
+    """Copy or rename one file, and set its time; a file at the target is replaced."""
+    paths, mtime = _paths(body), body.get("modtime")
+    if not (mtime is None or _is_number(mtime)):
+        raise _bad()
+    if len(paths) != 2:
+        raise ApiError("not enough arguments" if len(paths) < 2 else "invalid arguments", 400)
+    with _naming(paths[0]):
+        source = _Area(context, user, paths[0], writes=is_move)
+        target = _Area(context, user, paths[1], writes=True)
+        if source.prefix != target.prefix:
+            raise ApiError("invalid arguments", 400)
+        if mtime is not None and is_move:
+            source.tree.set_time(source.names, mtime)
+        (source.tree.move if is_move else source.tree.copy)(source.names, target.names)
+    return {"path": paths[1]}
 
 
 def _make_folder(context: Context, user: str, path: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ READ, WRITE = os.O_RDONLY, os.O_RDWR
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that nobody reads must not block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER_MODE = 0o700
+PIECE = 1 << 20
 
 Names = tuple[str, ...]
 
@@ -66,12 +67,38 @@ class Tree:
             if mtime_ns is not None:
                 os.utime(file, ns=(mtime_ns, mtime_ns))
 
+    def set_time(self, names: Names, mtime_ns: int) -> None:
+        with self.open(names, WRITE) as file:
+            os.utime(file, ns=(mtime_ns, mtime_ns))
+
     @contextlib.contextmanager
     def open(self, names: Names, mode: int = READ, create: bool = False) -> Iterator[int]:
         """Open a regular file; with ``create``, make it and its folders if they are missing."""
         real, mode = self._real(names), mode | os.O_CREAT if create else mode
         with self._held(self._folder(real[:-1], create)) as folder, _opened(real[-1:], mode, folder) as file:
             yield file
+
+    def move(self, names: Names, target: Names) -> None:
+        """Rename a file; one that it replaces passes on its mode."""
+        real, to = (*self._real(names[:-1]), *names[-1:]), self._real(target)
+        if not names or not to:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        here, there = self._folder(real[:-1]), self._folder(to[:-1], create=True)
+        with self._held(here), self._held(there), _opened(real[-1:], READ, here) as file:
+            with contextlib.suppress(FileNotFoundError):
+                old = os.stat(to[-1], dir_fd=there, follow_symlinks=False).st_mode
+                if not stat.S_ISREG(old):
+                    raise IsADirectoryError(errno.EISDIR, "not a regular file")
+                os.fchmod(file, stat.S_IMODE(old))
+            os.rename(real[-1], to[-1], src_dir_fd=here, dst_dir_fd=there)
+
+    def copy(self, names: Names, target: Names) -> None:
+        """Copy a file inside the machine, replacing the content of the target."""
+        with self.open(names) as source, self.open(target, WRITE, create=True) as file:
+            os.ftruncate(file, 0)
+            offset = 0
+            while piece := os.pread(source, PIECE, offset):
+                offset += os.pwrite(file, piece, offset)
 
     def remove(self, names: Names, recursive: bool = False) -> None:
         """Remove a file or a link; a folder, with everything in it, only if recursive."""
