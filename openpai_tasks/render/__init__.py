@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "log_lines": ["json_line", "log_line"],
         "metric_charts": ["metric_charts"],
         "text": [
+            "age",
             "cell",
             "check_format",
             "difference",
@@ -28,6 +29,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "verdicts",
             "when",
         ],
-        "views": ["Bar", "Chart", "Facts", "Page", "Series", "TextTable", "View"],
+        "views": [
+            "Bar",
+            "Chart",
+            "Facts",
+            "Page",
+            "Series",
+            "TextTable",
+            "View",
+            "drawn_width",
+            "has_colours",
+        ],
     },
 )

@@ -5,6 +5,7 @@ from .html import values as values
 from .log_lines import json_line as json_line
 from .log_lines import log_line as log_line
 from .metric_charts import metric_charts as metric_charts
+from .text import age as age
 from .text import cell as cell
 from .text import check_format as check_format
 from .text import difference as difference
@@ -28,3 +29,5 @@ from .views import Page as Page
 from .views import Series as Series
 from .views import TextTable as TextTable
 from .views import View as View
+from .views import drawn_width as drawn_width
+from .views import has_colours as has_colours

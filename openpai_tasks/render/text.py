@@ -12,12 +12,19 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import escape_json, is_plain, one_line, plain
-from openpai_tasks.render.views import Facts, Page, TextTable, View
+from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
 
 Columns = Sequence[str] | Callable[[Any], View]
 """The fields that a table shows, or a function that makes the whole view of a value."""
 
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
+_USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
+"""Values of a column that say nothing if all rows have them."""
+_HEADERS = {"user_exit_code": "EXIT CODE", "own_exit_code": "EXIT CODE", "gpu_hours": "GPU HOURS"}
+
+
+OLD = 30 * 86400  # seconds after which a time is shown as a date
+MOST_SKEW = 300  # seconds by which a cluster's clock may be ahead
 
 
 def format_values(items: Any, columns: Columns, output: str = "table") -> str:
@@ -39,7 +46,14 @@ def table(items: Any, columns: Columns) -> View:
 def rows(items: Any, columns: Sequence[str]) -> TextTable:
     """Return a table with a row for each value."""
     states = columns.index("state") if "state" in columns else None
-    return TextTable([_header(name) for name in columns], cells(items, columns), states)
+    found = cells(items, columns)
+    return TextTable([_header(name) for name in columns], found, states, _quiet(columns, found))
+
+
+def _quiet(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[int]:
+    """Return the columns, other than the first, in which no row has anything to say."""
+    silent = {at: {"-", _USUAL.get(name, "-")} for at, name in enumerate(columns) if at and rows}
+    return frozenset(at for at, words in silent.items() if all(row[at] in words for row in rows))
 
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
@@ -66,13 +80,24 @@ def cell(name: str, value: Any) -> str:
 def _measure(name: str, value: Any) -> str:
     """Format a time or an amount; an impossible value is shown unchanged."""
     try:
-        return when(value) if name in _TIMES else _AMOUNTS[name](value)
+        return Moment(when(value), age(value)) if name in _TIMES else _AMOUNTS[name](value)
     except (ValueError, TypeError, OverflowError, OSError):
         return one_line(str(value))
 
 
 def when(milliseconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+
+
+def age(milliseconds: int) -> str:
+    """Format how long ago a time was; the date of one that is a month old or in the future."""
+    seconds = int(time.time() - milliseconds / 1000)
+    if not -MOST_SKEW <= seconds < OLD:
+        return when(milliseconds)[: len("2026-01-31")]
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return "now"
 
 
 def duration(seconds: float) -> str:
@@ -184,7 +209,7 @@ def progress(job: Any) -> str:
 
 
 def _header(name: str) -> str:
-    return one_line(name.replace("_", " ").upper())
+    return _HEADERS.get(name) or one_line(name.replace("_", " ").upper())
 
 
 def _get(item: Any, name: str) -> Any:
