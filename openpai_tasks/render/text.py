@@ -20,7 +20,7 @@ Columns = Sequence[str] | Callable[[Any], View]
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 _USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
 """Values of a column that say nothing if all rows have them."""
-_HEADERS = {"user_exit_code": "EXIT CODE", "own_exit_code": "EXIT CODE", "gpu_hours": "GPU HOURS"}
+_HEADERS = {"user_exit_code": "exit code", "own_exit_code": "exit code"}
 
 
 OLD = 30 * 86400  # seconds after which a time is shown as a date
@@ -119,20 +119,42 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-_AMOUNTS: dict[str, Callable[[Any], str]] = {"duration": duration, "size": size}
+_AMOUNTS: dict[str, Callable[[Any], str]] = {
+    "duration": duration,
+    "size": size,
+    "gpu_hours": "{:.2f}".format,
+}
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code", "retries")
-TASK = ("role", "index", "state", "ip", "ports", "exit_code")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "user_exit_code", "retries")
+TASK = ("role", "index", "state", "ip", "ports", "own_exit_code")
 EVENT = ("time", "count", "type", "reason", "message")
 
 
 def status(job: Any) -> Page:
     """A job, the reason of its failure, its tasks and its events."""
     parts: list[TextTable | str] = [rows([job], JOB)]
-    parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
-    parts += [rows(job.tasks, TASK)] if job.tasks else []
+    parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
+    parts += [rows(task_rows(job), TASK)] if job.tasks else []
     parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
+
+
+def statuses(jobs: Sequence[Any]) -> Page:
+    """Several jobs, each as ``status`` shows it."""
+    return Page([part for job in jobs for part in status(job).parts])
+
+
+def end_lines(job: Any) -> list[str]:
+    """Why a job failed, and the platform's exit code with its meaning."""
+    lines = [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
+    return lines + [f"the platform's exit code: {cell('end', job.platform_end)}"] * bool(job.platform_end)
+
+
+def task_rows(job: Any) -> list[dict[str, Any]]:
+    """The tasks of a job; the exit code of the job's command is that of its only task."""
+    only = job.user_exit_code if len(job.tasks) == 1 else None
+    found = [{name: getattr(task, name) for name in TASK} for task in job.tasks]
+    return [{**row, "own_exit_code": only} if row["own_exit_code"] is None else row for row in found]
 
 
 def verdicts(items: Any) -> str:
@@ -208,8 +230,13 @@ def progress(job: Any) -> str:
     return one_line(f"{job.name} {job.state}" + (f" ({tasks})" if tasks else ""))
 
 
+def header(name: str) -> str:
+    """Return the words of a column's name."""
+    return _HEADERS.get(name) or one_line(name.replace("_", " "))
+
+
 def _header(name: str) -> str:
-    return _HEADERS.get(name) or one_line(name.replace("_", " ").upper())
+    return header(name).upper()
 
 
 def _get(item: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.known_names import forget_job, note_jobs
+from openpai_tasks.sdk.known_names import add_exits, forget_job, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
@@ -49,6 +49,7 @@ def find(client: Backend, name: str) -> JobInfo:
     try:
         job = _by_name(client, name)
         note_jobs(client, [job])
+        note_exits(client, [job])
         sessions.forget_ended(client, [job])
         return job
     except NotFound as err:
@@ -84,7 +85,8 @@ def list_jobs(
     found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=most)
     note_jobs(client, found)
     sessions.forget_ended(client, found)
-    return [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
+    chosen = [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
+    return add_exits(client, chosen)
 
 
 def parse_states(text: str) -> str:
@@ -153,6 +155,7 @@ def watch_steps(client: Backend, name: str, timeout: float | None = None) -> Ite
         if job != shown:
             yield job
         if job.final:
+            note_exits(client, [job])
             sessions.forget_ended(client, [job])
             return
         if pauses.over:
