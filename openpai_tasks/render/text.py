@@ -181,6 +181,11 @@ def explanation(item: Any) -> str:
     return "\n\n".join(parts)
 
 
+def explanations(items: Sequence[Any]) -> str:
+    """The explanations of several jobs."""
+    return "\n\n".join(map(explanation, items))
+
+
 def _quoted(lines: Sequence[str]) -> str:
     return "\n".join(f"  | {plain(line)}" for line in lines)
 

@@ -51,6 +51,12 @@ def note_jobs(client: Backend, jobs: Iterable[JobInfo]) -> None:
         _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
+def known_jobs(client: Backend) -> list[str]:
+    """Return the noted jobs of the client's cluster."""
+    path = _jobs(client)
+    return _read(path) if path else []
+
+
 def forget_job(client: Backend, name: str) -> None:
     """Forget a job that no longer exists."""
     path = _jobs(client)

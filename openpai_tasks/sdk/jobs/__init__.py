@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "documents": ["compare_jobs", "job_document", "parse_reference"],
+        "documents": ["compare_jobs", "count_gpus", "job_document", "parse_reference"],
         "equivalents": ["as_command", "as_python"],
         "flags": ["build_changes", "build_request", "setting_overrides"],
         "lookup": [
@@ -19,10 +19,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "list_jobs",
             "parse_states",
             "stop",
+            "stop_all",
             "submitted_document",
+            "summarise_users",
             "wait",
+            "wait_all",
             "wait_for_success",
             "watch",
+            "watch_list",
             "watch_steps",
         ],
         "metrics": ["MetricReader", "metric_rows", "read_metrics", "select_metrics"],

@@ -1,4 +1,5 @@
 from .documents import compare_jobs as compare_jobs
+from .documents import count_gpus as count_gpus
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
 from .equivalents import as_command as as_command
@@ -15,10 +16,14 @@ from .lookup import is_pattern as is_pattern
 from .lookup import list_jobs as list_jobs
 from .lookup import parse_states as parse_states
 from .lookup import stop as stop
+from .lookup import stop_all as stop_all
 from .lookup import submitted_document as submitted_document
+from .lookup import summarise_users as summarise_users
 from .lookup import wait as wait
+from .lookup import wait_all as wait_all
 from .lookup import wait_for_success as wait_for_success
 from .lookup import watch as watch
+from .lookup import watch_list as watch_list
 from .lookup import watch_steps as watch_steps
 from .metrics import MetricReader as MetricReader
 from .metrics import metric_rows as metric_rows

@@ -13,12 +13,13 @@ from typing import Any
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.known_names import add_exits, forget_job, note_exits, note_jobs
+from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
 __all__ = [
@@ -36,10 +37,13 @@ __all__ = [
     "stop",
     "stop_all",
     "submitted_document",
+    "summarise_users",
     "typed_name",
     "wait",
+    "wait_all",
     "wait_for_success",
     "watch",
+    "watch_list",
     "watch_steps",
 ]
 
@@ -54,7 +58,7 @@ def find(client: Backend, name: str) -> JobInfo:
         return job
     except NotFound as err:
         forget_job(client, name)
-        where = f"cluster {client.cluster.alias!r}"
+        where = f"cluster {client.cluster.alias!r}{closest(name, known_jobs(client))}"
         raise NotFound(
             f"no job named {name!r} on {where}; `{command('job.list')}` shows them", 404, err.code
         ) from err
@@ -99,9 +103,9 @@ def parse_states(text: str) -> str:
     return ",".join(word.upper() for word in words)
 
 
-def describe(client: Backend, name: str) -> JobInfo:
-    """Return the job with its events; servers before 1.3 have none."""
-    job = find(client, name)
+def describe(client: Backend, name: str, known: JobInfo | None = None) -> JobInfo:
+    """Return the job with its events; servers before 1.3 have none. ``known`` is the job, if found before."""
+    job = known or find(client, name)
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
     return job
@@ -138,6 +142,16 @@ def command_for(client: Backend, task: str, job: JobInfo, *words: str) -> str:
     return command(task, typed_name(client, job), *words)
 
 
+def watch_list(client: Backend, ask: Callable[[], list[JobInfo]]) -> Iterator[list[JobInfo]]:
+    """Yield a list of jobs again and again, more often while it changes."""
+    pauses, before = Pauses(client), None
+    while True:
+        found = pauses.ask(ask)
+        yield found
+        pauses.wait(moved=found != before)
+        before = found
+
+
 def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
     """Yield the job whenever it has changed, until it ends."""
     for step in watch_steps(client, name, timeout):
@@ -170,11 +184,53 @@ def wait(client: Backend, name: str, timeout: float | None = None) -> JobInfo:
     return last
 
 
-def check_succeeded(job: JobInfo) -> None:
+def wait_all(client: Backend, names: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
+    """Wait for all the jobs to end and return them; the timeout is for all together."""
+    until = None if timeout is None else time.monotonic() + timeout
+    return [wait(client, name, until and max(0.0, until - time.monotonic())) for name in names]
+
+
+def check_succeeded(job: JobInfo, advice: str = "") -> None:
     """Raise unless the job succeeded; the command then exits with the job's exit code."""
     if job.exit_status:
         reason = f" ({job.message})" if job.message else ""
-        raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
+        more = f"; {advice}" if advice and job.state == states.FAILED else ""
+        raise JobFailed(f"job {job.name!r} is {job.state}{reason}{more}", job.exit_status)
+
+
+@dataclass(frozen=True)
+class UserSummary:
+    """The jobs of one user: how many, in which states, and the GPUs they use and have used."""
+
+    user: str
+    jobs: int
+    running: int
+    waiting: int
+    failed: int
+    gpus: int  # of running jobs
+    gpu_hours: float  # of the jobs' latest attempts
+
+
+def summarise_users(jobs: Iterable[JobInfo]) -> list[UserSummary]:
+    """Return a row for each user, those with most GPU-hours first."""
+    groups: dict[str, list[JobInfo]] = {}
+    for job in jobs:
+        groups.setdefault(job.user, []).append(job)
+    rows = [_summary(user, group) for user, group in groups.items()]
+    return sorted(rows, key=lambda row: (-row.gpu_hours, -row.jobs, row.user))
+
+
+def _summary(user: str, jobs: Sequence[JobInfo]) -> UserSummary:
+    running = [job for job in jobs if job.state == states.RUNNING]
+    return UserSummary(
+        user,
+        len(jobs),
+        len(running),
+        sum(job.state == states.WAITING for job in jobs),
+        sum(job.state == states.FAILED for job in jobs),
+        sum(job.gpus or 0 for job in running),
+        round(sum(job.gpu_hours or 0.0 for job in jobs), 2),
+    )
 
 
 def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str], None]) -> None:

@@ -129,6 +129,22 @@ def _wanted(name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 6 else 0
 
 
+def notify(title: str, text: str, by_bell_only: bool) -> None:
+    """Ring the terminal's bell and, where it may understand that, ask it for a desktop notification."""
+    if not is_terminal(sys.stderr):
+        return
+    kind = os.environ.get("TERM", "")
+    words = [one_line(word).replace(";", ",") for word in (title, text)]
+    if by_bell_only or kind in ("", "dumb", "unknown", "linux"):  # these print what they do not understand
+        sequence = ""
+    elif kind.startswith("rxvt") or "VTE_VERSION" in os.environ:
+        sequence = f"\x1b]777;notify;{words[0]};{words[1]}\x07"
+    else:
+        sequence = f"\x1b]9;{words[0]}: {words[1]}\x07"
+    sys.stderr.write(f"{sequence}\x07")
+    sys.stderr.flush()
+
+
 def prompt(text: str) -> None:
     """Print a question, without a newline."""
     sys.stderr.write(one_line(text))
