@@ -10,6 +10,7 @@ import struct
 import subprocess
 import termios
 import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyte
@@ -18,10 +19,22 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 OTHER = re.compile(r"\x1b(?!\[1A|\[2K)")
 
 
+Reaction = str | Callable[[subprocess.Popen[bytes]], object]
+"""What is typed, or done to the process, when a text appears."""
+
+
 def on_terminal(
-    argv: list[str], columns: int = 80, lines: int = 24, cwd: Path | None = None, **environment: str
+    argv: list[str],
+    columns: int = 80,
+    lines: int = 24,
+    cwd: Path | None = None,
+    reactions: Sequence[tuple[str, Reaction]] = (),
+    **environment: str,
 ) -> tuple[int, str]:
-    """Run a program with a terminal as stdin, stdout and stderr; return its exit code and output."""
+    """Run a program with a terminal as stdin, stdout and stderr; return its exit code and output.
+
+    The ``reactions`` happen one after the other, each when its text appears after the one before.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     hidden = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
@@ -35,10 +48,15 @@ def on_terminal(
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        shown = b""
+        shown, at, waiting = b"", 0, list(reactions)
         while piece := _read(ours):
             shown += piece
+            while waiting and (found := shown.find(waiting[0][0].encode(), at)) >= 0:
+                text, reaction = waiting.pop(0)
+                at = found + len(text)
+                os.write(ours, reaction.encode()) if isinstance(reaction, str) else reaction(process)
     os.close(ours)
+    assert not waiting, f"{waiting[0][0]!r} did not appear in {shown!r}"
     return process.returncode, shown.decode()
 
 

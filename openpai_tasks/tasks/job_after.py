@@ -91,7 +91,7 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
         say(f"{views.listings.count_files(hidden)} of the runtime left out; --all includes them")
     for one in chosen:
         views.listings.report_left_out(one)
-        if to is not None:
+        if to is not None and (one.files or len(names) == 1):
             views.transfers.download(one, Path(to) / one.job if len(names) > 1 else Path(to))
     columns = ("name", "size", "modified")
     if len(names) == 1:

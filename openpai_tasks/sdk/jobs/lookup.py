@@ -186,8 +186,11 @@ def wait(client: Backend, name: str, timeout: float | None = None) -> JobInfo:
 
 def wait_all(client: Backend, names: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
     """Wait for all the jobs to end and return them; the timeout is for all together."""
-    until = None if timeout is None else time.monotonic() + timeout
-    return [wait(client, name, until and max(0.0, until - time.monotonic())) for name in names]
+    ended, begun, left = list[JobInfo](), time.monotonic(), timeout
+    for name in names:
+        ended.append(wait(client, name, left))
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
+    return ended
 
 
 def check_succeeded(job: JobInfo, advice: str = "") -> None:

@@ -90,8 +90,11 @@ class LiveView:
         room = terminal.room(self._stream)
         lines = render.drawing.frame(self._view or "", room.columns, room.lines, self._ages)
         if above or lines != self._lines:
-            terminal.redraw(self._stream, self._erase() + above + "\n".join(lines))
-            self._lines = lines
+            text = self._erase() + above + "\n".join(lines)
+            try:
+                terminal.redraw(self._stream, text)
+            finally:  # Ctrl-C is most often noticed after a write
+                self._lines = lines
 
     def _erase(self) -> str:
         """Return what removes the lines on the screen, which are more if the terminal became narrower."""
