@@ -73,8 +73,9 @@ def draw(view: View, columns: int, ages: bool = False) -> str:
             target.print(fitted(part, columns))
         elif isinstance(part, Chart):
             target.print(_chart(part, columns), soft_wrap=True)
-        else:  # lines that the terminal wraps, so that an address can be copied from them
-            target.print(_text(part), soft_wrap=True)
+        else:  # the terminal wraps long words, so that an address can be copied
+            is_prose = isinstance(part, str) and _longest_word(part) <= columns
+            target.print(_text(part), soft_wrap=not is_prose)
     return "\n".join(line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n"))
 
 

@@ -196,6 +196,7 @@ def connect_(c, name, notify=False, absolute=False, cluster_alias=None):
     """Watch a job's status until it ends."""
     client = connect(c, cluster_alias)
     with views.submitting.job_continues(name), LiveView(sys.stdout, ages=not absolute) as screen:
-        for job in sdk.jobs.watch(client, name):
+        one = views.following.only_one(views.following.choose(client, name), "job.connect")
+        for job in sdk.jobs.watch(client, one):
             screen.show(render.status(job), render.progress(job))
     views.following.conclude(client, [job], notify)

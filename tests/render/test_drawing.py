@@ -147,6 +147,12 @@ def test_page_keeps_the_order_and_spacing_of_its_parts():
         assert without_colours(draw(page)) == str(page)
 
 
+def test_prose_is_wrapped_between_words_and_addresses_are_not_broken():
+    prose, address = "word " * 40, "see http://host/" + "x" * 100
+    lines = draw(views.Page([prose.strip(), address], spaced=False)).split("\n")
+    assert max(map(len, lines[:-1])) <= 80 and " ".join(lines[:-1]) == prose.strip() and lines[-1] == address
+
+
 HOSTILE = [*ATTACKS.values(), "[red]x[/]", "[/]", ":smile:", "[link=http://evil]x[/link]", "\\[b]"]
 
 

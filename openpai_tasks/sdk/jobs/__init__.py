@@ -6,13 +6,14 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "documents": ["compare_jobs", "count_gpus", "job_document", "parse_reference"],
+        "documents": ["compare_jobs", "job_document", "parse_reference"],
         "equivalents": ["as_command", "as_python"],
         "flags": ["build_changes", "build_request", "setting_overrides"],
         "lookup": [
             "at_attempt",
             "check_succeeded",
             "command_for",
+            "count_gpus",
             "describe",
             "find",
             "is_pattern",

@@ -1,5 +1,4 @@
 from .documents import compare_jobs as compare_jobs
-from .documents import count_gpus as count_gpus
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
 from .equivalents import as_command as as_command
@@ -10,6 +9,7 @@ from .flags import setting_overrides as setting_overrides
 from .lookup import at_attempt as at_attempt
 from .lookup import check_succeeded as check_succeeded
 from .lookup import command_for as command_for
+from .lookup import count_gpus as count_gpus
 from .lookup import describe as describe
 from .lookup import find as find
 from .lookup import is_pattern as is_pattern

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import difflib
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, PaiError
+from openpai_tasks.errors import ApiError, ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.clusters import capacity
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.records import mask_secrets
 
@@ -100,13 +97,3 @@ def sort_keys(value: Any) -> Any:
 
 def _rank(key: Any) -> int:
     return _RANK.get(str(key), len(ORDER))
-
-
-def count_gpus(client: Backend, job: JobInfo) -> JobInfo:
-    """Return a job that has started with its number of GPUs, which only its document has."""
-    if job.gpus is None and job.launched is not None:
-        with contextlib.suppress(PaiError):
-            found = client.job_document(job.key)
-            asked = capacity.need(as_v2(found)) if isinstance(found, dict) else None
-            return dataclasses.replace(job, gpus=asked.all["gpu"]) if asked else job
-    return job

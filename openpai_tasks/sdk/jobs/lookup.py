@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
+from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
@@ -22,11 +22,14 @@ from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
 
+MOST_LISTED = 100  # jobs among which one is looked for by its name
+
 __all__ = [
     "at_attempt",
     "check_attempt",
     "check_succeeded",
     "command_for",
+    "count_gpus",
     "describe",
     "find",
     "is_pattern",
@@ -108,6 +111,17 @@ def describe(client: Backend, name: str, known: JobInfo | None = None) -> JobInf
     job = known or find(client, name)
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
+    return job
+
+
+def count_gpus(client: Backend, job: JobInfo) -> JobInfo:
+    """Return a job that has started with its number of GPUs, which the job list has; details do not."""
+    if job.gpus is not None or job.launched is None or not client.capabilities.events:
+        return job  # servers without events send the whole list, whatever is asked for
+    with contextlib.suppress(PaiError):
+        for listed in client.jobs(username=job.user, keyword=job.name, limit=MOST_LISTED):
+            if listed.key == job.key:
+                return dataclasses.replace(job, gpus=listed.gpus)
     return job
 
 

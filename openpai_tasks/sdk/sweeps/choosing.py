@@ -12,9 +12,6 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs import lookup
-from openpai_tasks.sdk.jobs import records as job_records
-from openpai_tasks.sdk.sweeps import records
-from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
 
 LAST = "@last"
 """The job that was submitted last from this folder."""
@@ -89,14 +86,22 @@ def _named(client: Backend, word: str, state: str | None) -> Iterator[ChosenJob]
         raise unknown
     if len(begun) == 1:
         yield ChosenJob(word, lookup.typed_name(client, begun[0]), begun[0], is_guess=True)
-    elif read_sweep_mark(client.job_document(begun[0].key)).get("name") == word:
-        marks = {job.key: read_sweep_mark(client.job_document(job.key)).get("name") for job in begun[:MOST]}
+    elif _sweep_of(client, begun[0]) == word:
         wanted = set((state or ",".join(states.ALL)).split(","))
-        members = [job for job in begun if marks.get(job.key) == word and job.state in wanted]
+        members = [job for job in begun[:MOST] if job.state in wanted and _sweep_of(client, job) == word]
         yield from _several(client, word, members, state)
     else:
         names = name_some([lookup.typed_name(client, job) for job in begun])
         raise NotFound(f"no job named {word!r}, and {len(begun)} begin with it: {names}", 404)
+
+
+def _sweep_of(client: Backend, job: JobInfo) -> object:
+    """Return the name of the job's sweep, which its document has."""
+    from openpai_tasks.sdk.sweeps.plan import (
+        read_sweep_mark,
+    )  # loads much, and names are mostly those of jobs
+
+    return read_sweep_mark(client.job_document(job.key)).get("name")
 
 
 def _one(client: Backend, word: str, job: JobInfo) -> ChosenJob:
@@ -124,11 +129,17 @@ def _begins(job: JobInfo, word: str) -> bool:
 
 def _recorded(client: Backend, word: str, folder: Path) -> set[str]:
     """Return the jobs of the sweep with this name that was submitted from here."""
-    return set(records.load(folder, client.cluster.alias, word).points) if "/" not in word else set()
+    if "/" in word or not (folder / ".openpai" / "sweeps").is_dir():
+        return set()
+    from openpai_tasks.sdk.sweeps import records
+
+    return set(records.load(folder, client.cluster.alias, word).points)
 
 
 def _last(client: Backend, folder: Path) -> str:
-    name = job_records.last_submitted(folder, client.cluster.alias)
+    from openpai_tasks.sdk.jobs import records
+
+    name = records.last_submitted(folder, client.cluster.alias)
     if name is None:
         raise NotFound(f"{LAST}: no job was submitted from here to cluster {client.cluster.alias!r}", 404)
     return name

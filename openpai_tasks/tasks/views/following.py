@@ -29,7 +29,7 @@ CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
 """Columns that differ in each list."""
 
 
-def choose(client: Backend, words: Sequence[str], timeout: float | None = None) -> list[str]:
+def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
     """Return the names of the jobs that the words stand for, waiting out an outage of the cluster."""
     limit = math.inf if timeout is None else time.monotonic() + timeout
     return sdk.jobs.ask_patiently(client, lambda: sdk.sweeps.choose_names(client, words), limit)
@@ -150,8 +150,8 @@ def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
     confirm(what, "nothing was stopped")
 
 
-def only_one(names: Sequence[str], flag: str) -> str:
-    """Return the job's name; raise for a flag that works for one job only."""
+def only_one(names: Sequence[str], what: str) -> str:
+    """Return the job's name; raise for a command or a flag that works for one job only."""
     if len(names) > 1:
-        raise ConfigError(f"{flag} works for one job, and {len(names)} were named")
+        raise ConfigError(f"{what} works for one job, and {len(names)} were named")
     return names[0]

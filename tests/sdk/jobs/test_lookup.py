@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from openpai_tasks.protocol.models import JobInfo, job_from_detail, job_from_summary
-from openpai_tasks.sdk.jobs import documents, lookup
+from openpai_tasks.sdk.jobs import lookup
 from tests.hostile import client_of
 
 
@@ -45,15 +45,19 @@ def test_summary_has_a_row_for_each_user_those_with_most_gpu_hours_first():
     assert (row.running, row.gpus) == (1, 2)
 
 
-def test_gpus_of_a_described_job_come_from_its_document(serve):
-    role = {"instances": 2, "resourcePerInstance": {"gpu": 4, "cpu": 1, "memoryMB": 1}}
-    path = "GET /rest-server/api/v2/jobs/alice~train/config"
-    client = client_of(serve({path: {"protocolVersion": 2, "taskRoles": {"main": role}}}))
+def test_gpus_of_a_described_job_come_from_the_list(serve):
+    rows = [
+        {"name": f"train{end}", "username": "alice", "totalGpuNumber": count}
+        for end, count in (("-2", 1), ("", 8))
+    ]
+    client = client_of(serve({"GET /rest-server/api/v2/jobs": rows}))
     body = {"jobStatus": {"username": "alice", "state": "RUNNING", "appLaunchedTime": 1}}
     started = job_from_detail(body, "alice~train")
-    assert documents.count_gpus(client, started).gpus == 8
+    assert lookup.count_gpus(client, started).gpus == 8
     unknown = job_from_detail(body, "alice~unknown")
-    assert documents.count_gpus(client, unknown) == unknown
+    assert lookup.count_gpus(client, unknown) == unknown
+    broken = client_of(serve({}))
+    assert lookup.count_gpus(broken, started) == started
 
 
 def ended(code, message="", state="FAILED", **status):
