@@ -115,9 +115,15 @@ def test_watched_list_is_redrawn_until_ctrl_c(jobs, terminal, gate, columns):
 
 def test_watched_list_in_a_pipe_has_a_line_for_each_change(jobs, gate):
     jobs.ok("job.sub", wait_for(gate), "-j", "piped", *SMALL)
-    process = jobs.start("inv", "job.list", "--watch", "--keyword", "piped")
-    assert process.stdout.readline().split()[:2] == ["piped", "RUNNING"]
+    words = ("job.list", "--watch", "--keyword", "piped")
+    process = jobs.start("inv", *words, "--fields", "state,name,duration")
+    lines = iter(process.stdout.readline, "")
+    assert "RUNNING  piped\n" in lines
     gate.touch()
+    assert next(lines) == "SUCCEEDED  piped\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "") and process.returncode == 130
+    process = jobs.start("inv", *words)
     assert process.stdout.readline().split() == ["piped", "SUCCEEDED", "default", "0", "0"]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -20,6 +20,8 @@ from invoke.exceptions import Exit
 from openpai_tasks.errors import PathError
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
 
+LONGEST_NOTE = 200  # characters of a notification
+
 
 class LiveViews:
     """The live views that are drawn on the terminal; messages are printed above the latest one."""
@@ -134,7 +136,7 @@ def notify(title: str, text: str, by_bell_only: bool) -> None:
     if not is_terminal(sys.stderr):
         return
     kind = os.environ.get("TERM", "")
-    words = [one_line(word).replace(";", ",") for word in (title, text)]
+    words = [one_line(word[:LONGEST_NOTE]).replace(";", ",") for word in (title, text)]
     if by_bell_only or kind in ("", "dumb", "unknown", "linux"):  # these print what they do not understand
         sequence = ""
     elif kind.startswith("rxvt") or "VTE_VERSION" in os.environ:

@@ -56,8 +56,8 @@ def write_logs(
         terminal.raw(sys.stdout, data)
 
 
-def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], Callable[[Any], TextTable]]:
-    """Return rows with the fields that a text names, and how a table shows them."""
+def parse_fields(items: Sequence[Any], text: str) -> list[str]:
+    """Return the fields that a text names; raise for those that the items, jobs if there are none, lack."""
     kind = type(items[0]) if items else JobInfo
     known = [item.name for item in dataclasses.fields(kind)]
     known += [name for name, value in vars(kind).items() if isinstance(value, property)]
@@ -66,6 +66,12 @@ def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], 
         if name not in known:
             hint = f"(known: {', '.join(known)}){closest(name, known)}"
             raise ConfigError(f"--fields: no field named {name!r} {hint}")
+    return names
+
+
+def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], Callable[[Any], TextTable]]:
+    """Return rows with the fields that a text names, and how a table shows them: all, whatever they say."""
+    names = parse_fields(items, text)
     rows = [{name: getattr(item, name) for name in names} for item in items]
     return rows, lambda found: dataclasses.replace(render.rows(found, names), quiet=frozenset())
 
@@ -80,20 +86,19 @@ def watch_list(
     """Show a list as it changes: redrawn on a terminal, elsewhere a line for each row that is new."""
     if output not in (None, "table"):
         raise ConfigError("--watch shows a table; leave out --output")
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, Sequence[str]] = {}
     with LiveView(sys.stdout, ages=ages) as screen:
         for items in rounds:
-            rows, view = pick_fields(items, fields) if fields else (items, None)
-            table = view(rows) if view else render.rows(rows, columns)
+            names = parse_fields(items, fields) if fields else columns
             if screen.is_drawn:
-                screen.show(table, "")
+                screen.show(render.rows(items, names), "")
                 continue
-            steady = [name for name in columns if name not in CHANGING]
+            steady = [name for name in names if name not in CHANGING]
             for item, cells in zip(items, render.rows(items, steady).rows, strict=True):
                 key = getattr(item, "key", item.user)
                 if seen.get(key) != cells:
                     terminal.put_line(sys.stdout, "  ".join(cells))
-                seen[key] = list(cells)
+                seen[key] = cells
 
 
 def conclude(client: Backend, jobs: Sequence[JobInfo], notify: bool = False) -> None:
