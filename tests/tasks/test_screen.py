@@ -173,6 +173,26 @@ def test_a_growing_bar_takes_one_place_on_the_screen(columns, asked):
     assert len(lines) == (2 if columns == 60 else 1) and max(map(columns_of, lines)) <= columns
 
 
+NOTIFY = """
+from openpai_tasks.tasks.framework import terminal
+terminal.notify("job a;b\\x1b]0;evil\\x07", "FAILED" + "x" * 1000, by_bell_only=False)
+"""
+
+
+def test_a_notification_cannot_control_the_terminal():
+    code, shown = python(NOTIFY)
+    text = "FAILED" + "x" * 194
+    assert code == 0 and shown == f"\x1b]9;job a,b\\x1b]0,evil\\x07: {text}\x07\x07"
+    ran = subprocess.run([sys.executable, "-c", NOTIFY], capture_output=True, text=True, check=True)
+    assert ran.stdout + ran.stderr == ""
+
+
+@pytest.mark.parametrize("columns", ["", "0", "-5", "wide", "9" * 30])
+def test_a_useless_value_of_columns_is_ignored(columns):
+    _, shown = python(TABLE, columns=80, COLUMNS=columns)
+    assert 60 < max(map(columns_of, without_colours(shown).replace("\r", "").split("\n"))) <= 80
+
+
 def test_rich_is_not_loaded_for_a_pipe():
     code = TABLE.replace("漢字", "ab") + "\nimport sys; sys.exit('rich' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
