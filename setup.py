@@ -116,6 +116,7 @@ setup(
             "keyring>=24",
             "setuptools>=68",
             "pandas>=2",
+            "pyte>=0.8.2",
             "pyarrow>=15",
             "tfrecord>=1.14",
         ],

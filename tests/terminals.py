@@ -10,16 +10,31 @@ import struct
 import subprocess
 import termios
 import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyte
+
 SGR = re.compile(r"\x1b\[[0-9;]*m")
-TOKEN = re.compile(r"\x1b\[1A|\x1b\[2K|\r|\n|[^\x1b\r\n]")
+OTHER = re.compile(r"\x1b(?!\[1A|\[2K)")
+
+
+Reaction = str | Callable[[subprocess.Popen[bytes]], object]
+"""What is typed, or done to the process, when a text appears."""
 
 
 def on_terminal(
-    argv: list[str], columns: int = 80, lines: int = 24, cwd: Path | None = None, **environment: str
+    argv: list[str],
+    columns: int = 80,
+    lines: int = 24,
+    cwd: Path | None = None,
+    reactions: Sequence[tuple[str, Reaction]] = (),
+    **environment: str,
 ) -> tuple[int, str]:
-    """Run a program with a terminal as stdin, stdout and stderr; return its exit code and output."""
+    """Run a program with a terminal as stdin, stdout and stderr; return its exit code and output.
+
+    The ``reactions`` happen one after the other, each when its text appears after the one before.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     hidden = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
@@ -33,10 +48,15 @@ def on_terminal(
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        shown = b""
+        shown, at, waiting = b"", 0, list(reactions)
         while piece := _read(ours):
             shown += piece
+            while waiting and (found := shown.find(waiting[0][0].encode(), at)) >= 0:
+                text, reaction = waiting.pop(0)
+                at = found + len(text)
+                os.write(ours, reaction.encode()) if isinstance(reaction, str) else reaction(process)
     os.close(ours)
+    assert not waiting, f"{waiting[0][0]!r} did not appear in {shown!r}"
     return process.returncode, shown.decode()
 
 
@@ -52,29 +72,18 @@ def columns_of(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
-def screen(text: str, columns: int) -> list[str]:
-    """Return the lines that a terminal finally shows, also scrolled ones; unknown sequences are errors."""
-    rows: list[list[str]] = [[]]
-    at = place = 0
-    plain = SGR.sub("", text)
-    tokens = TOKEN.findall(plain)
-    assert "".join(tokens) == plain, "a sequence that no view should use"
-    for token in tokens:
-        if token == "\x1b[1A":
-            at = max(0, at - 1)
-        elif token == "\x1b[2K":
-            rows[at] = []
-        elif token == "\r":
-            place = 0
-        elif token == "\n":
-            at += 1
-        else:
-            wide = columns_of(token)
-            if place + wide > columns:
-                at, place = at + 1, 0
-            rows += [[] for _ in range(at + 1 - len(rows))]
-            rows[at] += [" "] * (place - len(rows[at]))
-            rows[at][place : place + wide] = [token, *[""] * (wide - 1)]
-            place += wide
-        rows += [[] for _ in range(at + 1 - len(rows))]
-    return ["".join(row).rstrip() for row in rows]
+def screen(text: str, columns: int, lines: int = 24) -> list[str]:
+    """Return the lines that a terminal of this size has in the end, with those that it scrolled away.
+
+    Empty lines are left out; a sequence that no view should use is an error.
+    """
+    assert not OTHER.search(SGR.sub("", text)), "a sequence that no view should use"
+    emulated = pyte.HistoryScreen(columns, lines, history=100_000)
+    pyte.Stream(emulated).feed(text)
+    scrolled = ("".join(row[at].data for at in range(columns)) for row in emulated.history.top)
+    return [line.rstrip() for line in (*scrolled, *emulated.display) if line.strip()]
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """Return the lines that a terminal makes of a longer one."""
+    return [text[at : at + columns].rstrip() for at in range(0, len(text), columns)]

@@ -26,6 +26,7 @@ _NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _HALF_ESCAPE = r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z"
 _CLOSERS = ("", '"', '"}]}')
 _OWN_CODE = r"originUserExitCode:\s*(-?[0-9]{1,9})"
+_EXITED = r"\bexited with code ([0-9]{1,3})\b"
 _COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 
 
@@ -75,6 +76,13 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
         user_log=_lines(logs.get("user")),
         platform_log=_lines(logs.get("platform", logs.get("runtime"))),
     )
+
+
+def own_exit_code(words: str) -> int | None:
+    """Return the exit code of a task's command from the text about its end, if that has it."""
+    found = read({"appExitDiagnostics": words}).user_exit_code
+    named = re.search(_EXITED, words) if found is None else None
+    return int(named[1]) if named else found
 
 
 # The dump

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.protocol.states import FINAL, WAITING, reported_state
+from openpai_tasks.protocol.states import FINAL, SUCCEEDED, WAITING, reported_state
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol.diagnostics import Diagnostics
@@ -38,6 +38,15 @@ class TaskInfo:
     @property
     def label(self) -> str:
         return f"{self.role}-{self.index}"
+
+    @property
+    def own_exit_code(self) -> int | None:
+        """The exit code of its command, if the platform reports it beside its own."""
+        if not self.exit_code:
+            return self.exit_code
+        from openpai_tasks.protocol import diagnostics
+
+        return diagnostics.own_exit_code(self.message)
 
     @property
     def ssh(self) -> SshInfo | None:
@@ -88,7 +97,7 @@ class JobInfo:
     launched: int | None
     completed: int | None
     exit_code: int | None  # the platform's
-    user_exit_code: int | None  # the command's own
+    user_exit_code: int | None  # the command's own, where it is known
     retries: int
     attempt: int  # from 0, as for `--attempt`
     gpus: int | None
@@ -114,6 +123,26 @@ class JobInfo:
     def exit(self) -> int | None:
         """The command's own exit code if known, else the platform's."""
         return self.exit_code if self.user_exit_code is None else self.user_exit_code
+
+    @property
+    def platform_end(self) -> str:
+        """The platform's exit code and its meaning; empty for a job that succeeded or is not over."""
+        if not self.exit_code:
+            return ""
+        from openpai_tasks.protocol import exit_codes
+
+        spec = exit_codes.exit_spec(self.exit_code) if exit_codes.is_known(self.exit_code) else {}
+        phrase = (self.diagnostics and self.diagnostics.phrase) or text(spec.get("phrase"))
+        reason = (self.diagnostics and self.diagnostics.reason) or text(spec.get("reason"))
+        head = f"{self.exit_code} ({phrase})" if phrase else str(self.exit_code)
+        return f"{head}: {reason}" if reason else head
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPUs times hours, of the latest attempt; None if either is unknown."""
+        if self.gpus is None or (self.duration is None and self.launched is not None):
+            return None
+        return self.gpus * (self.duration or 0.0) / 3600
 
     @property
     def duration(self) -> float | None:
@@ -148,7 +177,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         launched=moment(body.get("launchedTime", made)),
         completed=moment(body.get("completedTime")),
         exit_code=_exit_code(state, whole(body.get("appExitCode"))),
-        user_exit_code=None,
+        user_exit_code=0 if state == SUCCEEDED else None,
         retries=count(body.get("retries")),
         attempt=count(body.get("retries")),
         gpus=whole(body.get("totalGpuNumber")),
@@ -180,7 +209,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
         completed=moment(status.get("completedTime")),
         exit_code=_exit_code(state, whole(status.get("appExitCode"))),
-        user_exit_code=_exit_code(state, end.user_exit_code),
+        user_exit_code=0 if state == SUCCEEDED else _exit_code(state, end.user_exit_code),
         retries=count(status.get("retries")),
         attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,

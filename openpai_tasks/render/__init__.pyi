@@ -5,12 +5,14 @@ from .html import values as values
 from .log_lines import json_line as json_line
 from .log_lines import log_line as log_line
 from .metric_charts import metric_charts as metric_charts
+from .text import age as age
 from .text import cell as cell
 from .text import check_format as check_format
 from .text import difference as difference
 from .text import document as document
 from .text import duration as duration
 from .text import explanation as explanation
+from .text import explanations as explanations
 from .text import facts as facts
 from .text import flat_table as flat_table
 from .text import format_values as format_values
@@ -18,6 +20,7 @@ from .text import progress as progress
 from .text import rows as rows
 from .text import size as size
 from .text import status as status
+from .text import statuses as statuses
 from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
@@ -28,3 +31,5 @@ from .views import Page as Page
 from .views import Series as Series
 from .views import TextTable as TextTable
 from .views import View as View
+from .views import drawn_width as drawn_width
+from .views import has_colours as has_colours

@@ -6,8 +6,6 @@ Texts reach rich filtered and as ``Text``, which it takes literally: no markup, 
 from __future__ import annotations
 
 import io
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import IO
 
@@ -18,7 +16,7 @@ from rich.text import Text
 
 from openpai_tasks.plain_text import one_line, plain
 from openpai_tasks.render import charts
-from openpai_tasks.render.views import GAP, Bar, Chart, Facts, Page, TextTable, View, width
+from openpai_tasks.render.views import GAP, Bar, Chart, Facts, Page, TextTable, View, has_colours, width
 
 STATES = {
     "WAITING": "yellow",
@@ -47,57 +45,55 @@ WHOLE_WORD, FOLDED_WORD = 24, 12
 """Widths that a column of long words should have and must have."""
 LONG_TABLE = 2000
 """Rows from which on a table is written as in a pipe: rich takes 0.7 ms for each."""
-BAR = 24
+BAR, SHORTEST_BAR = 24, 4
 
 
-class TerminalConsole(Console):
-    """A console of a terminal that leaves the cursor visible: a killed command cannot show it again."""
-
-    def show_cursor(self, show: bool = True) -> bool:
-        return False
-
-
-def console(file: IO[str], width: int | None = None, height: int | None = None) -> TerminalConsole:
+def console(file: IO[str], width: int | None = None, height: int | None = None) -> Console:
     """Return a console that writes to ``file``, which stands for a terminal."""
-    return TerminalConsole(
+    return Console(
         file=file,
         width=width,
         height=height,
         force_terminal=True,
         force_jupyter=False,
         force_interactive=True,
-        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        color_system="auto" if has_colours() else None,
         markup=False,
         emoji=False,
         highlight=False,
     )
 
 
-def _has_colours() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def draw(view: View) -> str:
-    """Return the view as text with colours, fitted to the width of the terminal."""
-    out, size = io.StringIO(), shutil.get_terminal_size()
-    target = console(out, size.columns, size.lines)  # a dumb terminal has a width, too
-    for part in _parts(view):
+def draw(view: View, columns: int, ages: bool = False) -> str:
+    """Return the view as text with colours, fitted to the width; ``ages`` replace dates."""
+    out = io.StringIO()
+    target = console(out, columns, 24)  # a dumb terminal has a width, too
+    for part in _parts(view, ages):
         if isinstance(part, TextTable) and len(part.rows) < LONG_TABLE:
-            target.print(fitted(part, target.width))
+            target.print(fitted(part, columns))
         elif isinstance(part, Chart):
-            target.print(_chart(part, target.width), soft_wrap=True)
-        else:  # lines that the terminal wraps, so that an address can be copied from them
-            target.print(_text(part), soft_wrap=True)
+            target.print(_chart(part, columns), soft_wrap=True)
+        else:  # the terminal wraps long words, so that an address can be copied
+            is_prose = isinstance(part, str) and _longest_word(part) <= columns
+            target.print(_text(part), soft_wrap=not is_prose)
     return "\n".join(line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n"))
 
 
-def live(view: View, room: int) -> RenderableType:
+def frame(view: View, columns: int, lines: int, ages: bool = False) -> list[str]:
+    """Return the lines of a live view, none wider or more than there is room for."""
+    out = io.StringIO()
+    console(out, columns, lines).print(Group(_live(view, columns, ages)))
+    drawn = [line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n")]
+    return drawn if len(drawn) <= lines else [*drawn[: lines - 1], "…"]
+
+
+def _live(view: View, room: int, ages: bool) -> RenderableType:
     """Return what a live view draws; a text alone is cut to one line."""
     if isinstance(view, str):
         return Text(one_line(view), no_wrap=True, overflow="ellipsis")
     if isinstance(view, Bar):
         return _bar(view, room)
-    return Group(*(_part(part, room) for part in _parts(view)))
+    return Group(*(_part(part, room) for part in _parts(view, ages)))
 
 
 def _part(part: TextTable | Facts | Chart | Bar | str, room: int) -> RenderableType:
@@ -110,19 +106,15 @@ def _chart(view: Chart, room: int) -> Text:
     styles = [SERIES[number % len(SERIES)] for number in range(len(view.series))]
     return Text("\n").join(
         Text.assemble(*((text, "" if number is None else styles[number]) for text, number in line))
-        for line in charts.draw(view, room, _has_colours())
+        for line in charts.draw(view, room, has_colours())
     )
-
-
-def unwrapped(text: str) -> RenderableType:
-    """Return lines that only the terminal wraps."""
-    return Group(Text(plain(text), no_wrap=True, overflow="ignore"))  # a text alone would lose its options
 
 
 def _bar(view: Bar, room: int) -> Table:
     """The bar and its line, beside each other where there is room."""
-    wide = BAR if room >= 100 else BAR // 2
-    is_beside = wide + len(GAP) + width(view.line) <= room
+    spare = room - len(GAP) - width(view.line)
+    wide = min(spare, BAR if room >= 100 else BAR // 2)
+    is_beside = wide >= SHORTEST_BAR
     drawn = ProgressBar(
         total=1.0,
         completed=view.done,
@@ -210,14 +202,12 @@ def _cells(view: TextTable, row: Sequence[str]) -> list[Text]:
     ]
 
 
-def _parts(view: View) -> Iterator[TextTable | Facts | Chart | Bar | str]:
-    if not isinstance(view, Page):
-        yield view
-        return
-    for number, part in enumerate(view.parts):
-        if number and view.spaced:
+def _parts(view: View, ages: bool) -> Iterator[TextTable | Facts | Chart | Bar | str]:
+    parts = view.parts if isinstance(view, Page) else [view]
+    for number, part in enumerate(parts):
+        if number and isinstance(view, Page) and view.spaced:
             yield ""
-        yield part
+        yield part.brief(ages) if isinstance(part, TextTable) else part
 
 
 def _text(part: TextTable | Facts | Chart | Bar | str) -> Text:

@@ -59,7 +59,7 @@ def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
 def table(items: Any, columns: Sequence[str]) -> str:
     """One row for each item, with a header."""
     found = list(items) if isinstance(items, (list, tuple)) else [items]
-    header = [one_line(name.replace("_", " ")) for name in columns]
+    header = [text.header(name) for name in columns]
     return _table(header, text.cells(found[:ROWS], columns), columns, len(found))
 
 
@@ -78,9 +78,8 @@ def _table(
 def status(job: Any) -> str:
     """A job, the reason of its failure, its tasks and its events."""
     parts = [table([job], text.JOB)]
-    if job.message and job.exit_status:
-        parts.append(f"<p>because: {escape(text.cell('message', job.message))}</p>")
-    parts += [table(job.tasks, text.TASK)] if job.tasks else []
+    parts += [f"<p>{escape(line)}</p>" for line in text.end_lines(job)]
+    parts += [table(text.task_rows(job), text.TASK)] if job.tasks else []
     parts += [table(job.events, text.EVENT)] if job.events else []
     return "".join(parts)
 

@@ -12,12 +12,19 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import escape_json, is_plain, one_line, plain
-from openpai_tasks.render.views import Facts, Page, TextTable, View
+from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
 
 Columns = Sequence[str] | Callable[[Any], View]
 """The fields that a table shows, or a function that makes the whole view of a value."""
 
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
+_USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
+"""Values of a column that say nothing if all rows have them."""
+_HEADERS = {"user_exit_code": "exit code", "own_exit_code": "exit code"}
+
+
+OLD = 30 * 86400  # seconds after which a time is shown as a date
+MOST_SKEW = 300  # seconds by which a cluster's clock may be ahead
 
 
 def format_values(items: Any, columns: Columns, output: str = "table") -> str:
@@ -39,7 +46,14 @@ def table(items: Any, columns: Columns) -> View:
 def rows(items: Any, columns: Sequence[str]) -> TextTable:
     """Return a table with a row for each value."""
     states = columns.index("state") if "state" in columns else None
-    return TextTable([_header(name) for name in columns], cells(items, columns), states)
+    found = cells(items, columns)
+    return TextTable([_header(name) for name in columns], found, states, _quiet(columns, found))
+
+
+def _quiet(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[int]:
+    """Return the columns, other than the first, in which no row has anything to say."""
+    silent = {at: {"-", _USUAL.get(name, "-")} for at, name in enumerate(columns) if at and rows}
+    return frozenset(at for at, words in silent.items() if all(row[at] in words for row in rows))
 
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
@@ -66,13 +80,24 @@ def cell(name: str, value: Any) -> str:
 def _measure(name: str, value: Any) -> str:
     """Format a time or an amount; an impossible value is shown unchanged."""
     try:
-        return when(value) if name in _TIMES else _AMOUNTS[name](value)
+        return Moment(when(value), age(value)) if name in _TIMES else _AMOUNTS[name](value)
     except (ValueError, TypeError, OverflowError, OSError):
         return one_line(str(value))
 
 
 def when(milliseconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+
+
+def age(milliseconds: int) -> str:
+    """Format how long ago a time was; the date of one that is a month old or in the future."""
+    seconds = int(time.time() - milliseconds / 1000)
+    if not -MOST_SKEW <= seconds < OLD:
+        return when(milliseconds)[: len("2026-01-31")]
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size:
+            return f"{seconds // size}{unit} ago"
+    return "now"
 
 
 def duration(seconds: float) -> str:
@@ -94,20 +119,42 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-_AMOUNTS: dict[str, Callable[[Any], str]] = {"duration": duration, "size": size}
+_AMOUNTS: dict[str, Callable[[Any], str]] = {
+    "duration": duration,
+    "size": size,
+    "gpu_hours": "{:.2f}".format,
+}
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "exit_code", "retries")
-TASK = ("role", "index", "state", "ip", "ports", "exit_code")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "user_exit_code", "retries")
+TASK = ("role", "index", "state", "ip", "ports", "own_exit_code")
 EVENT = ("time", "count", "type", "reason", "message")
 
 
 def status(job: Any) -> Page:
     """A job, the reason of its failure, its tasks and its events."""
     parts: list[TextTable | str] = [rows([job], JOB)]
-    parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
-    parts += [rows(job.tasks, TASK)] if job.tasks else []
+    parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
+    parts += [rows(task_rows(job), TASK)] if job.tasks else []
     parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
+
+
+def statuses(jobs: Sequence[Any]) -> Page:
+    """Several jobs, each as ``status`` shows it."""
+    return Page([part for job in jobs for part in status(job).parts])
+
+
+def end_lines(job: Any) -> list[str]:
+    """Why a job failed, and the platform's exit code with its meaning."""
+    lines = [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
+    return lines + [f"the platform's exit code: {cell('end', job.platform_end)}"] * bool(job.platform_end)
+
+
+def task_rows(job: Any) -> list[dict[str, Any]]:
+    """The tasks of a job; the exit code of the job's command is that of its only task."""
+    only = job.user_exit_code if len(job.tasks) == 1 else None
+    found = [{name: getattr(task, name) for name in TASK} for task in job.tasks]
+    return [{**row, "own_exit_code": only} if row["own_exit_code"] is None else row for row in found]
 
 
 def verdicts(items: Any) -> str:
@@ -132,6 +179,11 @@ def explanation(item: Any) -> str:
     advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
     parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)
+
+
+def explanations(items: Sequence[Any]) -> str:
+    """The explanations of several jobs."""
+    return "\n\n".join(map(explanation, items))
 
 
 def _quoted(lines: Sequence[str]) -> str:
@@ -183,8 +235,13 @@ def progress(job: Any) -> str:
     return one_line(f"{job.name} {job.state}" + (f" ({tasks})" if tasks else ""))
 
 
+def header(name: str) -> str:
+    """Return the words of a column's name."""
+    return _HEADERS.get(name) or one_line(name.replace("_", " "))
+
+
 def _header(name: str) -> str:
-    return one_line(name.replace("_", " ").upper())
+    return header(name).upper()
 
 
 def _get(item: Any, name: str) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,16 +14,41 @@ from openpai_tasks.lazy_dataclass import dataclass
 GAP = "  "
 
 
+class Moment(str):
+    """A cell with a time, whose text is the date; ``age`` is how long ago it was."""
+
+    age: str
+
+    def __new__(cls, text: str, age: str) -> Moment:
+        made = super().__new__(cls, text)
+        made.age = age
+        return made
+
+
 @dataclass(frozen=True)
 class TextTable:
-    """A header and rows; ``states`` is the number of the column that holds states, if there is one."""
+    """A header and rows; ``states`` is the number of the column that holds states, if there is one.
+
+    ``quiet`` are the columns that say nothing, which are left out on a terminal.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     states: int | None = None
+    quiet: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return _aligned([self.header, *self.rows])
+
+    def brief(self, ages: bool) -> TextTable:
+        """Return the table without its quiet columns and, with ``ages``, with ages instead of dates."""
+        kept = [number for number in range(len(self.header)) if number not in self.quiet]
+        rows = [
+            [cell.age if ages and isinstance(cell, Moment) else cell for cell in (row[at] for at in kept)]
+            for row in self.rows
+        ]
+        states = kept.index(self.states) if self.states in kept else None
+        return TextTable([self.header[at] for at in kept], rows, states)
 
 
 @dataclass(frozen=True)
@@ -81,6 +107,11 @@ class Bar:
 View: TypeAlias = TextTable | Facts | Chart | Page | Bar | str
 
 
+def has_colours() -> bool:
+    """Whether the user and the kind of terminal allow colours."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 def width(text: str) -> int:
     """Return how many columns of a terminal the text takes."""
     if text.isascii():
@@ -88,6 +119,13 @@ def width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def drawn_width(text: str) -> int:
+    """Return how many columns of a terminal a line with colours takes."""
+    import re
+
+    return width(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

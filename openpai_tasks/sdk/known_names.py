@@ -1,13 +1,15 @@
 """Names seen by commands, in plain lists that the completion scripts read.
 
 Under ``~/.openpai/cache/names``: ``clusters``, ``virtual-clusters``, ``storages``, ``templates``, ``paths``
-(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line. They are only a convenience: a list that
-cannot be written is ignored, and two commands at once may lose a name.
+(of storages, ``pai://``) and ``jobs/<alias>``, a name on each line; exit codes of failed commands are under
+``~/.openpai/cache/exits``. All are only a convenience: a list that cannot be written is ignored, and two
+commands at once may lose a name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +21,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.states import FAILED
 from openpai_tasks.settings.home import home, make_private
 from openpai_tasks.settings.registry import LOCAL, Cluster
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.files.operations import FileInfo
 
 MOST_JOBS = 500
+MOST_EXITS = 2000
 MOST_PATHS = 2000
 MOST_STORAGES = 100
 
@@ -47,12 +51,49 @@ def note_jobs(client: Backend, jobs: Iterable[JobInfo]) -> None:
         _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
+def known_jobs(client: Backend) -> list[str]:
+    """Return the noted jobs of the client's cluster."""
+    path = _jobs(client)
+    return _read(path) if path else []
+
+
 def forget_job(client: Backend, name: str) -> None:
     """Forget a job that no longer exists."""
     path = _jobs(client)
     known = _read(path) if path else []
     if path and name in known:
         _write(path, [other for other in known if other != name], MOST_JOBS)
+
+
+def note_exits(client: Backend, jobs: Iterable[JobInfo]) -> None:
+    """Note the exit codes of failed commands, which lists of jobs do not have."""
+    path = _exits(client)
+    ended = [job for job in jobs if job.final and job.user_exit_code and job.submitted]
+    if path and ended:
+        lines = [f"{_exit_key(job)} {job.user_exit_code}" for job in ended]
+        _write(path, [*lines, *_read(path)], MOST_EXITS)
+
+
+def add_exits(client: Backend, jobs: list[JobInfo]) -> list[JobInfo]:
+    """Return listed jobs with the exit codes of their commands that commands on this machine have seen."""
+    path = _exits(client)
+    lacking = [job for job in jobs if job.state == FAILED and job.user_exit_code is None]
+    lines = _read(path) if path and lacking else []
+    known = {key: code for key, _, code in (line.rpartition(" ") for line in lines) if code.isdecimal()}
+    codes = {job.key: int(known[_exit_key(job)]) for job in lacking if _exit_key(job) in known}
+    return [
+        dataclasses.replace(job, user_exit_code=codes[job.key]) if job.key in codes else job for job in jobs
+    ]
+
+
+def _exit_key(job: JobInfo) -> str:
+    """Return what tells the job from a later one with its name."""
+    return f"{job.key} {job.submitted}"
+
+
+def _exits(client: Backend) -> Path | None:
+    alias = client.cluster.alias
+    return folder().parent / "exits" / alias if _ALIAS.fullmatch(alias) else None
 
 
 def note_clusters(clusters: Iterable[Cluster]) -> None:
@@ -62,10 +103,11 @@ def note_clusters(clusters: Iterable[Cluster]) -> None:
     _write(folder() / "clusters", known)
     parts = [name for cluster in others for name in cluster.virtual_clusters]
     _write(folder() / "virtual-clusters", _plain(["default", *parts]))
-    with contextlib.suppress(OSError):
-        for path in (folder() / "jobs").iterdir():
-            if path.name not in known:
-                path.unlink()
+    for kept in (folder() / "jobs", folder().parent / "exits"):
+        with contextlib.suppress(OSError):
+            for path in kept.iterdir():
+                if path.name not in known:
+                    path.unlink()
 
 
 def note_templates(names: Iterable[str]) -> None:

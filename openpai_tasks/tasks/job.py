@@ -10,10 +10,13 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import task
 
-COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
+COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "retries")
+
+SUMMARY = ("user", "jobs", "running", "waiting", "failed", "gpus", "gpu_hours")
 
 ALIAS_HELP = "the cluster; `local` is the embedded one"
 NAME_HELP = "the job's name, or user~name for another user's"
+NAMES_HELP = "jobs: names or their beginnings, patterns such as 'train-*', sweeps, @last"
 
 
 @task(
@@ -25,24 +28,61 @@ NAME_HELP = "the job's name, or user~name for another user's"
         "state": "only jobs in these states, such as RUNNING,WAITING",
         "virtual-cluster": "only jobs in this virtual cluster",
         "keyword": "only jobs with this in their name",
-        "limit": "how many jobs to list",
+        "limit": "how many jobs to list (default: 100; all for --summary)",
+        "fields": "only these fields, such as name,state; also those that only json has",
+        "watch": "update the list until Ctrl-C; in a pipe, a line for each change",
+        "summary": "a line for each user instead: jobs, GPUs and GPU-hours",
         "cluster-alias": ALIAS_HELP,
     },
 )
 def list_(
-    c, user=None, state=None, virtual_cluster=None, keyword=None, limit=100, cluster_alias=None, output=None
+    c,
+    user=None,
+    state=None,
+    virtual_cluster=None,
+    keyword=None,
+    limit=None,
+    fields=None,
+    watch=False,
+    summary=False,
+    absolute=False,
+    cluster_alias=None,
+    output=None,
 ):
     """List jobs, newest first."""
     wanted = sdk.jobs.parse_states(state) if state else None
+    columns = SUMMARY if summary else COLUMNS if user is None else ("user", *COLUMNS)
+    most = limit if limit is not None or summary else 100
     client = connect(c, cluster_alias)
-    found = sdk.jobs.list_jobs(client, user, wanted, virtual_cluster, keyword, limit)
-    show(c, found, COLUMNS if user is None else ("user", *COLUMNS), output)
+
+    def ask():
+        found = sdk.jobs.list_jobs(client, user, wanted, virtual_cluster, keyword, most)
+        return sdk.jobs.summarise_users(found) if summary else found
+
+    if watch:
+        views.following.watch_list(sdk.jobs.watch_list(client, ask), columns, fields, output, not absolute)
+    elif fields:
+        show(c, *views.following.pick_fields(ask(), fields), output, ages=not absolute)
+    else:
+        show(c, ask(), columns, output, ages=not absolute)
 
 
-@task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
-def status(c, name, cluster_alias=None, output=None):
-    """Show one job and its tasks."""
-    show(c, sdk.jobs.describe(connect(c, cluster_alias), name), render.status, output)
+@task(
+    positional=["name"],
+    iterable=["name"],
+    help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
+)
+def status(c, name, absolute=False, cluster_alias=None, output=None):
+    """Show jobs and their tasks."""
+    client = connect(c, cluster_alias)
+    found = [
+        sdk.jobs.count_gpus(client, sdk.jobs.describe(client, one.name, one.job if one.is_whole else None))
+        for one in sdk.sweeps.choose_jobs(client, name)
+    ]
+    if len(found) == 1:
+        show(c, found[0], render.status, output, ages=not absolute)
+    else:
+        show(c, found, render.statuses, output, ages=not absolute)
 
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
@@ -53,10 +93,11 @@ def config(c, name, cluster_alias=None, output=None):
 
 @task(
     positional=["name"],
+    iterable=["name"],
     kinds={"attempt": int, "index": int, "lines": int},
     help={
-        "name": NAME_HELP,
-        "follow": "follow the output until the job ends, and exit with its exit code",
+        "name": NAMES_HELP,
+        "follow": "follow the output until the jobs end, and exit with the exit code of the first failure",
         "role": "only this task role",
         "index": "only the task with this index",
         "attempt": "only this attempt of the job, counted from 0 (default: the latest)",
@@ -87,61 +128,75 @@ def logs(
     level=None,
     since=None,
     grep=None,
+    notify=False,
     cluster_alias=None,
     output=None,
 ):
-    """Show a job's output, or the log records in it."""
+    """Show the output of jobs, or the log records in it."""
     views.records.check_flags(structured, output, level=level, since=since, grep=grep)
-    chosen = sdk.logs.parse_filter(level, since, grep)
+    records = sdk.logs.parse_filter(level, since, grep)
     client = connect(c, cluster_alias)
     which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
-    how = (client, name, which, follow, lines, sdk.diagnosis.News(client, say))
     with views.submitting.job_continues(name, follow):
+        names = views.following.choose(client, name) if follow else sdk.sweeps.choose_names(client, name)
         if structured:
-            found = sdk.logs.read_structured(*how, chosen, sdk.files.mounts(settings(c)), output == "json")
+            one = views.following.only_one(names, "--structured")
+            how = (client, one, which, follow, lines, sdk.diagnosis.News(client, say), records)
+            found = sdk.logs.read_structured(*how, sdk.files.mounts(settings(c)), output == "json")
             views.submitting.write_output(views.records.encode(found, output, follow))
         else:
-            views.submitting.write_output(sdk.logs.read_output(*how, plain))
+            views.following.write_logs(client, names, which, follow, lines, plain)
     if follow:
-        sdk.jobs.check_succeeded(sdk.jobs.wait(client, name))
+        views.following.conclude(client, sdk.jobs.wait_all(client, names), notify)
 
 
 @task(
     positional=["names"],
     iterable=["names"],
-    help={"names": "jobs, or patterns such as 'train-*'", "cluster-alias": ALIAS_HELP},
+    help={"names": NAMES_HELP, "yes": "do not ask", "cluster-alias": ALIAS_HELP},
 )
-def stop(c, names, cluster_alias=None, output=None):
+def stop(c, names, yes=False, cluster_alias=None, output=None):
     """Stop jobs, by name or pattern."""
-    show(c, sdk.jobs.stop(connect(c, cluster_alias), names), views.submitting.SUBMITTED, output)
+    client = connect(c, cluster_alias)
+    chosen = sdk.sweeps.choose_jobs(client, names, unfinished=True)
+    views.following.confirm_stop(chosen, yes)
+    stopped = sdk.jobs.stop_all(client, [one.job for one in chosen])
+    show(c, stopped, views.submitting.SUBMITTED, output)
 
 
 @task(
     positional=["name"],
+    iterable=["name"],
     kinds={"timeout": float},
     help={
-        "name": NAME_HELP,
+        "name": NAMES_HELP,
         "timeout": "give up after this many seconds (exit code 124)",
         "cluster-alias": ALIAS_HELP,
     },
 )
-def wait(c, name, timeout=None, cluster_alias=None, output=None):
-    """Wait for a job to end, and exit with its exit code."""
+def wait(c, name, timeout=None, notify=False, absolute=False, cluster_alias=None, output=None):
+    """Wait for jobs to end, and exit with the exit code of the first that failed."""
+    client = connect(c, cluster_alias)
     with views.submitting.job_continues(name):
-        job = sdk.jobs.wait(connect(c, cluster_alias), name, timeout)
-    show(c, [job], COLUMNS, output)
-    sdk.jobs.check_succeeded(job)
+        names = views.following.choose(client, name, timeout)
+        jobs = sdk.jobs.wait_all(client, names, timeout)
+    show(c, jobs, COLUMNS, output, ages=not absolute)
+    views.following.conclude(client, jobs, notify)
 
 
 @task(
     name="connect",
     positional=["name"],
-    help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP},
+    help={
+        "name": NAME_HELP,
+        "cluster-alias": ALIAS_HELP,
+    },
 )
-def connect_(c, name, cluster_alias=None):
+def connect_(c, name, notify=False, absolute=False, cluster_alias=None):
     """Watch a job's status until it ends."""
     client = connect(c, cluster_alias)
-    with views.submitting.job_continues(name), LiveView(sys.stdout) as screen:
-        for job in sdk.jobs.watch(client, name):
+    with views.submitting.job_continues(name), LiveView(sys.stdout, ages=not absolute) as screen:
+        one = views.following.only_one(views.following.choose(client, name), "job.connect")
+        for job in sdk.jobs.watch(client, one):
             screen.show(render.status(job), render.progress(job))
-    sdk.jobs.check_succeeded(job)
+    views.following.conclude(client, [job], notify)

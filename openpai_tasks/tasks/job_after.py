@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from openpai_tasks import render, sdk
@@ -41,6 +42,7 @@ def resubmit(
     exact=False,
     follow=False,
     plain=False,
+    notify=False,
     preview=False,
     cluster_alias=None,
     output=None,
@@ -53,7 +55,7 @@ def resubmit(
     submission = sdk.jobs.repeat(
         source, target, name, request, Path.cwd(), exact, secrets.document_secret, say, mounted
     )
-    views.submitting.send(c, target, submission, follow, preview, output, plain)
+    views.submitting.send(c, target, submission, follow, preview, output, plain, notify)
 
 
 @task(
@@ -71,31 +73,32 @@ def diff(c, first, second, cluster_alias=None, output=None):
 
 @task(
     positional=["name"],
+    iterable=["name"],
     help={
-        "name": job_tasks.NAME_HELP,
-        "to": "copy the files into this folder (default: only list them)",
+        "name": job_tasks.NAMES_HELP,
+        "to": "copy the files into this folder, for several jobs into folders in it (default: list them)",
         "all": "include checkpoints, metrics and log records of the runtime, in .pai",
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
 def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
-    """List or download the files that a job wrote to $PAI_OUTPUT_DIR."""
-    whole = sdk.jobs.find_outputs(connect(c, cluster_alias), name, sdk.files.mounts(settings(c)))
-    found = whole if all else whole.of_program
-    if hidden := len(whole.files) - len(found.files):
-        say(f"{hidden} {'file' if hidden == 1 else 'files'} of the runtime left out; --all includes them")
-    if found.left_out:
-        say(f"left out, not the job's own files: {', '.join(found.left_out)}")
-    if to is not None:
-        with views.transfers.metered() as meter:
-            copied = sdk.jobs.download_outputs(found, Path(to), meter)
-        say(*views.listings.describe_copy(copied).split("\n") if copied.failed else [_summary(found, to)])
-        sdk.files.check_copied(copied)
-    show(c, found.rows, ("name", "size", "modified"), output)
-
-
-def _summary(found, to):
-    return f"{len(found.files)} files ({render.size(found.size)}) copied to {to}"
+    """List or download the files that jobs wrote to $PAI_OUTPUT_DIR."""
+    client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
+    names = sdk.sweeps.choose_names(client, name)
+    found = views.transfers.find_outputs(client, names, mounted)
+    chosen = found if all else [one.of_program for one in found]
+    if hidden := sum(len(one.files) for one in found) - sum(len(one.files) for one in chosen):
+        say(f"{views.listings.count_files(hidden)} of the runtime left out; --all includes them")
+    for one in chosen:
+        views.listings.report_left_out(one)
+        if to is not None and (one.files or len(names) == 1):
+            views.transfers.download(one, Path(to) / one.job if len(names) > 1 else Path(to))
+    columns = ("name", "size", "modified")
+    if len(names) == 1:
+        show(c, chosen[0].rows, columns, output)
+    else:
+        rows = [{"job": one.job, **dataclasses.asdict(row)} for one in chosen for row in one.rows]
+        show(c, rows, ("job", *columns), output)
 
 
 @task(
@@ -113,7 +116,16 @@ def open_(c, name, no_browser=False, cluster_alias=None):
     views.browsing.open_job(client, sdk.jobs.find(client, name), no_browser)
 
 
-@task(positional=["name"], help={"name": job_tasks.NAME_HELP, "cluster-alias": job_tasks.ALIAS_HELP})
+@task(
+    positional=["name"],
+    iterable=["name"],
+    help={"name": job_tasks.NAMES_HELP, "cluster-alias": job_tasks.ALIAS_HELP},
+)
 def why(c, name, cluster_alias=None, output=None):
-    """Explain why a job is waiting or has failed, and what to do."""
-    show(c, sdk.diagnosis.why(connect(c, cluster_alias), name), render.explanation, output)
+    """Explain why jobs are waiting or have failed, and what to do."""
+    client = connect(c, cluster_alias)
+    found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
+    if len(found) == 1:
+        show(c, found[0], render.explanation, output)
+    else:
+        show(c, found, render.explanations, output)

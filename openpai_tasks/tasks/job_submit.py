@@ -47,6 +47,7 @@ def submit_command(
     detach=False,
     follow=False,
     plain=False,
+    notify=False,
     cluster_alias=None,
     output=None,
 ):
@@ -63,7 +64,7 @@ def submit_command(
         planned = sdk.sweeps.plan_sweep(packed, files, found, **names)
         views.sweeps.run_sweep(c, client, planned, max_parallel, detach, only, output)
     else:
-        views.submitting.send(c, client, sdk.jobs.build(packed, files), follow, only, output, plain)
+        views.submitting.send(c, client, sdk.jobs.build(packed, files), follow, only, output, plain, notify)
 
 
 @job_task(
@@ -71,7 +72,7 @@ def submit_command(
     positional=["file"],
     help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
 )
-def submit(c, file, *, flags, follow=False, plain=False, cluster_alias=None, output=None):
+def submit(c, file, *, flags, follow=False, plain=False, notify=False, cluster_alias=None, output=None):
     """Submit a job file."""
     sdk.jobs.load_document(Path(file))  # report mistakes in the file before contacting the cluster
     client = connect(c, cluster_alias)
@@ -81,4 +82,5 @@ def submit(c, file, *, flags, follow=False, plain=False, cluster_alias=None, out
         say(f"{file} is a v1 job; submitting it as v2")
     for change in read.renamed:
         say(f"renamed for protocol v2: {change}")
-    views.submitting.send(c, client, read, follow, views.submitting.is_preview(c, flags), output, plain)
+    only = views.submitting.is_preview(c, flags)
+    views.submitting.send(c, client, read, follow, only, output, plain, notify)

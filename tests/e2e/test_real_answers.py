@@ -86,7 +86,8 @@ def test_diagnostics_are_short_in_status_and_wait_and_full_in_why(shell, lab, du
     status = shell.ok("job.status", "train").out
     assert f"\nbecause: {short}\n" in status and "PAI_RUNTIME" not in status and "Traceback" not in status
     waited = shell.inv("job.wait", "train")
-    assert (waited.code, waited.err) == (3, f"error: job 'train' is FAILED ({short})\n")
+    hint = "`inv job.why train` explains why"
+    assert (waited.code, waited.err) == (3, f"error: job 'train' is FAILED ({short}); {hint}\n")
     why = shell.ok("job.why", "train").out
     assert why.startswith("train is FAILED: the command of worker-0 ended with exit code 3\n")
     assert "".join(f"  | {line}\n" for line in STDERR) in why

@@ -64,7 +64,7 @@ def test_commands_send_few_requests(cluster, relay):
     sent = requests("job.sub", "true", "--job-name", "one")
     assert sent == [*storages, f"GET {job}", "POST /v2/jobs", f"GET {job}"]
     assert requests("job.list") == ["GET /v2/jobs"]
-    assert requests("job.status", "one") == [f"GET {job}", f"GET {job}/events"]
+    assert requests("job.status", "one") == [f"GET {job}", f"GET {job}/events", "GET /v2/jobs"]
 
 
 def test_listing_clusters_sends_no_request(cluster, relay):

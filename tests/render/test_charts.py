@@ -1,6 +1,7 @@
 """Charts for terminals and pictures: they fit, and nothing in the data can break them."""
 
 import math
+import os
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +22,10 @@ def terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     return monkeypatch
+
+
+def draw(view):
+    return drawing.draw(view, int(os.environ["COLUMNS"]))
 
 
 def dots(chart):
@@ -48,18 +53,18 @@ def test_a_chart_is_never_wider_than_the_terminal(terminal, columns, colours):
     terminal.setenv("COLUMNS", str(columns))
     terminal.setenv("NO_COLOR", colours)
     chart = Chart("漢字" * 60, [Series("漢" * 150, LINE.points), Series("x" * 300, [(0, -1e-300)])])
-    for text in (str(chart), without_colours(drawing.draw(chart))):
+    for text in (str(chart), without_colours(draw(chart))):
         assert max(map(columns_of, text.split("\n"))) <= columns
 
 
 def test_series_differ_by_colour_or_else_by_character(terminal):
     chart = Chart("loss", [Series("one", [(0, 0), (1, 1)]), Series("two", [(0, 1), (1, 0)])])
-    coloured = drawing.draw(chart)
+    coloured = draw(chart)
     assert "\x1b[36m" in coloured and "\x1b[33m" in coloured and max(coloured) > "⠀"
     plain = str(chart)
     assert "*  one" in plain and "+  two" in plain and not any("⠀" <= letter <= "⣿" for letter in plain)
     terminal.setenv("NO_COLOR", "1")
-    assert drawing.draw(chart) == plain
+    assert draw(chart) == plain
 
 
 def test_many_series_are_drawn_and_some_of_them_named():
@@ -76,7 +81,7 @@ VALUES = (math.nan, math.inf, -math.inf, 0.0, 1.0, -1e308, 1e308, 5e-324)
 )
 def test_odd_values_are_drawn_or_left_out(points):
     chart = Chart("loss", [Series("", points)])
-    assert str(chart) and drawing.draw(chart)
+    assert str(chart) and draw(chart)
     ElementTree.fromstring(svg.draw([chart]))
 
 
@@ -97,7 +102,7 @@ points = strategies.lists(strategies.tuples(numbers, numbers), max_size=20)
 @given(texts, strategies.lists(points, max_size=4))
 def test_nothing_in_a_chart_controls_the_terminal_or_breaks_the_picture(text, many):
     chart = Chart(text, [Series(text, one) for one in many])
-    assert not forbidden(str(chart)) and not forbidden(without_colours(drawing.draw(chart)))
+    assert not forbidden(str(chart)) and not forbidden(without_colours(draw(chart)))
     picture = svg.draw([chart, chart])
     assert not forbidden(picture)
     ElementTree.fromstring(picture)
@@ -111,6 +116,6 @@ def test_a_picture_has_few_points_however_many_there_are():
 
 def test_charts_and_tables_are_drawn_below_each_other():
     page = Page([Chart("loss", [LINE]), TextTable(["JOB"], [["a"]])])
-    for text in (str(page), without_colours(drawing.draw(page))):
+    for text in (str(page), without_colours(draw(page))):
         assert text.startswith("loss\n") and text.endswith("\n\nJOB\na")
-    assert drawing.live(page, 80)
+    assert drawing.frame(page, 80, 100)

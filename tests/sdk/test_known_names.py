@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import stat
+from types import SimpleNamespace
 
 import pytest
 
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import known_names
 from openpai_tasks.settings.registry import Cluster
 
@@ -92,3 +94,23 @@ def test_name_with_shell_metacharacters_is_not_recorded(tmp_path, monkeypatch, n
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     known_names.note_storages([name, "team"])
     assert (known_names.folder() / "storages").read_text() == "team\n"
+
+
+def job(name, state, code, submitted=1000):
+    return JobInfo(name, "alice", state, "default", submitted, 1, 2, 255, code, 0, 0, 0, 1, ())
+
+
+def test_exit_code_that_was_seen_is_added_to_the_list(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
+    client = SimpleNamespace(user="alice", cluster=Cluster("lab", "http://127.0.0.1:1"))
+    listed = [job("bad", "FAILED", None), job("other", "FAILED", None), job("late", "RUNNING", None)]
+    assert known_names.add_exits(client, listed) == listed
+    known_names.note_exits(client, [job("bad", "FAILED", 3), job("good", "SUCCEEDED", 0)])
+    codes = [one.user_exit_code for one in known_names.add_exits(client, listed)]
+    assert codes == [3, None, None]
+    again = [job("bad", "FAILED", None, submitted=2000)]  # a later job with the same name
+    assert known_names.add_exits(client, again) == again
+    path = tmp_path / "cache" / "exits" / "lab"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.read_text() == "alice~bad 1000 3\n"
+    path.write_text("alice~bad 1000 x\n\nnonsense\n")
+    assert known_names.add_exits(client, listed) == listed

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.tasks.framework.terminal import LiveViews
 from tests.attacks import forbidden, without_colours
-from tests.terminals import columns_of, on_terminal, screen
+from tests.terminals import columns_of, on_terminal, screen, wrapped
 
 TABLE = """
 from openpai_tasks import render
@@ -71,26 +71,60 @@ def test_a_pipe_gets_every_character_of_a_row_on_one_line():
     ]
 
 
-@pytest.mark.parametrize("columns", [80, 40])
-def test_live_view_redraws_its_lines_and_messages_stay_above_it(columns):
-    code, shown = python(live(), columns=columns)
-    assert code == 0 and [line for line in screen(shown, 200) if line] == [*NOTES, *KEPT]
-    code, shown = python(live(transient=True), columns=columns)
-    assert code == 0 and [line for line in screen(shown, 200) if line] == NOTES
+def notes(columns):
+    return [line for note in NOTES for line in wrapped(note, columns)]
 
 
-def test_a_tall_live_view_stays_within_the_terminal():
-    code, shown = python(live(transient=True, jobs=100), lines=10)
+@pytest.mark.parametrize("columns, asked", [(80, ""), (40, ""), (200, ""), (80, "200"), (80, "40")])
+def test_live_view_redraws_its_lines_and_messages_stay_above_it(columns, asked):
+    code, shown = python(live(), columns=columns, COLUMNS=asked)
+    assert code == 0 and screen(shown, columns) == [*notes(columns), *KEPT]
+    code, shown = python(live(transient=True), columns=columns, COLUMNS=asked)
+    assert code == 0 and screen(shown, columns) == notes(columns)
+
+
+@pytest.mark.parametrize("asked", ["", "50"])
+def test_a_tall_live_view_stays_within_the_terminal(asked):
+    code, shown = python(live(transient=True, jobs=100), lines=10, LINES=asked)
     assert code == 0 and max(part.count("\n") for part in shown.split("\x1b[2K")) <= 10
-    assert [line for line in screen(shown, 200) if line] == NOTES
+    assert screen(shown, 80, lines=10) == notes(80)
+
+
+def test_tall_view_that_stays_is_whole_and_there_once():
+    code, shown = python(live(jobs=100), lines=10)
+    rows = [f"{f'job-{one}':6}  RUNNING  29" for one in range(100)]
+    assert code == 0 and screen(shown, 80, lines=10) == [
+        *notes(80),
+        "step 29",
+        "NAME    STATE    STEP",
+        *rows,
+    ]
+
+
+RESIZED = """
+import fcntl, struct, sys, termios
+from openpai_tasks import render
+from openpai_tasks.tasks.framework.screen import LiveView
+with LiveView(sys.stderr, transient=True) as live:
+    live.show(render.Page(["x" * 100, "y" * 30], spaced=False), "")
+    fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    live.show(render.Page(["x" * 10], spaced=False), "")
+"""
+
+
+def test_lines_that_a_narrower_terminal_wraps_are_removed():
+    code, shown = python(RESIZED, columns=120)
+    _, redrawn = shown.split("y" * 30)
+    assert code == 0 and redrawn.startswith("\r\x1b[2K" + "\x1b[1A\x1b[2K" * 3 + "x" * 10)
 
 
 def test_ctrl_c_leaves_the_last_view_and_the_cursor_below_it():
     code, shown = python(live(end="raise KeyboardInterrupt"))
     assert code in (-2, 130) and "\x1b[?25l" not in shown
-    lines = [line for line in screen(shown, 200) if line]
-    assert lines[: len(NOTES) + len(KEPT)] == [*NOTES, *KEPT]
-    assert lines[len(NOTES) + len(KEPT)].startswith("Traceback")  # on a separate line
+    expected = [*notes(80), *KEPT]
+    lines = screen(shown, 80)
+    assert lines[: len(expected)] == expected
+    assert lines[len(expected)].startswith("Traceback")  # on a separate line
 
 
 def test_a_dumb_terminal_and_a_pipe_get_a_line_for_each_change():
@@ -104,16 +138,59 @@ def test_a_dumb_terminal_and_a_pipe_get_a_line_for_each_change():
     assert ran.stderr.splitlines() == expected and ran.stdout == ""
 
 
-@pytest.mark.parametrize("columns", [80, 40])
-def test_copy_leaves_only_its_summary_on_the_screen(tmp_path, columns):
+@pytest.mark.parametrize("columns, asked", [(80, ""), (40, ""), (200, ""), (80, "200")])
+def test_copy_leaves_only_its_summary_on_the_screen(tmp_path, columns, asked):
     source = tmp_path / "from"
     source.mkdir()
     for number in range(300):
         (source / f"{number}").write_bytes(b"x" * 1000)
     words = [sys.executable, "-m", "openpai_tasks", "storage.copy", "from", "to"]
-    code, shown = on_terminal(words, columns, cwd=tmp_path, OPENPAI_HOME=str(tmp_path / "home"))
-    [line] = [line for line in screen(shown, columns * 4) if line]
+    home = str(tmp_path / "home")
+    code, shown = on_terminal(words, columns, cwd=tmp_path, OPENPAI_HOME=home, COLUMNS=asked)
+    line = "".join(screen(shown, columns))
     assert code == 0 and line.startswith("300 copied (293.0 KiB), 0 skipped, 0 failed")
+
+
+METER = """
+import sys
+from openpai_tasks.tasks.views import transfers
+transfers.DRAW_SECONDS = 0.0
+meter = transfers.Meter(sys.stderr)
+for number in range(300):
+    meter.found(100_000_000)
+for number in range(300):
+    meter.moved(100_000_000)
+    meter.ended(f"file-{number}", "copied", 100_000_000)
+"""
+
+
+@pytest.mark.parametrize("columns, asked", [(80, ""), (60, ""), (200, ""), (80, "200")])
+def test_a_growing_bar_takes_one_place_on_the_screen(columns, asked):
+    code, shown = python(METER, columns=columns, COLUMNS=asked)
+    lines = screen(shown, columns)
+    assert code == 0 and shown.count("files, ") > 300
+    assert sum("300/300 files" in line for line in lines) == 1 and "299/300" not in "".join(lines)
+    assert len(lines) == (2 if columns == 60 else 1) and max(map(columns_of, lines)) <= columns
+
+
+NOTIFY = """
+from openpai_tasks.tasks.framework import terminal
+terminal.notify("job a;b\\x1b]0;evil\\x07", "FAILED" + "x" * 1000, by_bell_only=False)
+"""
+
+
+def test_a_notification_cannot_control_the_terminal():
+    code, shown = python(NOTIFY)
+    text = "FAILED" + "x" * 194
+    assert code == 0 and shown == f"\x1b]9;job a,b\\x1b]0,evil\\x07: {text}\x07\x07"
+    ran = subprocess.run([sys.executable, "-c", NOTIFY], capture_output=True, text=True, check=True)
+    assert ran.stdout + ran.stderr == ""
+
+
+@pytest.mark.parametrize("columns", ["", "0", "-5", "wide", "9" * 30])
+def test_a_useless_value_of_columns_is_ignored(columns):
+    _, shown = python(TABLE, columns=80, COLUMNS=columns)
+    assert 60 < max(map(columns_of, without_colours(shown).replace("\r", "").split("\n"))) <= 80
 
 
 def test_rich_is_not_loaded_for_a_pipe():

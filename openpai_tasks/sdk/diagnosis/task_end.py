@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import diagnostics, exit_codes
+from openpai_tasks.protocol import exit_codes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-
-_OWN_CODE = re.compile(r"\bexited with code (\d{1,3})\b")
 
 
 @dataclass(frozen=True)
@@ -38,11 +34,8 @@ def job_end(job: JobInfo) -> TaskEnd:
 
 def _own_code(job: JobInfo, task: TaskInfo) -> int | None:
     """Return the exit code of the command, which the platform replaces by one for all failures."""
-    found = diagnostics.read({"appExitDiagnostics": task.message}).user_exit_code
-    if found is not None:
-        return found
-    if named := _OWN_CODE.search(task.message):
-        return int(named[1])
+    if task.own_exit_code is not None:
+        return task.own_exit_code
     return job.user_exit_code if len(job.tasks) == 1 else None
 
 

@@ -11,21 +11,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, JobFailed, NotFound, TimedOut
+from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut
 from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.known_names import forget_job, note_jobs
+from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
+
+MOST_LISTED = 100  # jobs among which one is looked for by its name
 
 __all__ = [
     "at_attempt",
     "check_attempt",
     "check_succeeded",
     "command_for",
+    "count_gpus",
     "describe",
     "find",
     "is_pattern",
@@ -36,10 +40,13 @@ __all__ = [
     "stop",
     "stop_all",
     "submitted_document",
+    "summarise_users",
     "typed_name",
     "wait",
+    "wait_all",
     "wait_for_success",
     "watch",
+    "watch_list",
     "watch_steps",
 ]
 
@@ -49,11 +56,12 @@ def find(client: Backend, name: str) -> JobInfo:
     try:
         job = _by_name(client, name)
         note_jobs(client, [job])
+        note_exits(client, [job])
         sessions.forget_ended(client, [job])
         return job
     except NotFound as err:
         forget_job(client, name)
-        where = f"cluster {client.cluster.alias!r}"
+        where = f"cluster {client.cluster.alias!r}{closest(name, known_jobs(client))}"
         raise NotFound(
             f"no job named {name!r} on {where}; `{command('job.list')}` shows them", 404, err.code
         ) from err
@@ -84,7 +92,8 @@ def list_jobs(
     found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=most)
     note_jobs(client, found)
     sessions.forget_ended(client, found)
-    return [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
+    chosen = [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
+    return add_exits(client, chosen)
 
 
 def parse_states(text: str) -> str:
@@ -97,11 +106,22 @@ def parse_states(text: str) -> str:
     return ",".join(word.upper() for word in words)
 
 
-def describe(client: Backend, name: str) -> JobInfo:
-    """Return the job with its events; servers before 1.3 have none."""
-    job = find(client, name)
+def describe(client: Backend, name: str, known: JobInfo | None = None) -> JobInfo:
+    """Return the job with its events; servers before 1.3 have none. ``known`` is the job, if found before."""
+    job = known or find(client, name)
     with contextlib.suppress(NotFound):
         return dataclasses.replace(job, events=client.job_events(job.key))
+    return job
+
+
+def count_gpus(client: Backend, job: JobInfo) -> JobInfo:
+    """Return a job that has started with its number of GPUs, which the job list has; details do not."""
+    if job.gpus is not None or job.launched is None or not client.capabilities.events:
+        return job  # servers without events send the whole list, whatever is asked for
+    with contextlib.suppress(PaiError):
+        for listed in client.jobs(username=job.user, keyword=job.name, limit=MOST_LISTED):
+            if listed.key == job.key:
+                return dataclasses.replace(job, gpus=listed.gpus)
     return job
 
 
@@ -136,6 +156,16 @@ def command_for(client: Backend, task: str, job: JobInfo, *words: str) -> str:
     return command(task, typed_name(client, job), *words)
 
 
+def watch_list(client: Backend, ask: Callable[[], list[JobInfo]]) -> Iterator[list[JobInfo]]:
+    """Yield a list of jobs again and again, more often while it changes."""
+    pauses, before = Pauses(client), None
+    while True:
+        found = pauses.ask(ask)
+        yield found
+        pauses.wait(moved=found != before)
+        before = found
+
+
 def watch(client: Backend, name: str, timeout: float | None = None) -> Iterator[JobInfo]:
     """Yield the job whenever it has changed, until it ends."""
     for step in watch_steps(client, name, timeout):
@@ -153,6 +183,7 @@ def watch_steps(client: Backend, name: str, timeout: float | None = None) -> Ite
         if job != shown:
             yield job
         if job.final:
+            note_exits(client, [job])
             sessions.forget_ended(client, [job])
             return
         if pauses.over:
@@ -167,11 +198,56 @@ def wait(client: Backend, name: str, timeout: float | None = None) -> JobInfo:
     return last
 
 
-def check_succeeded(job: JobInfo) -> None:
+def wait_all(client: Backend, names: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
+    """Wait for all the jobs to end and return them; the timeout is for all together."""
+    ended, begun, left = list[JobInfo](), time.monotonic(), timeout
+    for name in names:
+        ended.append(wait(client, name, left))
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
+    return ended
+
+
+def check_succeeded(job: JobInfo, advice: str = "") -> None:
     """Raise unless the job succeeded; the command then exits with the job's exit code."""
     if job.exit_status:
         reason = f" ({job.message})" if job.message else ""
-        raise JobFailed(f"job {job.name!r} is {job.state}{reason}", job.exit_status)
+        more = f"; {advice}" if advice and job.state == states.FAILED else ""
+        raise JobFailed(f"job {job.name!r} is {job.state}{reason}{more}", job.exit_status)
+
+
+@dataclass(frozen=True)
+class UserSummary:
+    """The jobs of one user: how many, in which states, and the GPUs they use and have used."""
+
+    user: str
+    jobs: int
+    running: int
+    waiting: int
+    failed: int
+    gpus: int  # of running jobs
+    gpu_hours: float  # of the jobs' latest attempts
+
+
+def summarise_users(jobs: Iterable[JobInfo]) -> list[UserSummary]:
+    """Return a row for each user, those with most GPU-hours first."""
+    groups: dict[str, list[JobInfo]] = {}
+    for job in jobs:
+        groups.setdefault(job.user, []).append(job)
+    rows = [_summary(user, group) for user, group in groups.items()]
+    return sorted(rows, key=lambda row: (-row.gpu_hours, -row.jobs, row.user))
+
+
+def _summary(user: str, jobs: Sequence[JobInfo]) -> UserSummary:
+    running = [job for job in jobs if job.state == states.RUNNING]
+    return UserSummary(
+        user,
+        len(jobs),
+        len(running),
+        sum(job.state == states.WAITING for job in jobs),
+        sum(job.state == states.FAILED for job in jobs),
+        sum(job.gpus or 0 for job in running),
+        round(sum(job.gpu_hours or 0.0 for job in jobs), 2),
+    )
 
 
 def wait_for_success(client: Backend, names: Sequence[str], say: Callable[[str], None]) -> None:

@@ -144,6 +144,16 @@ def find_record(folder: Path, name: str, cluster: str | None = None) -> Record |
     return max(fitting, key=lambda record: record.submitted, default=None)
 
 
+def last_submitted(folder: Path, cluster: str) -> str | None:
+    """Return the name of the job that was submitted last from the folder to the cluster."""
+    paths = (folder / ".openpai" / "jobs").glob("*/record.json")
+    for _, path in sorted(((path.stat().st_mtime_ns, path) for path in paths), reverse=True):
+        with contextlib.suppress(ConfigError):
+            if _load(path).cluster == cluster and _NAME.fullmatch(path.parent.name):
+                return path.parent.name
+    return None
+
+
 def read_all(folder: Path) -> Iterator[Record]:
     """Yield all readable records of a project."""
     for path in (folder / ".openpai" / "jobs").glob("*/record*.json"):

@@ -7,7 +7,15 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "lines": ["TextLines", "read_lines"],
-        "output": ["LogChoice", "choose_stream", "output_steps", "read_output"],
+        "many": ["merge_jobs"],
+        "output": [
+            "LogChoice",
+            "add_labels",
+            "choose_stream",
+            "output_steps",
+            "read_output",
+            "sleep_between",
+        ],
         "structured": ["parse_filter", "read_structured"],
     },
 )

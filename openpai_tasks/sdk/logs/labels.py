@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 
@@ -10,6 +9,8 @@ from openpai_tasks.plain_text import one_line
 
 LONGEST_PART = 1 << 16
 """Bytes of an unfinished line to hold back; longer lines are passed on in pieces."""
+
+COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)  # of labels, in turn
 
 _SEGMENT = re.compile(rb"([^\r\n]*)([\r\n])")
 
@@ -21,7 +22,9 @@ class Labels:
     writes, the unfinished line is ended first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, coloured: bool = False) -> None:
+        self._coloured = coloured
+        self._labels: dict[str, bytes] = {}
         self._waiting: dict[str, bytearray] = {}
         self._bars = set[str]()  # tasks whose last line ended with a carriage return
         self._cut = set[str]()  # tasks whose line was ended for another task
@@ -68,7 +71,7 @@ class Labels:
             written, at = self._write(task, *found.groups()), found.end()
         if at == len(data):
             return written
-        label, last = _label(task), data[-1:]
+        label, last = self._label(task), data[-1:]
         self._writer, self._is_returned = (task, True) if last == b"\r" else ("", False)
         more = data[at:-1].replace(b"\n", b"\n" + label).replace(b"\r", b"\r" + label)
         return written + label + more + last
@@ -86,9 +89,11 @@ class Labels:
         has_label = not is_same_task or (self._is_returned and bool(text))
         self._writer = "" if end == b"\n" else task
         self._is_returned = end == b"\r"
-        return before + (_label(task) if has_label else b"") + text + end
+        return before + (self._label(task) if has_label else b"") + text + end
 
-
-@functools.lru_cache(maxsize=1024)
-def _label(task: str) -> bytes:
-    return f"[{one_line(task)}] ".encode()
+    def _label(self, task: str) -> bytes:
+        if task not in self._labels:
+            label, number = f"[{one_line(task)}]", COLOURS[len(self._labels) % len(COLOURS)]
+            shown = f"\x1b[{number}m{label}\x1b[0m" if self._coloured else label
+            self._labels[task] = f"{shown} ".encode()
+        return self._labels[task]

@@ -76,12 +76,15 @@ def read_output(
     lines: int | None = None,
     look: OnJob | None = None,
     plain: bool = False,
+    coloured: bool = False,
 ) -> Iterator[bytes]:
     """Yield a job's output or its last lines, so far or until it ends.
 
-    ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them.
+    ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them. Labels of
+    several tasks may be ``coloured``.
     """
-    return add_labels(sleep_between(output_steps(client, name, which, follow, lines, look, plain)))
+    steps = output_steps(client, name, which, follow, lines, look, plain)
+    return add_labels(sleep_between(steps), coloured)
 
 
 def output_steps(
@@ -321,9 +324,9 @@ def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
 
 
-def add_labels(chunks: Iterable[Chunk]) -> Iterator[bytes]:
+def add_labels(chunks: Iterable[Chunk], coloured: bool = False) -> Iterator[bytes]:
     """Yield the bytes to show: unchanged for one task, in labelled lines for several."""
-    labels = Labels()
+    labels = Labels(coloured)
     for chunk in chunks:
         data = labels.feed(chunk.task, chunk.data) if chunk.task else chunk.data or labels.pause()
         if data:

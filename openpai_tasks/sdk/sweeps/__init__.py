@@ -6,6 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "choosing": ["ChosenJob", "choose_jobs", "choose_names", "name_some"],
         "grid": ["parse_points"],
         "metrics": ["follow_metrics", "gather_metrics"],
         "plan": ["check_sweep", "describe_progress", "plan_sweep", "read_sweep_mark"],

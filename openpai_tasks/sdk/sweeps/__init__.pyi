@@ -1,3 +1,7 @@
+from .choosing import ChosenJob as ChosenJob
+from .choosing import choose_jobs as choose_jobs
+from .choosing import choose_names as choose_names
+from .choosing import name_some as name_some
 from .grid import parse_points as parse_points
 from .metrics import follow_metrics as follow_metrics
 from .metrics import gather_metrics as gather_metrics

@@ -20,6 +20,7 @@ from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.sdk.jobs import records, submission
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.sending import Sender
+from openpai_tasks.sdk.known_names import note_exits
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark
 
@@ -95,7 +96,9 @@ class SweepRun:
             if known.name not in self._asked:
                 self._asked.add(known.name)
                 key = job_key(user, known.name)
-                self._set(known.name, self._sender.patiently(functools.partial(self.client.job, key)))
+                job = self._sender.patiently(functools.partial(self.client.job, key))
+                note_exits(self.client, [job])
+                self._set(known.name, job)
         return list(found)
 
     def _set(self, name: str, job: JobInfo) -> None:
@@ -103,7 +106,7 @@ class SweepRun:
             return  # it has ended, and its details are known already
         duration = round(job.duration, 1) if job.duration is not None else None
         self.jobs[name] = dataclasses.replace(
-            self.jobs[name], state=job.state, duration=duration, exit=job.exit
+            self.jobs[name], state=job.state, duration=duration, exit=job.user_exit_code
         )
 
     def _submit(self, most: int | None) -> Iterator[list[SweepJob]]:

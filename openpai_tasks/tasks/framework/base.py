@@ -59,14 +59,21 @@ def connect(c: Context, cluster_alias: str | None = None) -> Backend:
 
 
 def show(
-    c: Context, items: Any, columns: Sequence[str] | Callable[[Any], View], output: str | None = None
+    c: Context,
+    items: Any,
+    columns: Sequence[str] | Callable[[Any], View],
+    output: str | None = None,
+    ages: bool = False,
 ) -> None:
-    """Print values in the requested output format; notebooks get tables as HTML."""
+    """Print values in the requested output format; notebooks get tables as HTML.
+
+    A table on a terminal shows how old times are instead of dates, with ``ages``.
+    """
     form = output or trusted_settings(c).output
     if form != "table":
         terminal.put(render.format_values(items, columns, form))
     elif not display.takes(items, columns):
-        screen.print_view(render.table(items, columns))
+        screen.print_view(render.table(items, columns), ages)
 
 
 def remainder() -> list[str]:

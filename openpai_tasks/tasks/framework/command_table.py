@@ -29,6 +29,7 @@ KINDS = (
     ("config.completion", "shell", "|".join(SHELLS)),
     ("job.diff", "first", JOBS),
     ("job.diff", "second", JOBS),
+    ("job.list", "fields", NOTHING),
     ("job.list", "state", STATES),
     ("job.logs", "grep", NOTHING),
     ("job.logs", "level", "DEBUG|INFO|WARNING|ERROR|CRITICAL"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
@@ -11,23 +12,24 @@ from openpai_tasks import render
 from openpai_tasks.tasks.framework import terminal
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from openpai_tasks.render import View
 
 
-def print_view(view: View) -> None:
-    """Print a view as data: fitted and coloured on a terminal, as plain text elsewhere."""
-    if isinstance(view, str) or sys.stdout is None or not sys.stdout.isatty():
+def print_view(view: View, ages: bool = False) -> None:
+    """Print a view as data: fitted and coloured on a terminal, as plain text elsewhere.
+
+    A terminal shows how old times are instead of dates, with ``ages``.
+    """
+    if isinstance(view, str) or not terminal.is_terminal(sys.stdout):
         terminal.put(str(view))
     else:
-        terminal.put_coloured(render.drawing.draw(view))
+        terminal.put_coloured(render.drawing.draw(view, terminal.size(sys.stdout).columns, ages))
 
 
 def say_view(view: View) -> None:
     """Print a view for the user on stderr: fitted and coloured on a terminal, as plain text elsewhere."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        terminal.say_coloured(render.drawing.draw(view))
+    if terminal.is_terminal(sys.stderr):
+        terminal.say_coloured(render.drawing.draw(view, terminal.size(sys.stderr).columns))
     else:
         terminal.say(*str(view).split("\n"))
 
@@ -38,11 +40,14 @@ class LiveView:
     Messages that are printed meanwhile appear above it. The last view stays, unless ``transient``.
     """
 
-    def __init__(self, stream: TextIO, transient: bool = False) -> None:
+    def __init__(self, stream: TextIO, transient: bool = False, ages: bool = False) -> None:
         self._stream = stream
         self._transient = transient
-        self._live: Live | None = None
+        self._ages = ages
+        self._lines: list[str] = []  # on the screen; the cursor is at the end of the last one
+        self._view: View | None = None
         self._last = ""
+        self._lock = threading.RLock()  # threads print messages, too
 
     @property
     def is_drawn(self) -> bool:
@@ -60,38 +65,47 @@ class LiveView:
     def show(self, view: View, line: str) -> None:
         """Draw the view over the last one, or print ``line`` if it is new and nothing can be redrawn."""
         if self.is_drawn:
-            live = self._start()
-            live.update(render.drawing.live(view, live.console.width), refresh=True)
+            with self._lock:
+                if self._view is None:
+                    terminal.live_views.add(self._print_above)
+                self._view = view
+                self._draw()
         elif line != self._last:
             terminal.put_line(self._stream, line)
             self._last = line
 
     def close(self) -> None:
         """End the drawing: the cursor is below what stays."""
-        live, self._live = self._live, None
-        if live is None:
-            return
-        terminal.live_views.remove(self._print_above)
-        if self._transient:
-            live.update(render.drawing.unwrapped(""))
-        live.stop()
+        with self._lock:
+            view, self._view = self._view, None
+            if view is None:
+                return
+            terminal.live_views.remove(self._print_above)
+            erased = self._erase()
+            if not self._transient:  # all of it, also what the terminal had no room for
+                erased += render.drawing.draw(view, terminal.room(self._stream).columns, self._ages) + "\n"
+            terminal.redraw(self._stream, erased)
 
-    def _start(self) -> Live:
-        if self._live is None:
-            from rich.live import Live
+    def _draw(self, above: str = "") -> None:
+        room = terminal.room(self._stream)
+        lines = render.drawing.frame(self._view or "", room.columns, room.lines, self._ages)
+        if above or lines != self._lines:
+            text = self._erase() + above + "\n".join(lines)
+            try:
+                terminal.redraw(self._stream, text)
+            finally:  # Ctrl-C is most often noticed after a write
+                self._lines = lines
 
-            self._live = Live(
-                render.drawing.unwrapped(""),
-                console=render.drawing.console(terminal.canvas(self._stream)),
-                auto_refresh=False,
-                transient=self._transient,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            terminal.live_views.add(self._print_above)
-            self._live.start()
-        return self._live
+    def _erase(self) -> str:
+        """Return what removes the lines on the screen, which are more if the terminal became narrower."""
+        if not self._lines:
+            return ""
+        columns = terminal.room(self._stream).columns
+        widths = [render.drawn_width(line) for line in self._lines]
+        rows = sum(max(1, -(-wide // columns)) for wide in widths)
+        self._lines = []
+        return "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (rows - 1)
 
     def _print_above(self, text: str) -> None:
-        if self._live is not None:
-            self._live.console.print(render.drawing.unwrapped(text), crop=False)
+        with self._lock:
+            self._draw(f"{text}\n")

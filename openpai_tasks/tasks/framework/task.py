@@ -43,7 +43,9 @@ NICKNAMES = {
 log = logging.getLogger("openpai_tasks")
 
 SHARED_HELP = {
+    "absolute": "on a terminal: show dates instead of how long ago",
     "cluster-alias": "the cluster; `local` is the embedded one",
+    "notify": "at the end, ring the bell and notify you on the desktop; only from a terminal",
     "output": "output format: table, json, yaml or csv",
 }
 """Help of flags that many tasks share, unless a task has its own."""

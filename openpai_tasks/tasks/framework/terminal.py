@@ -13,12 +13,14 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import IO, Any, TextIO, cast
+from typing import Any, TextIO
 
 from invoke.exceptions import Exit
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
+
+LONGEST_NOTE = 200  # characters of a notification
 
 
 class LiveViews:
@@ -58,7 +60,7 @@ def put_coloured(text: str) -> None:
 
 def exact(text: str) -> None:
     """Print text for a file or a program as it is; a terminal gets it filtered."""
-    if sys.stdout is None or sys.stdout.isatty():
+    if sys.stdout is None or is_terminal(sys.stdout):
         put(text.removesuffix("\n"))
     else:
         raw(sys.stdout, text.encode("utf-8", "surrogateescape"))
@@ -77,8 +79,7 @@ def raw(stream: TextIO | None, data: bytes) -> None:
 def say(*lines: str) -> None:
     """Print lines for the user on stderr, above the live view if there is one on the same terminal."""
     text = "\n".join(map(one_line, lines))
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if not (is_terminal and live_views.print_above(text)):
+    if not (is_terminal(sys.stderr) and live_views.print_above(text)):
         print(text, file=sys.stderr, flush=True)
 
 
@@ -92,21 +93,58 @@ def put_line(stream: TextIO, text: str) -> None:
     print(plain(text), file=stream, flush=True)
 
 
-def canvas(stream: TextIO) -> IO[str]:
-    """Return a stream for rich to draw on: what it writes is filtered."""
-    return cast("IO[str]", _Canvas(stream))
+def redraw(stream: TextIO, text: str) -> None:
+    """Write a part of a live view, with what moves the cursor and removes lines, at once."""
+    _tolerant(stream).write(drawn(text))
+    stream.flush()
 
 
-class _Canvas:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = _tolerant(stream)
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is open and is a terminal."""
+    return stream is not None and stream.isatty()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
-        written: int = self._stream.write(drawn(text))
-        return written
+def size(stream: TextIO) -> os.terminal_size:
+    """Return the size to fit to: COLUMNS and LINES, or else the terminal's."""
+    real = _real_size(stream)
+    columns, lines = (_wanted(name) for name in ("COLUMNS", "LINES"))
+    return os.terminal_size((columns or real.columns or 80, lines or real.lines or 24))
+
+
+def room(stream: TextIO) -> os.terminal_size:
+    """Return the size of a live view: never more than the terminal has, as wrapped lines would stay."""
+    wanted, real = size(stream), _real_size(stream)
+    return os.terminal_size(
+        (min(wanted.columns, real.columns or wanted.columns), min(wanted.lines, real.lines or wanted.lines))
+    )
+
+
+def _real_size(stream: TextIO) -> os.terminal_size:
+    try:
+        return os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return os.terminal_size((0, 0))
+
+
+def _wanted(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
+
+
+def notify(title: str, text: str, by_bell_only: bool) -> None:
+    """Ring the terminal's bell and, where it may understand that, ask it for a desktop notification."""
+    if not is_terminal(sys.stderr):
+        return
+    kind = os.environ.get("TERM", "")
+    words = [one_line(word[:LONGEST_NOTE]).replace(";", ",") for word in (title, text)]
+    if by_bell_only or kind in ("", "dumb", "unknown", "linux"):  # these print what they do not understand
+        sequence = ""
+    elif kind.startswith("rxvt") or "VTE_VERSION" in os.environ:
+        sequence = f"\x1b]777;notify;{words[0]};{words[1]}\x07"
+    else:
+        sequence = f"\x1b]9;{words[0]}: {words[1]}\x07"
+    sys.stderr.write(f"{sequence}\x07")
+    sys.stderr.flush()
 
 
 def prompt(text: str) -> None:

@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     [
         "browsing",
         "containers",
+        "following",
         "interactive",
         "job_flags",
         "leftovers",

@@ -1,5 +1,6 @@
 from . import browsing as browsing
 from . import containers as containers
+from . import following as following
 from . import interactive as interactive
 from . import job_flags as job_flags
 from . import leftovers as leftovers

@@ -14,6 +14,7 @@ from openpai_tasks.tasks.framework.prompts import confirm
 if TYPE_CHECKING:
     from openpai_tasks.sdk.files.operations import FileInfo, StorageUsage
     from openpai_tasks.sdk.files.removing import Removal
+    from openpai_tasks.sdk.jobs.outputs import Outputs
     from openpai_tasks.storage.copying.progress import Copied
     from openpai_tasks.storage.copying.walk import WalkedEntry
     from openpai_tasks.storage.packing.pack import Packed
@@ -104,3 +105,13 @@ def confirm_removals(removals: Sequence[Removal]) -> None:
     words = [render.cell("url", one.place.url) + " and everything in it" * one.is_full for one in asked]
     if words:
         confirm(f"remove {', '.join(words)}?")
+
+
+def count_files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
+def report_left_out(found: Outputs) -> None:
+    """Report files in a job's output folder that are not its own."""
+    if found.left_out:
+        terminal.say(f"left out, not the job's own files: {', '.join(found.left_out)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
@@ -12,6 +12,7 @@ from invoke.context import Context
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
 
@@ -31,6 +32,7 @@ def send(
     preview: bool,
     output: str | None,
     plain: bool = False,
+    notify: bool = False,
 ) -> None:
     """Submit the job, or show what would be sent; with ``follow``, print its output until it ends."""
     job = submit_or_preview(client, submission, preview)
@@ -41,11 +43,8 @@ def send(
         return
     say(f"job {job.name} submitted to {client.cluster.alias}")
     with job_continues(job.name):
-        news = sdk.diagnosis.News(client, say)
-        write_output(
-            sdk.logs.read_output(client, job.name, sdk.logs.LogChoice(), follow=True, look=news, plain=plain)
-        )
-    sdk.jobs.check_succeeded(sdk.jobs.wait(client, job.name))
+        views.following.write_logs(client, [job.name], sdk.logs.LogChoice(), plain=plain)
+    views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
 
 
 def submit_or_preview(client: Backend, submission: Submission, preview: bool) -> JobInfo | None:
@@ -91,10 +90,14 @@ def write_output(chunks: Iterable[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def job_continues(name: str, follows: bool = True, again: str = "", stop: str = "") -> Iterator[None]:
+def job_continues(
+    names: str | Sequence[str], follows: bool = True, again: str = "", stop: str = ""
+) -> Iterator[None]:
     """When Ctrl-C or an outage ends the watching, say that the job continues and how to get back to it."""
-    again = again or f"`{command('job.logs', name, '--follow')}` shows its output"
-    message = f"job {name} continues; {again}, `{stop or command('job.stop', name)}` stops it"
+    words = [names] if isinstance(names, str) else names
+    again = again or f"`{command('job.logs', *words, '--follow')}` shows its output"
+    stop = stop or command("job.stop", *words)
+    message = f"job {', '.join(words)} continues; {again}, `{stop}` stops it"
     try:
         yield
     except KeyboardInterrupt:

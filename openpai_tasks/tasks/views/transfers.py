@@ -6,12 +6,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.context import Context
 
-from openpai_tasks import exits, render
+from openpai_tasks import exits, render, sdk
+from openpai_tasks.errors import ConfigError, NotFound, PathError
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
@@ -20,6 +21,11 @@ from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import Terminated, terminable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.files.job_folders import Mounts
+    from openpai_tasks.sdk.jobs.outputs import Outputs
     from openpai_tasks.storage.copying.copy import Copied
 
 DRAW_SECONDS = 0.1
@@ -111,6 +117,29 @@ def metered(names: bool = False) -> Iterator[Meter]:
         yield meter
     finally:
         meter.close()
+
+
+def find_outputs(client: Backend, names: Sequence[str], mounts: Mounts) -> list[Outputs]:
+    """Find the outputs of jobs; of several, report those without any and go on."""
+    if len(names) == 1:
+        return [sdk.jobs.find_outputs(client, names[0], mounts)]
+    found = []
+    for name in names:
+        try:
+            found.append(sdk.jobs.find_outputs(client, name, mounts))
+        except (ConfigError, NotFound, PathError) as err:
+            terminal.say(f"warning: {err}")
+    return found
+
+
+def download(found: Outputs, folder: Path) -> None:
+    """Copy a job's output files, and summarise the copy."""
+    with metered() as meter:
+        copied = sdk.jobs.download_outputs(found, folder, meter)
+    files = views.listings.count_files(len(found.files))
+    summary = f"{files} ({render.size(found.size)}) copied to {folder}"
+    terminal.say(*views.listings.describe_copy(copied).split("\n") if copied.failed else [summary])
+    sdk.files.check_copied(copied)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""Commands that hints suggest for a job."""
+"""Jobs: commands that hints suggest, GPU-hours, exit codes and their meanings."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.models import JobInfo, job_from_detail, job_from_summary
 from openpai_tasks.sdk.jobs import lookup
+from tests.hostile import client_of
 
 
 @pytest.mark.parametrize(("user", "name"), [("ann", "train"), ("bob", "'bob~train'")])
@@ -13,3 +14,75 @@ def test_suggested_commands_name_the_user_of_another_users_job(user, name):
     job = JobInfo("train", user, "FAILED", "default", 1, 1, 1, 1, 1, 0, 0, 0, 1, ())
     suggested = lookup.command_for(SimpleNamespace(user="ann"), "job.logs", job, "--follow")
     assert suggested == f"pai job.logs {name} --follow"
+
+
+HOUR = 3_600_000
+
+
+def listed(user, gpus, hours, state="SUCCEEDED"):
+    times = {"submissionTime": 1, "launchedTime": HOUR, "completedTime": round(HOUR + hours * HOUR)}
+    return job_from_summary(
+        {"name": "x", "username": user, "state": state, "totalGpuNumber": gpus, "appExitCode": 0, **times}
+    )
+
+
+def test_gpu_hours_are_gpus_times_hours():
+    assert listed("ann", 4, 1.5).gpu_hours == 6.0
+    assert listed("ann", None, 1.5).gpu_hours is None
+    waiting = job_from_summary({"name": "x", "state": "WAITING", "totalGpuNumber": 4})
+    assert waiting.gpu_hours == 0.0
+
+
+def test_summary_has_a_row_for_each_user_those_with_most_gpu_hours_first():
+    jobs = [listed("ann", 1, 1), listed("bob", 4, 2), listed("ann", 2, 0.5, "FAILED"), listed("eve", 0, 9)]
+    rows = lookup.summarise_users([*jobs, job_from_summary({"username": "ann", "state": "WAITING"})])
+    assert [(row.user, row.jobs, row.waiting, row.failed, row.gpu_hours) for row in rows] == [
+        ("bob", 1, 0, 0, 8.0),
+        ("ann", 3, 1, 1, 2.0),
+        ("eve", 1, 0, 0, 0.0),
+    ]
+    [row] = lookup.summarise_users([listed("ann", 2, 1, "RUNNING"), listed("ann", 1, 1)])
+    assert (row.running, row.gpus) == (1, 2)
+
+
+def test_gpus_of_a_described_job_come_from_the_list(serve):
+    rows = [
+        {"name": f"train{end}", "username": "alice", "totalGpuNumber": count}
+        for end, count in (("-2", 1), ("", 8))
+    ]
+    client = client_of(serve({"GET /rest-server/api/v2/jobs": rows}))
+    body = {"jobStatus": {"username": "alice", "state": "RUNNING", "appLaunchedTime": 1}}
+    started = job_from_detail(body, "alice~train")
+    assert lookup.count_gpus(client, started).gpus == 8
+    unknown = job_from_detail(body, "alice~unknown")
+    assert lookup.count_gpus(client, unknown) == unknown
+    broken = client_of(serve({}))
+    assert lookup.count_gpus(broken, started) == started
+
+
+def ended(code, message="", state="FAILED", **status):
+    task = {
+        "taskIndex": 0,
+        "taskState": state,
+        "containerExitCode": code,
+        "containerExitDiagnostics": message,
+    }
+    body = {"jobStatus": {"state": state, "appExitCode": code, **status}}
+    return job_from_detail({**body, "taskRoles": {"main": {"taskStatuses": [task]}}}, "ann~x")
+
+
+def test_the_exit_code_of_a_command_is_never_the_platforms():
+    assert ended(255).user_exit_code is None and ended(255).tasks[0].own_exit_code is None
+    assert ended(0, state="SUCCEEDED").user_exit_code == 0
+    assert ended(0, state="SUCCEEDED").tasks[0].own_exit_code == 0
+    assert ended(255, "the task exited with code 3").tasks[0].own_exit_code == 3
+    assert ended(-210, state="STOPPED").tasks[0].own_exit_code is None
+    assert listed("ann", 0, 1).user_exit_code == 0 and listed("ann", 0, 1, "FAILED").user_exit_code is None
+
+
+def test_the_platforms_exit_code_has_its_meaning():
+    assert ended(255).platform_end == "255 (PAIRuntimeUnknownFailed): the command failed"
+    assert ended(0, state="SUCCEEDED").platform_end == ""
+    assert ended(199).platform_end == "199"
+    spec = {"phrase": "Theirs", "reason": "their words"}
+    assert ended(255, appExitSpec=spec).platform_end == "255 (Theirs): their words"

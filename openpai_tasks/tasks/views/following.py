@@ -1,0 +1,162 @@
+"""Jobs on the screen while they run, and how commands that follow them end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import render, sdk
+from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.problems import closest
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.prompts import confirm
+from openpai_tasks.tasks.framework.screen import LiveView
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.render import TextTable
+    from openpai_tasks.sdk.logs.output import LogChoice
+    from openpai_tasks.sdk.sweeps.choosing import ChosenJob
+
+NOTIFY_SECONDS = 5.0
+CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
+"""Columns that differ in each list."""
+
+
+def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
+    """Return the names of the jobs that the words stand for, waiting out an outage of the cluster."""
+    limit = math.inf if timeout is None else time.monotonic() + timeout
+    return sdk.jobs.ask_patiently(client, lambda: sdk.sweeps.choose_names(client, words), limit)
+
+
+def write_logs(
+    client: Backend,
+    names: Sequence[str],
+    which: LogChoice,
+    follow: bool = True,
+    lines: int | None = None,
+    plain: bool = False,
+) -> None:
+    """Write the output of jobs; lines of several tasks or jobs have labels, coloured on a terminal."""
+    coloured = not plain and terminal.is_terminal(sys.stdout) and render.has_colours()
+    steps = {
+        name: sdk.logs.output_steps(
+            client, name, which, follow, lines, sdk.diagnosis.News(client, terminal.say), plain
+        )
+        for name in names
+    }
+    merged = sdk.logs.merge_jobs(steps) if len(names) > 1 else steps[names[0]]
+    for data in sdk.logs.add_labels(sdk.logs.sleep_between(merged), coloured):
+        terminal.raw(sys.stdout, data)
+
+
+def parse_fields(items: Sequence[Any], text: str) -> list[str]:
+    """Return the fields that a text names; raise for those that the items, jobs if there are none, lack."""
+    kind = type(items[0]) if items else JobInfo
+    known = [item.name for item in dataclasses.fields(kind)]
+    known += [name for name, value in vars(kind).items() if isinstance(value, property)]
+    names = [name.strip().replace("-", "_") for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            hint = f"(known: {', '.join(known)}){closest(name, known)}"
+            raise ConfigError(f"--fields: no field named {name!r} {hint}")
+    return names
+
+
+def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], Callable[[Any], TextTable]]:
+    """Return rows with the fields that a text names, and how a table shows them: all, whatever they say."""
+    names = parse_fields(items, text)
+    rows = [{name: getattr(item, name) for name in names} for item in items]
+    return rows, lambda found: dataclasses.replace(render.rows(found, names), quiet=frozenset())
+
+
+def watch_list(
+    rounds: Iterable[Sequence[Any]],
+    columns: Sequence[str],
+    fields: str | None,
+    output: str | None,
+    ages: bool,
+) -> None:
+    """Show a list as it changes: redrawn on a terminal, elsewhere a line for each row that is new."""
+    if output not in (None, "table"):
+        raise ConfigError("--watch shows a table; leave out --output")
+    seen: dict[str, Sequence[str]] = {}
+    with LiveView(sys.stdout, ages=ages) as screen:
+        for items in rounds:
+            names = parse_fields(items, fields) if fields else columns
+            if screen.is_drawn:
+                screen.show(render.rows(items, names), "")
+                continue
+            steady = [name for name in names if name not in CHANGING]
+            for item, cells in zip(items, render.rows(items, steady).rows, strict=True):
+                key = getattr(item, "key", item.user)
+                if seen.get(key) != cells:
+                    terminal.put_line(sys.stdout, "  ".join(cells))
+                seen[key] = cells
+
+
+def conclude(client: Backend, jobs: Sequence[JobInfo], notify: bool = False) -> None:
+    """Raise for the first job that did not succeed, with the command that explains why."""
+    if notify:
+        notify_end(jobs)
+    failed = [job for job in jobs if job.exit_status]
+    if len(failed) > 1:
+        names = sdk.sweeps.name_some([job.name for job in failed])
+        terminal.say(f"{len(failed)} of {len(jobs)} jobs did not succeed: {names}")
+    for job in failed[:1]:
+        why = f"`{sdk.jobs.command_for(client, 'job.why', job)}` explains why"
+        sdk.jobs.check_succeeded(job, why)
+
+
+def notify_end(jobs: Sequence[JobInfo]) -> None:
+    """Notify the user at a terminal that jobs have ended."""
+    if not terminal.is_terminal(sys.stderr):
+        return
+    title = f"job {jobs[0].name}" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    failed = [job.name for job in jobs if job.exit_status]
+    text = jobs[0].state if len(jobs) == 1 else f"{len(jobs) - len(failed)} succeeded, {len(failed)} did not"
+    terminal.notify(title, text, by_bell_only=_send(title, text))
+
+
+def _send(title: str, text: str) -> bool:
+    """Send a notification to the desktop; False if there is none."""
+    import shutil  # here and not above, as few commands need them
+    import subprocess
+
+    program = shutil.which("notify-send")
+    if program is None:
+        return False
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = [program, "--app-name=pai", "--", title, text]
+        return subprocess.run(words, capture_output=True, timeout=NOTIFY_SECONDS, check=False).returncode == 0
+    return False
+
+
+def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
+    """Ask on a terminal before jobs are stopped that were not named one by one.
+
+    Without a terminal, the beginning of a name is not enough: the job that was meant may be gone.
+    """
+    can_ask = all(terminal.is_terminal(stream) for stream in (sys.stdin, sys.stderr))
+    guess = next((one for one in chosen if one.is_guess), None)
+    are_many = len(chosen) > 1 and not all(one.is_whole for one in chosen)
+    if yes or not (guess or (can_ask and are_many)):
+        return
+    if guess and not can_ask:
+        raise NotFound(f"no job named {guess.word!r}, did you mean {guess.name!r}? --yes stops it", 404)
+    names = sdk.sweeps.name_some([one.name for one in chosen])
+    what = f"stop {names}?" if len(chosen) == 1 else f"stop {len(chosen)} jobs: {names}?"
+    confirm(what, "nothing was stopped")
+
+
+def only_one(names: Sequence[str], what: str) -> str:
+    """Return the job's name; raise for a command or a flag that works for one job only."""
+    if len(names) > 1:
+        raise ConfigError(f"{what} works for one job, and {len(names)} were named")
+    return names[0]
