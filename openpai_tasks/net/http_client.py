@@ -17,7 +17,7 @@ from openpai_tasks import __version__
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import HttpConnection, HttpReply, Keep, request_head
-from openpai_tasks.net.log_masking import mask_keys
+from openpai_tasks.net.log_masking import REQUESTS, mask_keys
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.net.web_address import PORTS
 
@@ -28,7 +28,7 @@ WITH_BODY = ("POST", "PUT")
 USUAL_SECONDS = 60.0
 AGENT = f"openpai-tasks/{__version__}"
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(REQUESTS)
 
 
 class HttpAnswer(HttpReply):
@@ -112,7 +112,8 @@ class HttpClient:
             connection.close()
             raise
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", mask_keys(f"{method} {url} -> {answer.status_code}"))
+            size = f" ({len(body)} bytes)" if body else ""
+            log.debug("%s", mask_keys(f"{method} {url}{size} -> {answer.status_code}"))
         return answer
 
 

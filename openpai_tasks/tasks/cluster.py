@@ -72,10 +72,16 @@ def add(
 @task(
     positional=["cluster_aliases"],
     iterable=["cluster_aliases"],
-    help={"cluster-aliases": "clusters to remove, with their passwords and tokens"},
+    help={
+        "cluster-aliases": "clusters to remove, with their passwords and tokens",
+        "ask": "ask first on a terminal",
+        "yes": "do not ask",
+    },
 )
-def delete(c, cluster_aliases):
+def delete(c, cluster_aliases, ask=False, yes=False):
     """Remove clusters from the list of known ones."""
+    if ask and not yes and sys.stdin.isatty():
+        confirm(f"remove {', '.join(cluster_aliases)} and the login from the list of known clusters?")
     for cluster in sdk.clusters.delete(settings(c), cluster_aliases):
         say(f"deleted {cluster.alias} ({cluster.uri})")
 

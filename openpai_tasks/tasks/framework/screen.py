@@ -29,7 +29,7 @@ def say_view(view: View) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         terminal.say_coloured(render.drawing.draw(view))
     else:
-        terminal.say(*str(view).split("\n"))
+        terminal.say(*str(view).split("\n"), always=True)
 
 
 class LiveView:
@@ -59,6 +59,8 @@ class LiveView:
 
     def show(self, view: View, line: str) -> None:
         """Draw the view over the last one, or print ``line`` if it is new and nothing can be redrawn."""
+        if terminal.is_quiet() and self._stream is sys.stderr:
+            return
         if self.is_drawn:
             live = self._start()
             live.update(render.drawing.live(view, live.console.width), refresh=True)
