@@ -36,6 +36,7 @@ def calls(project, monkeypatch):
 
 
 LAB = {"cluster_alias": "lab"}
+NEW = {"cluster_alias": "lab", "pai_uri": "u", "token": "t", "check": True}
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,12 @@ LAB = {"cluster_alias": "lab"}
         ("job notebook --interactive x.ipynb", ("notebook.serve", "x.ipynb", {})),
         ("notebook-job --interactive --token t0 x.ipynb", ("notebook.serve", "x.ipynb", {"token": "t0"})),
         ("notebook-job --notebook-token t0 --inter x.ipynb", ("notebook.serve", "x.ipynb", {"token": "t0"})),
-        ("sub --pip-path /opt/bin/pip3 pip --pip-path x", ("job.sub", "pip --pip-path x", {"python": "/opt/bin/python3"})),
+        ("sub --pip-path /b/pip3 x --pip-path y", ("job.sub", "x --pip-path y", {"python": "/b/python3"})),
         ("job sub -i img python a.py --lr 1", ("job.sub", "python a.py --lr 1", {"image": "img"})),
         ("job sub --pip x --pip-path pip a", ("job.sub", "a", {"pip_installs": ["x"], "python": "python"})),
         ("cluster select lab", ("cluster.select", {"cluster_alias": "lab"})),
-        ("cluster add -a lab --pai-uri u --toke t", ("cluster.add", LAB | {"pai_uri": "u", "token": "t", "check": True})),
-        ("add-cluster -a lab --pai-uri u --authen-token t", ("cluster.add", LAB | {"pai_uri": "u", "token": "t", "check": True})),
+        ("cluster add -a lab --pai-uri u --toke t", ("cluster.add", NEW)),
+        ("add-cluster -a lab --pai-uri u --authen-token t", ("cluster.add", NEW)),
         ("storage list-storage -a lab", ("storage.list", LAB)),
         ("storage list lab", ("storage.list", "lab", {})),
         ("storage list -a lab -s disk /data", ("storage.listdir", ["pai://lab/disk/data"], {})),
