@@ -42,12 +42,12 @@ def examine(settings: Settings) -> Iterable[HealthCheck]:
     yield check_python()
     yield check_settings(settings)
     yield check_home()
-    yield _guarded("engine", check_engine, settings)
     client: list[Backend] = []
-    yield _guarded("cluster", check_cluster, settings, client)
-    yield _guarded("storage", check_storage, settings, client)
-    yield _guarded("ssh", check_ssh, settings)
-    yield _guarded("image", check_image, settings)
+    yield check_engine(settings)
+    yield _guarded("cluster", command("cluster.list"), check_cluster, settings, client)
+    yield check_storage(settings, client)
+    yield _guarded("ssh", command("config.unset", "ssh.key"), check_ssh, settings)
+    yield check_image(settings)
 
 
 def check_findings(found: Sequence[HealthCheck]) -> None:
@@ -57,12 +57,12 @@ def check_findings(found: Sequence[HealthCheck]) -> None:
         raise ConfigError(f"broken: {', '.join(broken)}")
 
 
-def _guarded(name: str, check: Callable[..., HealthCheck], *words: object) -> HealthCheck:
-    """Turn an error into a finding."""
+def _guarded(name: str, otherwise: str, check: Callable[..., HealthCheck], *words: object) -> HealthCheck:
+    """Make a check; an error is a result, with the command that may help."""
     try:
         return check(*words)
     except PaiError as err:
-        return HealthCheck(FAIL, name, str(err))
+        return HealthCheck(FAIL, name, str(err), otherwise)
 
 
 # This machine
@@ -131,8 +131,16 @@ def check_ssh(settings: Settings) -> HealthCheck:
     else:
         about = "a key is made when it is needed"
     if not shutil.which("ssh"):
-        return HealthCheck(WARN, "ssh", f"{about}; there is no ssh program, so `ssh JOB` does not work")
+        about += "; there is no ssh program, so `ssh JOB` does not work"
+        return HealthCheck(WARN, "ssh", about, _ssh_installation())
     return HealthCheck(OK, "ssh", about)
+
+
+def _ssh_installation() -> str:
+    packages = {"apt-get": "openssh-client", "dnf": "openssh-clients", "apk": "openssh-client"}
+    verbs = {"apk": "add"}
+    found = next(filter(shutil.which, packages), "")
+    return f"sudo {found} {verbs.get(found, 'install')} {packages[found]}" if found else ""
 
 
 # The cluster

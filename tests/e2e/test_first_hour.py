@@ -6,6 +6,9 @@ import stat
 
 import nbformat
 import pytest
+import yaml
+
+from tests.tasks.test_suggestions import answered
 
 TRAIN = """
 import os
@@ -61,6 +64,16 @@ def test_first_hour(empty):
     assert "local (OpenPAI" in ok(empty, "doctor").out
     assert (empty.project / ".openpai" / ".gitignore").read_text() == "*\n"
     ok(empty, "cluster.stop")
+
+
+def test_init_asks_for_the_image_and_the_cluster_on_a_terminal(empty):
+    ok(empty, "cluster.add", "lab", "http://127.0.0.1:1", "--user", "ann", "--no-check")
+    code, shown = answered(empty, b"lab/mine:1\nlab\n", "init")
+    assert code == 0 and "image of jobs [python:3]: " in shown and "cluster (local, lab) [local]: " in shown
+    written = yaml.safe_load((empty.project / "invoke.yaml").read_text())
+    assert written == {"openpai": {"image": "lab/mine:1", "cluster-alias": "lab"}}
+    code, shown = answered(empty, b"", "init", "other", "--yes")
+    assert code == 0 and "[" not in shown
 
 
 def test_init_keeps_what_exists_and_follows_no_link(empty):

@@ -42,6 +42,7 @@ def suggested(word, flat=CLASSIC):
         ("storage.remvoe", "storage.remove"),
         ("storage.cpy", "storage.copy"),
         ("list-job", "job.list"),
+        ("jobs", "job.list"),
         ("select-clusters", "cluster.select"),
         ("upload", "storage.copy"),
         ("shell", "container.ssh"),
@@ -89,6 +90,12 @@ def test_only_tasks_of_the_collection_are_suggested_inside_it(collection):
 @pytest.mark.parametrize("word", [word for word in SYNONYMS if not is_destructive(word)])
 def test_no_synonym_of_a_harmless_word_is_destructive(word):
     assert not is_destructive(suggested(word, ()))
+
+
+@pytest.mark.parametrize("flag, is_slip", [("--depth", False), ("--deep", False), ("--dleete", True)])
+def test_a_destructive_flag_is_suggested_only_for_a_slip(project, flag, is_slip):
+    ran = project.pai("storage.sync", "a", "b", flag)
+    assert ran.code == 120 and ("did you mean --delete?" in ran.err) is is_slip
 
 
 def test_inv_suggests_what_only_pai_has_as_flat_commands(project):

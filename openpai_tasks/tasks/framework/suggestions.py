@@ -12,6 +12,8 @@ _STOPPING = "abort cancel end halt kill quit stop terminate"
 _REMOVING = "clear del delete drop erase purge remove rm wipe"
 DESTRUCTIVE = frozenset([*_STOPPING.split(), *_REMOVING.split(), *["clean", "forget", "unset", "untrust"]])
 
+RISKY = DESTRUCTIVE | {"force", "overwrite", "recursive", "yes"}  # in names of flags
+
 MEANINGS = {
     _STOPPING: ("job.stop", "container.stop", "cluster.stop"),
     _REMOVING: ("job.stop", "cluster.delete", "storage.remove", "container.stop", "config.unset"),
@@ -64,9 +66,9 @@ def meant(name: str, tasks: Mapping[str, str], flat: Collection[str], collection
 
 def _hyphenated(name: str, collections: Collection[str]) -> tuple[str, str]:
     """Split `delete-job` or `jobs-list` into the collection and the rest."""
-    first, _, last = name.partition("-")
+    first, hyphen, last = name.partition("-")
     for one, other in ((last, first), (first, last)):
-        if one.removesuffix("s") in collections:
+        if hyphen and one.removesuffix("s") in collections:
             return one.removesuffix("s"), other
     return "", name
 
@@ -131,6 +133,9 @@ def _close(word: str, known: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ``, did you mean X?`` if a known word is similar, else ""."""
-    near = _close(word, known)
+    """Return ``, did you mean X?`` if a flag or another known word is similar, else ""."""
+    names = list(known)
+    risky = [name for name in names if not RISKY.isdisjoint(name.split("-"))]
+    slips = [name for name in risky if _is_slip(word, name)]
+    near = slips[0] if slips else _close(word, [name for name in names if name not in risky])
     return f", did you mean {near}?" if near else ""
