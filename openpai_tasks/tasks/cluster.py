@@ -131,7 +131,7 @@ def edit(c, editor=None):
     positional=["cluster_alias"],
     help={
         "cluster-alias": "the cluster to use",
-        "is-global": "for all folders, not only this one",
+        "is-global": "for all your projects, not only this one",
     },
 )
 def select(c, cluster_alias, is_global=False):
