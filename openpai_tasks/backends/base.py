@@ -43,6 +43,10 @@ Ability = Literal[
     "application_tokens",
     "job_removal",
     "token_checks",
+    "separate_streams",
+    "ssh",
+    "retries",
+    "free_names",
 ]
 
 
@@ -56,9 +60,7 @@ class Capabilities:
     job_keys: bool = _ability(
         "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
     )
-    v1_documents: bool = _ability(
-        "accepts no job documents of protocol version 1", "convert it to version 2 first"
-    )
+    v1_documents: bool = _ability("accepts no job documents of version 1", "convert it to version 2 first")
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
     application_tokens: bool = _ability(
         "issues no application tokens", "sign in with a password, or with a token of its web portal"
@@ -67,6 +69,10 @@ class Capabilities:
         "keeps finished jobs as its administrators decide", "only the embedded cluster can be cleaned"
     )
     token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
+    separate_streams: bool = _ability("keeps one log for each task", "leave out --stdout and --stderr")
+    retries: bool = _ability("does not retry jobs", "leave out --retries")
+    free_names: bool = _ability("names jobs as Kubernetes does", "use lower case letters, digits and '-'")
+    ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
 
 
 def require(backend: Backend, ability: Ability) -> None:
@@ -135,6 +141,7 @@ class ClusterStorage:
     read_only: bool = False
     default: bool | None = None  # None if only the list of default storages shows it
     folder: str = ""  # folder on this machine, as an embedded cluster reports it
+    home: str = ""  # folder of the user on it; "" if it follows from ``share``
 
 
 @dataclass(frozen=True)
@@ -238,6 +245,9 @@ class Backend(Protocol):
         """Return a storage with all its details."""
 
     # Jobs
+
+    def check_document(self, document: Document) -> None:
+        """Raise if the cluster cannot run a valid document; nothing is sent."""
 
     def submit(self, document: Document) -> None:
         """Submit a job document unchanged; version 1 needs the capability ``v1_documents``."""

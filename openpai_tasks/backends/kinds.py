@@ -23,7 +23,19 @@ def _openpai() -> Driver:
     return driver
 
 
-KINDS = {kind.type: kind for kind in (ClusterKind("openpai", "OpenPAI", _openpai),)}
+def _paddlecloud() -> Driver:
+    from openpai_tasks.backends.paddlecloud import driver
+
+    return driver
+
+
+KINDS = {
+    kind.type: kind
+    for kind in (
+        ClusterKind("openpai", "OpenPAI", _openpai),
+        ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
+    )
+}
 
 
 def driver(type: str) -> Driver:

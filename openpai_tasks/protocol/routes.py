@@ -5,6 +5,9 @@ from __future__ import annotations
 PREFIX = "/rest-server"
 """Path under which a cluster's reverse proxy serves the REST API; without a proxy it is ``/api``."""
 
+PADDLECLOUD_PREFIX = "/paddlecloud"
+"""Path under which the embedded cluster serves PaddleCloud's API."""
+
 OWN_FIELD = "openpaiTasks"
 """Field that the embedded cluster adds to OpenPAI's answers for our client."""
 

@@ -24,6 +24,7 @@ from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.retention import Housekeeper
 from openpai_tasks.server.scheduling.scheduler import Scheduler
@@ -59,13 +60,14 @@ class EmbeddedCluster:
 
     def __init__(self, options: ClusterOptions) -> None:
         profile = PROFILES[options.profile]
-        schema = state.SCHEMA + accounts.SCHEMA + originals.SCHEMA
+        schema = state.SCHEMA + accounts.SCHEMA + originals.SCHEMA + records.SCHEMA
         self._database = Database(options.home / "cluster.db", schema)
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         engine = open_engine(options.engine, jobs, {one.name: one.path for one in storages.values()})
-        shares = virtual_clusters(engine.capacity().total, options.virtual_clusters)
+        capacity = engine.capacity()
+        shares = dict(capacity.partitions) or virtual_clusters(capacity.total, options.virtual_clusters)
         users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
         served = services.IMAGE if engine.uses_images and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))

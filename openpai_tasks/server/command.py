@@ -15,6 +15,8 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
+from openpai_tasks.server import paddlecloud
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
@@ -64,7 +66,8 @@ def run(options: ClusterOptions, port: int) -> None:
             "body_limit": options.body_limit // 1024,
             "keep": options.keep,
         }
-        service.serve(app.build(cluster.context), bound, options.home, facts)
+        others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
+        service.serve(app.build(cluster.context, others), bound, options.home, facts)
     finally:
         cluster.close()
 

@@ -13,9 +13,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "key_pairs",
         "layers",
         "ownership",
+        "paddle_config",
         "project",
         "registry",
         "trust",
+        "user_clusters",
         "value_types",
     ],
 )

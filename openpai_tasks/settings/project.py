@@ -13,6 +13,8 @@ from openpai_tasks.settings import ownership
 from openpai_tasks.settings.home import home
 
 if TYPE_CHECKING:
+    from invoke.config import Config
+
     from openpai_tasks.settings.config import Settings
 
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
@@ -26,18 +28,23 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     """
     from openpai_tasks.settings.config import Settings
 
-    config, problem = _read_files(project_folder(Path.cwd()))
+    config, problem = load_config()
     loaded = Settings.load(config, flags)
     return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded
 
 
-def invoke_files(config: Any) -> Any:
+def load_config() -> tuple[Config, str]:
+    """Load Invoke's configuration for this folder, and why the project's part is ignored, if it is."""
+    return _read_files(project_folder(Path.cwd()))
+
+
+def invoke_files(config: Config) -> Config:
     """Read Invoke's files for a program that reads others (`fab`); ``config`` is that program's."""
     folder = compat.project_folder(config)
     return _read_files(Path(folder) if folder else None)[0]
 
 
-def _read_files(folder: Path | None) -> tuple[Any, str]:
+def _read_files(folder: Path | None) -> tuple[Config, str]:
     """Read the system's, the user's and the project's files; return also why the latter is ignored."""
     from invoke.config import Config
 

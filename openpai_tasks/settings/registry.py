@@ -28,7 +28,7 @@ DEFAULT_KIND = "openpai"
 LOCAL = "local"
 """The alias of the embedded cluster, which is always known and never in the file."""
 
-_INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
+INVALID_ALIAS = re.compile(r"\..*|.*[/\x00-\x1f\x7f].*", re.DOTALL)
 """Aliases are used as file names: they must not point to another folder or be hidden."""
 
 
@@ -299,7 +299,7 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
 def _check(path: Path, alias: str, uri: str, prefix: str, ca: str) -> None:
     """Raise if the alias is not a valid file name, or if requests would not go to ``pai_uri``."""
     wrong = ""
-    if _INVALID_ALIAS.fullmatch(alias):
+    if INVALID_ALIAS.fullmatch(alias):
         wrong = "invalid alias: it must not begin with a dot or contain / or a control character"
     elif not ca.isprintable():
         wrong = f"invalid ca {ca!r}: it contains a control character"

@@ -239,6 +239,9 @@ KINDS = (
         flags=("path",),
         asks_for="secret key",
     ),
+    StorageKind(
+        name="pfs", label="PFS", store=f"{_HERE}.pfs.kind:open_store", server=f"{_HERE}.pfs.kind:server"
+    ),
     StorageKind(name="other", label="mounted", store=f"{_HERE}.local.kind:open_other"),
 )
 """Our kinds, in the order in which they are shown."""

@@ -1,8 +1,9 @@
 """Parse what the user types for a file or folder into a store and a path in it.
 
-``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage; other
-schemes belong to a kind of storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#`` and
-``?`` are ordinary characters.
+``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage;
+``/pfs/<datacenter>/home/…`` and ``…/public/…`` are PaddleCloud's paths, unless this machine has a ``/pfs``;
+other schemes belong to a kind of storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#``
+and ``?`` are ordinary characters.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ USER = "${PAI_USER_NAME}"
 SELECTED = "0"
 """Name that stands for the selected storage, as in the older clients."""
 
+PFS = "/pfs"
+_PFS_PATH = re.compile(rf"{PFS}/([^/]+)/((?:home|public)(?:/.*)?)", re.DOTALL)
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -37,6 +40,9 @@ class Book(Protocol):
 
     def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         """Return the storage and its open store; ``0`` means the selected one."""
+
+    def pfs(self, datacenter: str, path: str) -> str:
+        """Return the URL of ``/pfs/<datacenter>/<path>``; raise if no such datacenter is known."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def naming(place: Location) -> Iterator[None]:
     try:
         yield
     except PaiError as err:
-        if place.origin and str(err).startswith("/"):
+        if place.origin and str(err).startswith("/") and not str(err).startswith(place.origin):
             err.args = (f"{place.origin}{err}", *err.args[1:])
         raise
 
@@ -103,6 +109,9 @@ def _located(text: str, book: Book) -> Location:
         raise PathError(f"a path cannot contain NUL: {text!r}")
     if text[: len(PAI)].lower() == PAI:
         return _on_cluster(PAI + text[len(PAI) :], book)
+    classic = _PFS_PATH.fullmatch(text)
+    if classic and not os.path.lexists(PFS):
+        return _on_cluster(book.pfs(*classic.groups()), book)
     scheme, mark, _ = text.partition("://")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return _here(text)

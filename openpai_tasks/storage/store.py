@@ -106,10 +106,7 @@ class KnowsPlaces(ABC):
 
     @abstractmethod
     def marks(self, path: str, above: bool = False) -> set[str]:
-        """Return marks that identify the folder under all its names.
-
-        With ``above``, also of all folders above.
-        """
+        """Return marks that identify the folder under all its names; ``above``: also all folders above."""
 
 
 class WritesWhole(ABC):
@@ -152,6 +149,14 @@ class ChecksBytes(ABC):
     @abstractmethod
     def write_checked(self, path: str, pieces: Iterable[bytes], size: int | None) -> bool:
         """Like ``write``, but verified; return False, with no piece read, if that is not possible now."""
+
+
+class ReadsChanges(ABC):
+    """A store that does not transfer bytes which an older copy has."""
+
+    @abstractmethod
+    def read_changed(self, path: str, size: int, old: Callable[[int, int], bytes]) -> Iterator[bytes]:
+        """Return the first ``size`` bytes, verified; ``old(offset, length)`` reads the older copy."""
 
 
 class Appends(ABC):
@@ -264,10 +269,12 @@ class StorageSpec:
     data: dict[str, Any] = field(repr=False)  # may contain an account key
     user: str = ""
     share: bool = True  # False: each user has a folder and sees only that
+    home: str = ""  # the user's folder on a storage that has one for each user, though all are seen
     read_only: bool = False
     cluster_uri: str = ""
     verify: bool | str = True
     mounts: Mounts = ()
+    renew: Callable[[], str] | None = field(default=None, repr=False)  # returns a new token
     is_own: bool = False
     """Whether the user or the embedded cluster named it.
 

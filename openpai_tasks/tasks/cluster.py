@@ -17,8 +17,9 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, settings_
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.terminal import exact
 
-LISTED = ("alias", "selected", "uri", "user", "generation", "virtual_clusters")
+LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
 RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "unavailable", "problem")
 
@@ -35,7 +36,7 @@ SECRETS = {
 @task(name="list", default=True)
 def list_(c, output=None):
     """List the known clusters, without contacting them."""
-    show(c, sdk.clusters.list_clusters(settings(c)), LISTED, output)
+    show(c, sdk.clusters.list_clusters(settings(c), say), LISTED, output)
 
 
 @task(
@@ -46,6 +47,8 @@ def list_(c, output=None):
         "pai-uri": "its address, as in the browser; https is tried first if there is no scheme",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
+        "type": "kind of cluster: openpai or paddlecloud",
+        "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
 )
 def add(
@@ -60,11 +63,15 @@ def add(
     ca=None,
     check=True,
     force=False,
+    type="openpai",
+    datacenter=None,
     output=None,
 ):
     """Add a cluster: log in and save it."""
     given = secrets.from_flags(password, password_file, token, token_file)
-    new = sdk.clusters.NewCluster(cluster_alias, pai_uri, user or "", given, ca or "", force)
+    new = sdk.clusters.NewCluster(
+        cluster_alias, pai_uri, user or "", given, ca or "", force, type, datacenter or ""
+    )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
 
@@ -158,16 +165,30 @@ def info(c, cluster_alias=None, output=None):
     show(c, sdk.clusters.describe(settings_for(c, cluster_alias), None, say), render.facts, output)
 
 
-@task(positional=["cluster_alias"])
-def credentials(c, cluster_alias=None, output=None):
+@task(
+    positional=["cluster_alias"],
+    help={"type": "openpai, or paddlecloud for a ~/.paddle/config of the embedded cluster"},
+)
+def credentials(c, cluster_alias=None, type="openpai", output=None):
     """Print address, user and token, for other clients of the same cluster."""
+    if type == user_settings.paddle_config.KIND:
+        exact(sdk.clusters.paddle_config_text(settings_for(c, cluster_alias), cluster_alias, say))
+        return
+    if type != user_settings.registry.DEFAULT_KIND:
+        raise ConfigError(f"--type: expected openpai or paddlecloud, got {type!r}")
     show(c, sdk.clusters.access_info(settings_for(c, cluster_alias), None, say), render.facts, output)
 
 
-@task(kinds={"port": int}, help={"port": "port to listen on (default: the one it had before)"})
-def start(c, port=0, output=None):
+@task(
+    kinds={"port": int},
+    help={
+        "port": "port to listen on (default: the one it had before)",
+        "engine": "what runs its jobs: process, docker, podman or slurm (default: local.engine)",
+    },
+)
+def start(c, port=0, engine=None, output=None):
     """Start the embedded cluster."""
-    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port))
+    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port, engine or ""))
     say("started the embedded cluster" if started else "the embedded cluster is already running")
     show(c, sdk.clusters.embedded_status(), render.facts, output)
 

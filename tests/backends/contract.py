@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from openpai_tasks.backends.base import Capabilities
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from tests.forkserver import start_server
 from tests.server.conftest import JOB as JOB
 
@@ -22,6 +24,7 @@ class Served:
     uri: str
     user: str
     password: str
+    virtual_cluster: str = "default"
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,21 @@ def embedded(profile: str, folder: Path) -> Iterator[Served]:
 
 
 def openpai(generation: str, **abilities: bool) -> Row:
-    return Row("openpai", f"OpenPAI {generation}", Capabilities(**abilities), partial(embedded, generation))
+    able = Capabilities(separate_streams=True, ssh=True, retries=True, free_names=True, **abilities)
+    return Row("openpai", f"OpenPAI {generation}", able, partial(embedded, generation))
+
+
+@contextmanager
+def embedded_paddlecloud(folder: Path) -> Iterator[Served]:
+    """Run the embedded server, which serves PaddleCloud's API too."""
+    with embedded("union", folder) as served:
+        namespace = re.sub(r"[@._]", "-", served.user)
+        yield replace(served, uri=served.uri + PADDLECLOUD_PREFIX, virtual_cluster=namespace)
 
 
 ROWS = (
     openpai("0.14", v1_documents=True, job_keys=True, ownerless_jobs=True),
     openpai("0.18", application_tokens=True),
     openpai("1.8", tags=True, events=True, attempts=True, application_tokens=True, token_checks=True),
+    Row("paddlecloud", "PaddleCloud", Capabilities(), embedded_paddlecloud),
 )

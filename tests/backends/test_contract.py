@@ -113,7 +113,7 @@ def test_address_without_a_scheme_has_https_and_http_candidates(driver, served):
 def test_signing_in_completes_the_record_of_the_cluster(signed_in, row, served):
     cluster, known = signed_in
     assert (cluster.uri, cluster.user, cluster.kind) == (served.uri, served.user, row.kind)
-    assert cluster.generation and "default" in cluster.virtual_clusters and cluster.storages
+    assert cluster.generation and served.virtual_cluster in cluster.virtual_clusters and cluster.storages
     assert known.token and known.password == served.password
 
 
@@ -128,6 +128,7 @@ def test_generation_of_an_unknown_cluster_is_detected_at_first_use(driver, row, 
     fresh = driver.connect(unknown, signed_in[1], learn=partial(driver.learn, seconds=SECONDS))
     assert fresh.cluster.generation == ""
     assert (fresh.product, fresh.capabilities) == (row.product, row.capabilities)
+    fresh.authenticate()
     assert fresh.cluster.generation == signed_in[0].generation
 
 
@@ -168,17 +169,17 @@ def test_messages_go_to_the_given_callback(driver, signed_in):
     assert lines == ["one"] and backend.patience > 0
 
 
-def test_virtual_clusters_have_capacities(backend):
-    found = backend.virtual_clusters()["default"]
+def test_virtual_clusters_have_capacities(backend, served):
+    found = backend.virtual_clusters()[served.virtual_cluster]
     for resource in ("cpu", "memoryMB"):
         capacity = found.capacity(resource)
         assert 0 < capacity.usable <= capacity.total and capacity.used >= 0 and capacity.unavailable >= 0
     assert found.capacity("gpu").total is not None
 
 
-def test_nodes_have_the_resources_of_the_virtual_clusters(backend):
+def test_nodes_have_the_resources_of_the_virtual_clusters(backend, served):
     nodes = backend.nodes()
-    total = backend.virtual_clusters()["default"]
+    total = backend.virtual_clusters()[served.virtual_cluster]
     assert all(node.name and node.is_ready for node in nodes)
     if nodes:  # not every cluster reports them
         assert sum(node.resources["cpu"] for node in nodes) >= total.capacity("cpu").total
@@ -195,6 +196,12 @@ def test_storages_are_listed_and_described(backend):
 
 
 # Jobs
+
+
+def test_a_document_is_checked_before_it_is_sent(backend):
+    assert backend.check_document(JOB.format(name="checked", command="'true'")) is None
+    with pytest.raises(NotFound):
+        backend.job(f"{backend.user}~checked")
 
 
 def test_submit_url_is_an_address_of_the_cluster(backend):
@@ -243,8 +250,14 @@ def test_job_has_a_web_page_and_its_exit_code_is_explained(backend, done):
 # Tasks
 
 
-@pytest.mark.parametrize("stream, text", [("stdout", b"out\n"), ("stderr", b"err\n")])
-def test_output_streams_of_a_task_can_be_read_and_rewound(backend, done, stream, text):
+@pytest.mark.parametrize("stream, text", [("stdout", b"out\n"), ("stderr", b"err\n"), ("all", None)])
+def test_output_streams_of_a_task_can_be_read_and_rewound(backend, row, done, stream, text):
+    if text is None:
+        text = read(backend.open_log(done, done.tasks[0], "all"))
+    elif not row.capabilities.separate_streams:
+        with pytest.raises(Unsupported):
+            backend.open_log(done, done.tasks[0], stream)
+        return
     log = backend.open_log(done, done.tasks[0], stream)
     assert (read(log), read(log), log.is_absent) == (text, b"", False)
     log.rewind()
@@ -265,7 +278,11 @@ def test_a_log_is_read_while_it_grows(backend, running):
     assert read(log) == b""
 
 
-def test_ssh_endpoints_of_containers_are_reported(backend, running):
+def test_ssh_endpoints_of_containers_are_reported(backend, row, running):
+    if not row.capabilities.ssh:
+        with pytest.raises(Unsupported):
+            backend.ssh_endpoints(running)
+        return
     found = backend.ssh_endpoints(running)
     assert found.keys() <= {task.label for task in running.tasks}
     assert all(one.ip and 0 < one.port < 65536 for one in found.values())
@@ -300,6 +317,8 @@ USES: dict[str, Callable[[Backend, JobInfo], object]] = {
     "attempts": lambda backend, job: backend.job_attempt(job.key, 0).key == job.key,
     "job_keys": opened_by_a_key,
     "v1_documents": submitted_as_v1,
+    "separate_streams": lambda backend, job: backend.open_log(job, job.tasks[0], "stdout") is not None,
+    "ssh": lambda backend, job: isinstance(backend.ssh_endpoints(job), dict),
 }
 
 

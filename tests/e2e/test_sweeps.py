@@ -10,7 +10,7 @@ import time
 import pytest
 import yaml
 
-from openpai_tasks.backends.openpai import retries
+from openpai_tasks.backends.http import retries
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission

@@ -133,6 +133,20 @@ def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
     assert "Repeats talks" in provenance and "say.py" in provenance
 
 
+def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
+    page = visitor.get("/c/local/jobs/fails/resubmit").text
+    (draft,) = re.findall(r'name="draft" value="([^"]+)"', page)
+    document = visitor.get("/c/local/jobs/fails/document.txt").text.replace(
+        "name: fails", "name: clicked-$$$$"
+    )
+
+    def click(draft: str) -> str:
+        return visitor.post("/c/local/jobs/fails/resubmit", {"document": document, "draft": draft}).url
+
+    assert click(draft) == click(draft) != click("another page")
+    assert cluster.ok("job.list", "-o", "json").out.count('"clicked-') == 2
+
+
 @pytest.mark.parametrize(
     ("document", "problem"),
     [

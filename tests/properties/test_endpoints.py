@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openpai_tasks.backends.openpai import Client, logins, sign_in
+from openpai_tasks.backends.http import logins
+from openpai_tasks.backends.openpai import Client, sign_in
 from openpai_tasks.errors import PaiError
 from openpai_tasks.render import text as render
 from openpai_tasks.sdk.clusters import portal, resources

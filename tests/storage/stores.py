@@ -23,7 +23,7 @@ from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import StorageSpec
 from tests.sdk import sshd_server
-from tests.storage import hdfs_jars, hdfs_server, object_servers, samba_server
+from tests.storage import hdfs_jars, hdfs_server, object_servers, pfs_server, samba_server
 from tests.storage import third_party as example
 
 
@@ -134,6 +134,16 @@ def _container() -> SftpStore:
 
 
 @contextlib.contextmanager
+def pfs(folder: Path) -> Iterator[Location]:
+    """A folder of the file service that the embedded cluster has for PaddleCloud."""
+    server = pfs_server.shared()
+    store, path = server.store(), f"/home/{server.user}/{_own_name(folder)}"
+    store.make_folder(path)
+    yield Location(store, path, f"pai://lab/pfs{path}")
+    store.remove(path, recursive=True)
+
+
+@contextlib.contextmanager
 def third_party(folder: Path) -> Iterator[Location]:
     """A kind that another package adds."""
     sys.path.insert(0, str(example.install(folder)))
@@ -155,5 +165,6 @@ STORES: dict[str, Any] = {
     "s3": s3,
     "azure_blob": azure_blob,
     "sftp": sftp,
+    "pfs": pfs,
     "third_party": third_party,
 }

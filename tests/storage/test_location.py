@@ -7,7 +7,7 @@ import os
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage import patterns
+from openpai_tasks.storage import location, patterns
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.local import clearing
@@ -30,6 +30,9 @@ class OneCluster:
 
     def opened(self, cluster, storage):
         return self.given, open_storage(self.given)
+
+    def pfs(self, datacenter, path):
+        return f"pai://lab/home/{datacenter}:{path}"
 
 
 @pytest.fixture
@@ -55,6 +58,31 @@ def test_url_is_resolved_to_a_path_on_a_storage(book, text, path, is_folder, is_
     place = locate(text, book)
     assert (place.path, place.is_folder, place.is_content) == (path, is_folder, is_content)
     assert place.url == f"pai://lab/home{path}"
+
+
+@pytest.mark.parametrize(
+    "text, path",
+    [
+        ("/pfs/dc1/home/ann/a b/*", "/dc1:home/ann/a b/*"),
+        ("/pfs/dc1/home/ann/", "/dc1:home/ann"),
+        ("/pfs/dc1/public", "/dc1:public"),
+        ("/pfs/dc1/home/new\nline", "/dc1:home/new\nline"),
+    ],
+)
+def test_paths_of_paddlecloud_are_on_its_datacenter_unless_this_machine_has_them(
+    book, text, path, tmp_path, monkeypatch
+):
+    place = locate(text, book)
+    assert (place.url, place.is_folder) == (f"pai://lab/home{path}", text.endswith("/"))
+    monkeypatch.setattr(location, "PFS", str(tmp_path))
+    assert isinstance(locate(text, book).store, LocalStore) and locate(text, book).path == text.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "text", ["/pfs", "/pfs/dc1", "/pfs/dc1/homes/x", "/pfs//home/x", "/x/pfs/dc1/home/a", "pfs/a/home/b"]
+)
+def test_other_paths_are_on_this_machine(book, text):
+    assert not locate(text, book).url.startswith("pai://")
 
 
 def test_url_of_a_cluster_without_a_storage_lists_its_storages(book):

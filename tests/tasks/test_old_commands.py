@@ -36,7 +36,7 @@ def calls(project, monkeypatch):
 
 
 LAB = {"cluster_alias": "lab"}
-NEW = {"cluster_alias": "lab", "pai_uri": "u", "token": "t", "check": True}
+NEW = {"cluster_alias": "lab", "pai_uri": "u", "token": "t", "type": "openpai", "check": True}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,10 @@ class ApiDialect:
             ownerless_jobs=self.has_ownerless,
             application_tokens=bool(self.application_token),
             token_checks=bool(self.token_check),
+            separate_streams=True,
+            ssh=True,
+            retries=True,
+            free_names=True,
         )
 
     @property

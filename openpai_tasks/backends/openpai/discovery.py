@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import ssl
 from dataclasses import field
 from http.client import responses
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
+from openpai_tasks.backends.http import addresses
+from openpai_tasks.backends.http.connection import ProbeAnswer
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.transport import ProbeAnswer
-from openpai_tasks.errors import ConfigError, Unreachable
+from openpai_tasks.errors import Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net import web_address
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.fields import text
 from openpai_tasks.settings.credentials import Credentials
@@ -25,7 +23,6 @@ PROBE_SECONDS = 10.0
 DESCRIBES = ("name", "version", "launcherType", "authnMethod")
 """The fields of a server's description that are stored."""
 OUTAGES = (429, 502, 503, 504)  # a busy server, or a proxy whose server is down
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")
 """Paths that users copy with the address: that of the REST server, or a page of the web portal."""
 
@@ -43,24 +40,12 @@ class FoundServer:
     @property
     def is_encrypted(self) -> bool:
         """Whether others on the network cannot read the traffic; also true for loopback addresses."""
-        return self.uri.startswith("https://") or urlsplit(self.uri).hostname in LOOPBACK
+        return addresses.is_encrypted(self.uri)
 
 
 def candidates(address: str) -> tuple[str, ...]:
     """Return the addresses to try, best first; without a scheme, https and then http."""
-    typed = address.strip()
-    given = "://" in typed
-    try:
-        parts = web_address.split(typed if given else f"https://{typed}")
-    except ValueError as err:
-        if "@" in typed:  # a password may precede the @
-            raise ConfigError(f"invalid address: {err}; give the user with --user") from err
-        raise ConfigError(f"invalid address {address!r}: {err}") from err
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    place = host if parts.port is None else f"{host}:{parts.port}"
-    path = PASTED.sub("", parts.path.rstrip("/")).rstrip("/")
-    schemes = (parts.scheme,) if given else ("https", "http")
-    return tuple(urlunsplit((scheme, place, path, "", "")) for scheme in schemes)
+    return addresses.candidates(address, PASTED)
 
 
 def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> FoundServer:
@@ -70,8 +55,8 @@ def discover(alias: str, address: str, verify: bool | str, seconds: float = PROB
         try:
             return _ask(Cluster(alias, uri, verify=verify), seconds)
         except Unreachable as err:
-            if _is_untrusted(err):
-                raise Unreachable(_untrusted(uri, err)) from err
+            if addresses.is_untrusted(err):
+                raise Unreachable(addresses.untrusted(uri, err)) from err
             problem = err
     raise problem
 
@@ -93,7 +78,7 @@ def _ask(cluster: Cluster, seconds: float) -> FoundServer:
     for prefix in (routes.PREFIX, ""):
         client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
         answer = _probe(client, routes.INFO)
-        moved = _moved(answer.url, prefix + routes.INFO)
+        moved = addresses.moved(answer.url, prefix + routes.INFO)
         if moved and moved != cluster.uri:  # mostly http to https: a password must go there directly
             client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
         server = _recognise(client, answer)
@@ -117,11 +102,6 @@ def _probe(client: Client, path: str) -> ProbeAnswer:
 
 def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
     return Cluster(cluster.alias, uri, verify=cluster.verify, prefix=prefix)
-
-
-def _moved(url: str, path: str) -> str:
-    """Return the base address after a redirect, if the path is still the same."""
-    return url[: -len(path)] if url.endswith(path) else ""
 
 
 def _recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
@@ -162,21 +142,3 @@ def _server(client: Client, generation: str, info: dict[str, Any]) -> FoundServe
     cluster = client.cluster
     known = {key: text(info.get(key)) for key in DESCRIBES if text(info.get(key))}
     return FoundServer(cluster.uri, cluster.prefix, generation, known, text(way_in).upper() == "OIDC")
-
-
-def _reasons(err: BaseException | None) -> list[BaseException]:
-    """Return an error and all its causes."""
-    chain: list[BaseException] = []
-    while err is not None and err not in chain:
-        chain.append(err)
-        err = err.__cause__ or err.__context__
-    return chain
-
-
-def _is_untrusted(err: Unreachable) -> bool:
-    return any(isinstance(reason, ssl.SSLCertVerificationError) for reason in _reasons(err))
-
-
-def _untrusted(uri: str, err: Unreachable) -> str:
-    found = [reason for reason in _reasons(err) if isinstance(reason, ssl.SSLCertVerificationError)]
-    return f"the certificate of {uri} is not trusted ({found[-1].verify_message}); give its CA with --ca FILE"

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 
 from openpai_tasks.backends.base import NOT_SHARED, Ask, Backend, Say, TokenStore
+from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.login_lock import login_lock
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 

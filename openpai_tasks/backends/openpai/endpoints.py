@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from openpai_tasks.backends import listing
 from openpai_tasks.backends.base import (
     Capabilities,
     ClusterDescription,
@@ -19,11 +20,9 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.openpai import bodies, listing
+from openpai_tasks.backends.http import bodies
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
-from openpai_tasks.backends.openpai.retries import NEVER
-from openpai_tasks.backends.openpai.transport import ProbeAnswer
 from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.json_text import parse
@@ -76,15 +75,6 @@ class Client(LogEndpoints):
 
     def authn_info(self) -> dict[str, Any]:
         return self._object("GET", routes.AUTHN_INFO, auth=False)
-
-    def probe(self, path: str) -> ProbeAnswer:
-        """Return the answer to a GET without a token, errors too; never retry."""
-        response = self._send("GET", self.cluster.rest + path, policies=NEVER)
-        try:
-            body: Any = parse(response.body)
-        except ValueError:
-            body = response.text
-        return ProbeAnswer(response.status_code, response.url, body)
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         from openpai_tasks.backends.openpai.cluster_bodies import virtual_cluster_from_body
@@ -256,6 +246,9 @@ class Client(LogEndpoints):
 
     def submit_url(self, document: Document) -> str:
         return self.cluster.rest + self._submit_path(document)
+
+    def check_document(self, document: Document) -> None:
+        self._submit_path(document)
 
     def submit(self, document: Document) -> None:
         path = self._submit_path(document)

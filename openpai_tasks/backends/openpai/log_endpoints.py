@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urljoin
 
-from openpai_tasks.backends.openpai import bodies, log_addresses
-from openpai_tasks.backends.openpai.retries import UNPAUSED, Policies
-from openpai_tasks.backends.openpai.transport import ServerConnection
+from openpai_tasks.backends.http import bodies
+from openpai_tasks.backends.http.retries import UNPAUSED, Policies
+from openpai_tasks.backends.openpai import log_addresses
+from openpai_tasks.backends.openpai.transport import OpenPaiConnection
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from openpai_tasks.protocol.models import JobInfo, TaskInfo
 
 
-class LogEndpoints(ServerConnection):
+class LogEndpoints(OpenPaiConnection):
     """The part of a client that reads logs."""
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from openpai_tasks.backends.http.retries import Policies
 from openpai_tasks.backends.openpai.log_addresses import addresses
-from openpai_tasks.backends.openpai.retries import Policies
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 

@@ -8,12 +8,11 @@ import functools
 from typing import Any
 
 from openpai_tasks.backends.base import Ask, Say, TokenStore
+from openpai_tasks.backends.http import addresses
+from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.openpai.discovery import FoundServer, candidates, discover
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.backends.openpai.login_lock import login_lock
-from openpai_tasks.backends.openpai.redirects import is_same_server
-from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
-from openpai_tasks.hints import command
+from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound
 from openpai_tasks.protocol.fields import text, texts
 from openpai_tasks.settings.credentials import Credentials, token_claims
 from openpai_tasks.settings.registry import Cluster
@@ -33,7 +32,7 @@ def sign_in(
     """
     server = discover(cluster.alias, cluster.uri, cluster.verify, timeout)
     if known and not typed:
-        _refuse_moved(cluster, server)
+        addresses.refuse_moved(cluster, candidates(cluster.uri), server.uri)
     user, known = identify(cluster, known, server, ask)
     if not server.is_encrypted:
         say(f"warning: {server.uri} is not encrypted; others on the way can read passwords and tokens")
@@ -52,12 +51,6 @@ def sign_in(
     return dataclasses.replace(
         cluster, virtual_clusters=_virtual_clusters(client, record), storages=_storages(client)
     ), known
-
-
-def _refuse_moved(cluster: Cluster, server: FoundServer) -> None:
-    if not any(is_same_server(address, server.uri) for address in candidates(cluster.uri)):
-        hint = f"`{command('cluster.add', cluster.alias, server.uri, '--force')}` signs in there"
-        raise Unreachable(f"{cluster.uri} redirects to {server.uri}, which has no login yet; {hint}")
 
 
 def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask) -> tuple[str, Credentials]:

@@ -1,86 +1,25 @@
-"""HTTP connection to a cluster: tokens, timeouts, retries, redirects and limits."""
+"""The connection to an OpenPAI cluster: its generation, and how users log in."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import ssl
-import time
-from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-from openpai_tasks.backends.base import NOT_SHARED, TokenStore
-from openpai_tasks.backends.openpai import bodies, logins
+from openpai_tasks.backends.http import logins
+from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.openpai.dialects import ApiDialect, dialect_of
-from openpai_tasks.backends.openpai.redirects import may_follow, origin
-from openpai_tasks.backends.openpai.refusals import cause, chain, error, led_to, status_line
-from openpai_tasks.backends.openpai.retries import GONE_FOR_NOW, TOO_MANY, USUAL, Policies, Retries
-from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
-from openpai_tasks.hints import command
-from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.connection_pool import ConnectTimedOut
-from openpai_tasks.net.exchange import (
-    CONNECT_SECONDS,
-    STREAM_STEP,
-    TOTAL,
-    Exchange,
-    Overdue,
-    Oversized,
-)
-from openpai_tasks.net.http_client import HttpAnswer, HttpClient
 from openpai_tasks.protocol import routes
-from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import LOCAL, Cluster
-
-MOST_REDIRECTS = 5
-FOREIGN = (OSError, ValueError)
-"""The errors of sockets, TLS and invalid addresses."""
-SILENT_PAUSE = 2.0  # seconds; the user is notified of longer pauses
+from openpai_tasks.settings.registry import LOCAL
 
 
-@dataclass(frozen=True)
-class ProbeAnswer:
-    """The answer to a probe: ``body`` is parsed JSON or else text, ``url`` is where redirects ended."""
+class OpenPaiConnection(ServerConnection):
+    """A connection that knows the generation of the server."""
 
-    status: int
-    url: str
-    body: Any
-
-
-class ServerConnection:
-    """A connection to a cluster as one user: tokens and HTTP, without the endpoints."""
-
-    patience = 900.0  # seconds
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        credentials: Credentials,
-        tokens: TokenStore = NOT_SHARED,
-        timeout: float = 60.0,
-        learn: Callable[[Cluster], Cluster] | None = None,
-        say: Callable[[str], None] = lambda line: None,
-        policies: Policies = USUAL,
-        hint: str = "",
-    ) -> None:
-        self.cluster = cluster
-        self._credentials = credentials
-        pauses = logins.NO_PAUSES if cluster.alias == LOCAL else logins.PAUSES
-        self._logins = logins.UserToken(credentials.token, tokens, pauses, self._say_of_cluster)
-        self._timeout = timeout
-        self._learn, self._say = learn, say
-        self._policies = policies
-        self._hint = hint  # why there are no credentials
-
-    def say(self, line: str) -> None:
-        """Show a message to the user."""
-        self._say(line)
+    label = "OpenPAI"
 
     @property
-    def user(self) -> str:
-        return self.cluster.user
+    def login_pauses(self) -> tuple[float, ...]:
+        return logins.NO_PAUSES if self.cluster.alias == LOCAL else logins.PAUSES
 
     @functools.cached_property
     def dialect(self) -> ApiDialect:
@@ -89,213 +28,11 @@ class ServerConnection:
             self.cluster = self._learn(self.cluster)
         return dialect_of(self.cluster.generation)
 
-    def login(self, user: str, password: str) -> str:
-        """Log in, store the new token and return it."""
-        self._logins.log_in(functools.partial(self._ask_for_token, user, password))
-        return self.token()
-
-    def renew(self, refused: str = "", pause: float | None = None) -> str:
-        """Return a token other than the refused one; log in with the password if necessary."""
-        ask = functools.partial(self._ask_for_token, self.user, self._credentials.password)
-        self._logins.renew(refused, ask, pause)
-        return self.token()
-
-    def token(self) -> str:
-        """Return the token for requests; log in first if there is none."""
-        if not self._logins.token:
-            if not self._credentials.password:
-                hint = (
-                    self._hint
-                    or f"`{command('cluster.update', self.cluster.alias, '--login')}` asks for a password"
-                )
-                raise Denied(f"no password or token is stored for {self._who()}; {hint}", status=401)
-            self.renew()
-        token = self._logins.token
-        if not (token.isascii() and token.isprintable()) or " " in token:
-            raise ConfigError(
-                f"the token for {self._who()} contains characters that are not allowed in tokens"
-            )
-        return token
-
-    def _ask_for_token(self, user: str, password: str) -> str:
-        form = {"username": user, "password": password}
-        answer = self._object("POST", routes.LOGIN_V1, auth=False, data=form)
-        if not answer.get("token"):
-            raise ApiError(f"{self._where()} logged in {user!r} but returned no token: is it OpenPAI?")
-        return str(answer["token"])
-
-    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        body = self._json(method, path, **options)
-        if not isinstance(body, dict):
-            raise ApiError(f"{self._where()} does not answer {path} with an object: is it OpenPAI?")
-        return body
-
-    def _json(self, method: str, path: str, **options: Any) -> Any:
-        response = self._call(method, path, **options)
-        try:
-            return parse(response.body)
-        except ValueError as err:
-            raise ApiError(f"{self._where()} does not answer {path} with JSON: is it OpenPAI?") from err
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        auth: bool = True,
-        query: dict[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
-        **body: Any,
-    ) -> HttpAnswer:
-        """Call the REST API and raise unless it succeeds.
-
-        ``limit`` is the maximum size of the answer in bytes.
-        """
+    def _base(self) -> str:
         _ = self.dialect  # learning about an unknown cluster may change its base URL
-        url = self.cluster.rest + path
-        send = functools.partial(self._send, method, url, params=query, **body)
-        response = self._authorised(send, headers or {}) if auth else send(headers=headers or {})
-        self._check(response)
-        return response
+        return self.cluster.rest
 
-    def _authorised(self, send: Callable[..., HttpAnswer], headers: dict[str, str]) -> HttpAnswer:
-        """Send a request with the token.
-
-        After a 401, log in with the password and send it with a new token.
-        """
-        pauses = self._logins.pauses if self._credentials.password else ()
-        token = self.token()
-        response = send(headers={**headers, "Authorization": f"Bearer {token}"})
-        for pause in pauses:
-            if response.status_code != 401:
-                break
-            token = self.renew(token, pause)
-            response = send(headers={**headers, "Authorization": f"Bearer {token}"})
-        if response.status_code != 401 and response.status_code < 500:
-            self._logins.accepted(token)
-        return response
-
-    def _send(self, method: str, url: str, *, policies: Policies | None = None, **options: Any) -> HttpAnswer:
-        """Send a request; retry it after a pause if that can help and is safe."""
-        retries = Retries(policies or self._policies, method)
-        while True:
-            try:
-                response = self._follow(method, url, **options)
-            except FOREIGN as err:
-                wait = retries.after_error(err)
-                if wait is None:
-                    raise self._unreachable(err) from err
-            else:
-                wait = retries.after(response)
-                if wait is None:
-                    return response
-                response.close()
-                if response.status_code == TOO_MANY and wait > SILENT_PAUSE:
-                    self._say(f"{self._where()} accepts no more requests for now; waiting {wait:.0f} s")
-            time.sleep(wait)
-
-    def _unreachable(self, err: Exception) -> Unreachable:
-        """Return the error for a failed connection."""
-        if isinstance(err, ssl.SSLError):
-            return Unreachable(f"no secure connection to {self._where()}: {cause(err)}")
-        own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
-        if isinstance(own, Overdue):
-            reason = f"{own} ({TOTAL} times the setting http-timeout)"
-        elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
-            is_connecting = isinstance(err, ConnectTimedOut)
-            seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
-            reason = f"no data arrived within {seconds:g} s (the setting http-timeout)"
-        else:
-            reason = str(own or cause(err))
-        is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)
-        return Unreachable(f"no answer from {self._where()}: {reason}", is_outage)
-
-    def _follow(
-        self,
-        method: str,
-        url: str,
-        *,
-        abroad: bool = False,
-        limit: int = bodies.USUAL,
-        stream: Exchange | None = None,
-        **options: Any,
-    ) -> HttpAnswer:
-        """Send a request and follow redirects of a GET; the token is sent only to its own cluster.
-
-        All redirects together have the time of one exchange. The content is read up to ``limit`` bytes; the
-        content of a ``stream`` is left to ``_pieces``.
-        """
-        token = "Authorization" in options.get("headers", {})
-        exchange: Any = stream or self._exchange()
-        exchange.renew()
-        for _ in range(MOST_REDIRECTS):
-            response = self._http.request(
-                method, url, exchange, verify=self.cluster.verify or True, **options
-            )
-            if method != "GET" or not response.is_redirect:
-                return self._received(response, exchange, limit, is_stream=stream is not None)
-            target = led_to(response)
-            response.close()
-            if not may_follow(url, target, token, abroad):
-                raise ApiError(
-                    f"{self._where()} redirects this request to {origin(target)}, which is not followed;"
-                    f" if that is its new address, add it with `{command('cluster.add')}`"
-                )
-            url, options["params"] = target, None
-        raise ApiError(f"{self._where()} redirects this request again and again")
-
-    def _received(self, response: HttpAnswer, exchange: Exchange, limit: int, is_stream: bool) -> HttpAnswer:
-        """Read the content of the answer unless it is streamed; of an error, read only the beginning."""
-        is_error = response.status_code >= 300
-        if is_stream and not is_error:
-            exchange.allow(STREAM_STEP)
-            return response
-        exchange.allow(bodies.ERROR if is_error else limit)
-        with self._refusing(response):
-            content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
-        response.body = content
-        return response
-
-    def _pieces(self, response: HttpAnswer, exchange: Exchange) -> Iterator[bytes]:
-        """Yield the content of a stream as long as data arrives."""
-        try:
-            with self._refusing(response):
-                for piece in bodies.as_sent(response):
-                    exchange.streamed(len(piece))
-                    with exchange.suspended():
-                        yield piece
-        except FOREIGN as err:
-            raise self._unreachable(err) from err
-
-    @contextlib.contextmanager
-    def _refusing(self, response: HttpAnswer) -> Iterator[None]:
-        try:
-            yield
-        except bodies.BodyRefused as err:
-            path = urlsplit(response.url).path
-            raise ApiError(f"the answer of {self._where()} to {path} is refused: {err}") from err
-        finally:
-            response.close()
-
-    def _check(self, response: HttpAnswer) -> None:
-        # The gateway answers, but the server may have received the request.
-        if response.status_code in GONE_FOR_NOW:
-            raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
-        if not 200 <= response.status_code < 300:
-            raise error(response, self._where(), self.cluster.alias)
-
-    def _exchange(self) -> Exchange:
-        return Exchange(self._timeout)
-
-    def _say_of_cluster(self, line: str) -> None:
-        self._say(f"{self._where()}: {line}")
-
-    def _where(self) -> str:
-        return f"cluster {self.cluster.alias!r} ({self.cluster.uri})"
-
-    def _who(self) -> str:
-        return f"user {self.user!r} of {self._where()}"
-
-    @functools.cached_property
-    def _http(self) -> HttpClient:
-        return HttpClient(uses_proxies=not self.cluster.uri.startswith("http://127.0.0.1"))
+    def _log_in(self, user: str, password: str) -> dict[str, Any]:
+        return self._object(
+            "POST", routes.LOGIN_V1, auth=False, data={"username": user, "password": password}
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
+
 from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
+from openpai_tasks.portal.once import once
 from openpai_tasks.portal.pages import job_document
 from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.request import PortalRequest, go
@@ -38,21 +41,25 @@ def _form(request: PortalRequest, problem: str = "", preview: str = "") -> Respo
         secrets=asked_secrets(hidden, record.secrets if record else ()),
         problem=problem,
         preview=preview,
+        draft=secrets.token_urlsafe(16),
     )
 
 
 def send(request: PortalRequest) -> Response:
     """Submit the job again, or show what would be sent."""
+
+    def submit() -> str:
+        client = request.client
+        return sdk.jobs.submit_when_ready(client, _submission(request), client.say).key
+
     try:
-        made = _submission(request)
         if "preview" in request.form:
-            return _form(request, preview=made.shown)
-        job = sdk.jobs.submit_when_ready(request.client, made, request.client.say)
+            return _form(request, preview=_submission(request).shown)
+        return go("c", request.alias, "jobs", once(request, submit))
     except ProtocolError as err:
         return _form(request, "\n".join(map(str, err.problems)) or str(err))
     except PaiError as err:
         return _form(request, str(err))
-    return go("c", request.alias, "jobs", job.key)
 
 
 def _submission(request: PortalRequest) -> Submission:

@@ -46,7 +46,7 @@ def heading_values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
         "job": job,
         "key": request.params["key"],
         "commands": _commands(request, job),
-        "has_ssh": not job.final and not request.session.only,
+        "has_ssh": not job.final and not request.session.only and request.client.capabilities.ssh,
     }
 
 
@@ -60,4 +60,5 @@ def _commands(request: PortalRequest, job: JobInfo) -> list[ShellCommand]:
     found = [line("Follow the output", "job.logs", "--follow"), line("Explain its state", "job.why")]
     if job.final:
         return [*found, line("Copy its outputs", "job.outputs", "--to", "outputs")]
-    return [*found, line("Open a shell in it", "container.ssh"), line("Stop it", "job.stop")]
+    shell = [line("Open a shell in it", "container.ssh")] if request.client.capabilities.ssh else []
+    return [*found, *shell, line("Stop it", "job.stop")]

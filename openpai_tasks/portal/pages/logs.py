@@ -32,10 +32,10 @@ def page(request: PortalRequest) -> Response:
     job = sdk.jobs.find(request.client, request.params["key"])
     which = _choice(request)
     shown = sdk.jobs.at_attempt(request.client, job, which.attempt)
-    earlier = range(job.attempt) if request.client.capabilities.attempts else ()
-    return job_page(
-        request, "logs.html", "logs", job, which=which, tasks=shown.tasks, attempts=list(earlier)[-20:]
-    )
+    able = request.client.capabilities
+    earlier = list(range(job.attempt))[-20:] if able.attempts else []
+    what: dict[str, Any] = {"which": which, "tasks": shown.tasks, "attempts": earlier}
+    return job_page(request, "logs.html", "logs", job, has_streams=able.separate_streams, **what)
 
 
 def live(request: PortalRequest) -> Response:

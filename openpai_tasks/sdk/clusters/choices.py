@@ -17,10 +17,10 @@ from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.registry import (
     LOCAL,
     Cluster,
-    Registry,
     registry_path,
     storage_destination,
 )
+from openpai_tasks.settings.user_clusters import UserClusters
 
 NAMES = {"storage_name": "storage", "workspace": "workspace", "own_storages": "own_storages"}
 """Key in the file -> field of Cluster."""
@@ -43,7 +43,7 @@ def with_choices(cluster: Cluster) -> Cluster:
 def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
     """Change the choices with ``edit``; secrets of removed storages are deleted."""
     if alias != LOCAL:
-        return Registry(registry_path(settings.clusters_in_local)).change(alias, edit)
+        return UserClusters(registry_path(settings.clusters_in_local)).change(alias, edit)
     with locked(path()):
         before = with_choices(Cluster(LOCAL, ""))
         after = edit(before)

@@ -24,6 +24,7 @@ from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.keeping import EVERYTHING
@@ -60,7 +61,7 @@ class LocalStatus:
 class LocalOptions:
     """Options for starting the server."""
 
-    engine: str = "process"
+    engine: str = DEFAULT_ENGINE
     enforce: bool = False
     port: int = 0
     profile: str = UNION
@@ -95,6 +96,8 @@ def _mention_differences(options: LocalOptions, say: Say) -> None:
     facts = _facts() or {}
     for name in ("engine", "enforce", "profile", "ssh", "body_limit", "keep"):
         wanted = getattr(options, name)
+        if name == "engine" and wanted == DEFAULT_ENGINE:
+            continue  # `cluster.start --engine` has chosen another
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
             say(f"{setting} is still {facts[name]}; it changes to {wanted} after `{command('cluster.stop')}`")
@@ -113,6 +116,8 @@ def embedded_uri() -> str:
 def start_embedded(options: LocalOptions) -> bool:
     """Start the embedded cluster; False if it was running already."""
     lock.check_port(options.port)
+    if options.engine not in ENGINES:
+        raise ConfigError(f"no engine named {options.engine!r} (known: {', '.join(ENGINES)})")
     with locked(folder() / "start"):
         if _facts():
             return False

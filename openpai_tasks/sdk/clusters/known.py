@@ -20,10 +20,12 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names, ssh
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
-from openpai_tasks.settings import config, credentials, layers
+from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
+from openpai_tasks.settings import config, credentials, layers, paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, Cluster, Registry, registry_path
+from openpai_tasks.settings.registry import DEFAULT_KIND, INVALID_ALIAS, LOCAL, Cluster, registry_path
+from openpai_tasks.settings.user_clusters import UserClusters
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
@@ -41,6 +43,7 @@ class NewCluster:
     ca: str = ""
     force: bool = False
     kind: str = DEFAULT_KIND
+    datacenter: str = ""  # of PaddleCloud, if it is not the alias
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,15 @@ class Listed:
     selected: bool
     uri: str
     user: str
+    type: str
     generation: str
     virtual_clusters: tuple[str, ...]
+
+    @property
+    def product(self) -> str:
+        """The type and the generation as users write them."""
+        label = kinds.KINDS[self.type].label if self.type in kinds.KINDS else self.type
+        return f"{label} {self.generation}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -77,8 +87,8 @@ class Updated:
     problem: str = ""
 
 
-def open_registry(settings: Settings) -> Registry:
-    return Registry(registry_path(settings.clusters_in_local))
+def open_registry(settings: Settings) -> UserClusters:
+    return UserClusters(registry_path(settings.clusters_in_local))
 
 
 def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Backend:
@@ -96,7 +106,7 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
     env_login = EnvironmentLogin() if kept else environment.for_cluster(settings, cluster)
-    login = _Login(book, cluster, kept, settings.http_timeout)
+    login = StoredLogin(book, cluster, kept, settings.http_timeout)
     return kinds.driver(cluster.kind).connect(
         cluster,
         kept or env_login.credentials,
@@ -108,9 +118,9 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     )
 
 
-def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
+def local_options(settings: Settings, port: int = 0, engine: str = "") -> embedded.LocalOptions:
     return embedded.LocalOptions(
-        engine=settings.local_engine,
+        engine=engine or settings.local_engine,
         enforce=settings.local_enforce,
         port=port,
         profile=settings.local_profile,
@@ -120,9 +130,11 @@ def local_options(settings: Settings, port: int = 0) -> embedded.LocalOptions:
     )
 
 
-def list_clusters(settings: Settings) -> list[Listed]:
+def list_clusters(settings: Settings, say: Say = lambda line: None) -> list[Listed]:
     """Return every known cluster, the embedded one first."""
     book = open_registry(settings)
+    for problem in book.problems:
+        say(f"warning: {problem}")
     own, others = embedded.running() or book.get(LOCAL), book.clusters()
     known_names.note_clusters(others)
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
@@ -134,6 +146,7 @@ def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
         selected=cluster.alias == (settings.cluster_alias or LOCAL),
         uri=cluster.uri,
         user=cluster.user,
+        type=cluster.kind,
         generation=cluster.generation,
         virtual_clusters=cluster.virtual_clusters,
     )
@@ -165,7 +178,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     return cluster
 
 
-def _forget_replaced(book: Registry, cluster: Cluster) -> None:
+def _forget_replaced(book: UserClusters, cluster: Cluster) -> None:
     """Delete data about jobs of another cluster that had this alias."""
     for known in book.clusters():
         if known.alias == cluster.alias and known.uri != cluster.uri:
@@ -192,9 +205,9 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
     known_names.note_clusters(book.clusters())
     if (
-        typed or not known or (kept and _is_stored(before, kept))
+        typed or not known or (kept and is_stored(before, kept))
     ):  # credentials of the environment are not stored
-        credentials.save(after.destination, fresh_login)
+        credentials.save(after.destination, book.storable(after, fresh_login))
     return _updated(after)
 
 
@@ -262,14 +275,25 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
     addresses = kinds.driver(new.kind).candidates(new.address)
     known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
-    base = known.get(new.alias) or Cluster(new.alias, addresses[0], kind=new.kind)
+    fresh = Cluster(new.alias, addresses[0], kind=new.kind)
+    base = known.get(new.alias) or fresh
     if base.uri not in addresses:
         if not new.force:
             raise ConfigError(f"{new.alias!r} is already the cluster at {base.uri}; --force replaces it")
-        base = Cluster(new.alias, addresses[0], kind=new.kind)
+        base = fresh
+    base = base if base.kind == new.kind else fresh
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
-    return dataclasses.replace(base, kind=new.kind, uri=new.address, user=new.user, verify=verify)
+    info = {**base.info, **_named_datacenter(new)}
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info)
+
+
+def _named_datacenter(new: NewCluster) -> dict[str, str]:
+    if new.datacenter and new.kind != paddle_config.KIND:
+        raise ConfigError(f"--datacenter is for --type {paddle_config.KIND}, not for {new.kind!r}")
+    if INVALID_ALIAS.fullmatch(new.datacenter):
+        raise ConfigError(f"invalid datacenter {new.datacenter!r}: it is a folder's name")
+    return {paddle_config.DATACENTER: new.datacenter} if new.datacenter else {}
 
 
 def trusted(ca: str | None) -> bool | str:
@@ -300,37 +324,6 @@ def _explaining(ask: Ask, why_not: str) -> Ask:
             raise ConfigError(f"{err}; {why_not}" if why_not else str(err)) from err
 
     return asked
-
-
-def _is_stored(cluster: Cluster, kept: Credentials) -> bool:
-    """Whether new tokens may be stored: never for a login that only a project's file contains."""
-    return cluster.is_own or kept == credentials.load(cluster.destination)
-
-
-class _Login:
-    """Stores new tokens, and what a cluster first reports about itself, for the next command."""
-
-    def __init__(self, book: Registry, cluster: Cluster, kept: Credentials, seconds: float) -> None:
-        self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
-        self._is_stored = bool(kept) and _is_stored(cluster, kept)
-
-    def read_token(self) -> str:
-        """Return the token that is stored now, maybe by another command."""
-        return credentials.load(self._cluster.destination).token if self._is_stored else ""
-
-    def keep_token(self, token: str) -> None:
-        if self._is_stored:
-            credentials.save(self._cluster.destination, dataclasses.replace(self._kept, token=token))
-
-    def learn(self, cluster: Cluster) -> Cluster:
-        """Complete the record of a cluster that was added without a check; its login moves along."""
-        found = kinds.driver(cluster.kind).learn(cluster, self._seconds)
-        learned: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
-        self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **learned))
-        if self._is_stored and found.destination != cluster.destination:
-            credentials.save(found.destination, self._kept)
-        self._cluster = found
-        return found
 
 
 def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from openpai_tasks.backends.base import Backend
+from openpai_tasks.backends.base import Backend, require
 from openpai_tasks.errors import ApiError, ConfigError, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
@@ -67,6 +67,7 @@ def reach(client: Backend, name: str, settings: Settings, forgets: bool = True) 
 
     With ``forgets``, local data about a job that has ended is deleted.
     """
+    require(client, "ssh")
     job = lookup.find(client, name)
     logs = f"`{lookup.command_for(client, 'job.logs', job)}` shows its output"
     if job.final:

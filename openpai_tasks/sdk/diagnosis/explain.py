@@ -130,7 +130,7 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
             *_platform_words(job, reason),
             *([symptom[0]] if symptom else []),
             *_retry_facts(job),
-            *_no_retry(job),
+            *(_no_retry(job) if client.capabilities.retries else ()),
         ),
         task.label if task and log else "",
         log,

@@ -50,12 +50,16 @@ def select_storage(
 
 
 def workspace_folder(place: StorageSpec, workspace: str) -> str:
-    """Return ``/<user>/<workspace>``; without the user if each user has a separate root."""
+    """Return ``/<user>/<workspace>``; without the user if each user has a separate root.
+
+    Where the storage says which folder is the user's, it is that instead of ``/<user>``.
+    """
     parts = [part for part in workspace.split("/") if part]
     if "//" in workspace or any(part in (".", "..") or "\0" in part for part in parts):
         raise PathError(f"invalid workspace {workspace!r}: expected a folder such as `experiments/first`")
-    is_whole = workspace.startswith("/") and parts[:1] == [place.user]
-    above = [place.user] if place.share and place.user and not is_whole else []
+    own = place.home.strip("/").split("/") if place.home else [place.user]
+    is_whole = workspace.startswith("/") and parts[: len(own)] == own
+    above = own if place.share and place.user and not is_whole else []
     return "/" + "/".join([*above, *parts])
 
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from openpai_tasks.backends.base import Backend, ClusterStorage, Say
-from openpai_tasks.errors import ApiError, ConfigError, NotFound
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
@@ -15,11 +15,13 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import map_parallel
+from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.paddle_config import DATACENTER
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
-from openpai_tasks.storage.location import SELECTED, open_storage
+from openpai_tasks.storage.location import PAI, SELECTED, open_storage
 from openpai_tasks.storage.store import Mounts, StorageSpec, Store
 
 AT_ONCE = 16  # storages that a cluster is asked about side by side
@@ -98,6 +100,25 @@ class ClusterStorages:
         place = self.place(cluster, storage)
         return place, self._store(cluster, place.name)
 
+    def pfs(self, datacenter: str, path: str) -> str:
+        record = self._only.cluster if self._only else None
+        records = (record,) if record else clusters.open_registry(self._settings).clusters()
+        known = [(one.info.get(DATACENTER), one.alias) for one in records if one.kind == paddle_config.KIND]
+        alias = next((alias for name, alias in known if name == datacenter), "")
+        if alias:
+            return f"{PAI}{alias}/pfs/{path}"
+        if datacenter != LOCAL or record:
+            names = ", ".join(str(name) for name, _ in known) or "none"
+            raise ConfigError(f"/pfs/{datacenter}/{path}: no datacenter {datacenter!r} (known: {names})")
+        return self._embedded_pfs(path)
+
+    def _embedded_pfs(self, path: str) -> str:
+        """Return the URL of a path on the embedded cluster, whose storage ``home`` has the same files."""
+        own = f"home/{self.record(LOCAL).user}"
+        if path != own and not path.startswith(f"{own}/"):
+            raise PathError(f"/pfs/{LOCAL}/{path}: only files below /pfs/{LOCAL}/{own} are yours")
+        return f"{PAI}{LOCAL}/home{path[len(own) :]}"
+
     def _opened_store(self, cluster: str, storage: str) -> Store:
         return open_storage(self.place(cluster, storage))
 
@@ -170,6 +191,8 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
         data=dict(detail.data),
         user=client.user,
         share=detail.share,
+        home=detail.home,
+        renew=lambda: client.renew(client.token()),
         read_only=detail.read_only,
         cluster_uri=client.cluster.uri,
         verify=client.cluster.verify,

@@ -249,6 +249,7 @@ def sent(
 
     ``is_there`` means that the archive was just uploaded for another job.
     """
+    client.check_document(submission.v1 or submission.text)
     home, archive = submission.home, submission.archive
     if home is None or not _noted(client, home, submission.name, archive):
         yield

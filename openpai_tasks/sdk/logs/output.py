@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from openpai_tasks.backends.base import Backend, TaskLog
+from openpai_tasks.backends.base import Backend, TaskLog, require
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import PlainBytes
@@ -95,6 +95,8 @@ def output_steps(
 ) -> Iterator[Chunk]:
     """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
     check_choice(which, follow, lines)
+    if which.stream != "all":
+        require(client, "separate_streams")
     if follow:
         chunks = Follower(client, which, lines, look).steps(name)
     else:

@@ -38,15 +38,20 @@ PIECE = 512 * 1024  # of a log; each costs a change of threads
 PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connection is closed
 
 
-def build(context: Context) -> ASGIApp:
-    """Return the application for one cluster.
+def build(context: Context, others: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
+    """Return the application for one cluster; ``others`` answer the paths below their prefixes.
 
     It needs none of Starlette's routes, which end at a line break, and handles every error itself.
     """
     dispatch = Dispatch(context)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await dispatch.endpoint(WebRequest(scope, receive, send))
+        web = WebRequest(scope, receive, send)
+        path = f"{raw_path(web)}/"
+        for prefix, other in (others or {}).items():
+            if path.startswith(f"{prefix}/"):
+                return await other(scope, receive, send)
+        response = await dispatch.endpoint(web)
         await response(scope, receive, send)
 
     return CORSMiddleware(
@@ -67,11 +72,11 @@ class Dispatch:
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
-        path = router.local(_raw_path(web))
+        path = router.local(raw_path(web))
         match = self._router.match(web.method, path)
         try:
-            _check_origin(web.headers)
-            raw = await _body(web, self._context.body_limit)
+            check_origin(web.headers)
+            raw = await read_body(web, self._context.body_limit)
             handler = match.route.handler if match else None
             status, body = await self._pools.run(handler, self._answer, web, path, match, raw)
         except ApiError as err:
@@ -81,8 +86,8 @@ class Dispatch:
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
             status, body = self._error(refusals.unknown("Internal server error; see the server's log."))
-        _note(web.method, match, status, time.monotonic() - begun)
-        return _response(status, body)
+        note_call(web.method, match, status, time.monotonic() - begun)
+        return to_response(status, body)
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
         """Return the answer or refusal, with the headers of the rate limit."""
@@ -114,7 +119,7 @@ class Dispatch:
         request = Request(
             method=web.method,
             params=match.params,
-            query={name: tuple(found) for name, found in _query(_raw_query(web)).items()},
+            query={name: tuple(found) for name, found in parse_query(raw_query(web)).items()},
             headers=dict(web.headers),
             body=bodies.parse(web.headers.get("content-type", ""), raw),
             identity=identity,
@@ -144,7 +149,7 @@ class Dispatch:
         return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
 
 
-def _check_origin(headers: Mapping[str, str]) -> None:
+def check_origin(headers: Mapping[str, str]) -> None:
     """Refuse calls from pages of other sites, which cannot forge these headers."""
     if not LOCAL_HOST.fullmatch(headers.get("host", "")):
         raise refusals.forbidden("This server answers only as 127.0.0.1 or localhost.")
@@ -153,11 +158,11 @@ def _check_origin(headers: Mapping[str, str]) -> None:
         raise refusals.forbidden("Pages of other sites may not use this server.")
 
 
-async def _body(web: WebRequest, limit: int) -> bytes:
+async def read_body(web: WebRequest, limit: int, seconds: float = bodies.SECONDS) -> bytes:
     """Read the body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:
-        with anyio.fail_after(bodies.SECONDS):
+        with anyio.fail_after(seconds):
             async for piece in web.stream():
                 size += len(piece)
                 if size > PATIENCE:
@@ -171,33 +176,33 @@ async def _body(web: WebRequest, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _raw_path(web: WebRequest) -> str:
+def raw_path(web: WebRequest) -> str:
     raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
     return raw.partition(b"?")[0].decode("latin-1")
 
 
-def _raw_query(web: WebRequest) -> str:
+def raw_query(web: WebRequest) -> str:
     raw: bytes = web.scope["query_string"]
     return raw.decode("latin-1")
 
 
-def _query(text: str) -> dict[str, list[str]]:
+def parse_query(text: str) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
     except ValueError as err:
         raise refusals.invalid("too many query parameters") from err
 
 
-def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
+def note_call(method: str, match: Match | None, status: int, seconds: float) -> None:
     """Log calls that change something or fail, with the route's pattern, since paths can contain tokens."""
     if method not in ("GET", "HEAD") or status >= 500:
         path = match.route.path if match else "(no route)"
         log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
 
 
-def _response(status: int, body: Body) -> Response:
+def to_response(status: int, body: Body) -> Response:
     if isinstance(body, Headed):
-        response = _response(status, body.body)
+        response = to_response(status, body.body)
         for name, value in body.headers.items():
             response.headers.setdefault(name, value)  # headers of the inner body take precedence
         return response

@@ -50,9 +50,9 @@ class Request:
 
 @dataclass(frozen=True)
 class TextBody:
-    """A body of text that is not JSON."""
+    """A body that is not JSON."""
 
-    content: str
+    content: str | bytes
     type: str = "text/plain; charset=utf-8"
 
 

@@ -38,6 +38,8 @@ class EngineCapacity:
     """The machines of an engine."""
 
     nodes: tuple[Node, ...]
+    partitions: Mapping[str, ResourceAmount] = field(default_factory=dict)
+    """The virtual clusters of an engine that has its own; ``default`` is one of them."""
 
     @property
     def total(self) -> ResourceAmount:
@@ -63,6 +65,7 @@ class ContainerSpec:
 
     cpu: int = 0  # 0: no limit, here and below
     memory_mb: int = 0
+    gpu: int = 0  # how many, for engines that choose them when the task starts
     shm_mb: int | None = None
     gpus: tuple[int, ...] = ()
     login: RegistryLogin | None = None
@@ -83,6 +86,10 @@ class Launch:
     shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks of the job attempt
     container: ContainerSpec = ContainerSpec()
     ssh: SshLogin | None = None  # the SSH service to start with the task
+    virtual_cluster: str = ""
+    ports: Mapping[str, int] = field(default_factory=dict)  # how many of each label
+    role: str = ""
+    index: int = 0
 
     def __repr__(self) -> str:
         return f"Launch({self.uid})"  # the scripts may contain secrets
@@ -96,8 +103,19 @@ class TaskQueued:
 
 
 @dataclass(frozen=True)
+class TaskPlace:
+    """Where the engine has started a task, if only the engine knows."""
+
+    ip: str
+    ports: Ports
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class TaskRunning:
     """The task is running, or about to start without further waiting."""
+
+    place: TaskPlace | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
+from openpai_tasks.server.engines.runner.free_ports import END, FIRST, bindable, hashed
 
-FIRST, END = 15000, 40000
 RECHECK_AFTER = PortShortage.retry_after  # until a port that another program used is tried again
 ALWAYS = {"ssh": 1, "http": 1}
 """Labels that every task has, whatever its document asks for."""
-
-
-def hashed(uid: str, label: str, number: int) -> int:
-    """Return the port that OpenPAI chooses for one numbered port of a label."""
-    text = f"[{uid}][{label}][{number}]"
-    digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
-    parts = (digest[:12], digest[12:24], digest[24:])
-    return FIRST + sum(int(part, 16) for part in parts) % (END - FIRST)
-
-
-def bindable(port: int) -> bool:
-    """Whether a program on this machine can listen on the port now."""
-    with contextlib.closing(socket.socket()) as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def count(wanted: Mapping[str, int]) -> int:

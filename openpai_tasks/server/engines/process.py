@@ -92,7 +92,7 @@ class ProcessEngine(LocalEngine):
 
     def _prepared(self, launch: Launch) -> bool:
         try:
-            self._prepare(launch)
+            self.prepare(launch)
         except OSError as err:
             self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
         except ConfigError as err:
@@ -114,7 +114,7 @@ class ProcessEngine(LocalEngine):
             self._requests.pop(task.uid, None)
             self._failed.pop(task.uid, None)
             self._ssh_failures.discard(task.uid)
-            _remove_inputs(task.folder)
+            remove_inputs(task.folder)
         return found
 
     def forget(self, task: Task) -> None:
@@ -127,7 +127,7 @@ class ProcessEngine(LocalEngine):
                 os.rmdir(f"{folder}/{name}")
 
     def stop(self, task: Task) -> None:
-        if not self._cancel(task.folder) and traces.alive(task.folder):
+        if not prevent_start(task.folder) and traces.alive(task.folder):
             begun = traces.started(task.folder)
             if begun.pid:
                 with contextlib.suppress(OSError):  # it exists already, or the disk is full
@@ -178,7 +178,7 @@ class ProcessEngine(LocalEngine):
         if failure is None and request.times < MOST_REQUESTS:
             self._request_again(task)
             return None
-        if task.folder.is_dir() and not self._cancel(task.folder):
+        if task.folder.is_dir() and not prevent_start(task.folder):
             return None
         return TaskExit(None, failure or "could not be started: its runner did not begin", RUNTIME_FAILED)
 
@@ -192,15 +192,6 @@ class ProcessEngine(LocalEngine):
             self._request({task.uid: task.folder})
         except OSError as err:
             self._failed[task.uid] = f"could not be started: {err.strerror}"
-
-    def _cancel(self, folder: Path) -> bool:
-        """Create ``started`` in the runner's place, so that none can begin; return False if one has begun."""
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (folder / "started").touch(mode=0o600, exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
 
     def _request(self, folders: Mapping[str, Path]) -> None:
         """Request a runner for each of these tasks, by uid."""
@@ -222,7 +213,7 @@ class ProcessEngine(LocalEngine):
         self._forker.send(request)
         return self._forker.pid
 
-    def _prepare(self, launch: Launch) -> None:
+    def prepare(self, launch: Launch) -> None:
         """Write the task's folder, in which its runner makes others; repeating this changes nothing."""
         folder = str(launch.folder)
         _make_folder(folder)
@@ -259,13 +250,23 @@ class ProcessEngine(LocalEngine):
                 _link(mount_point(launch.folder, path), own)
 
 
+def prevent_start(folder: Path) -> bool:
+    """Create ``started`` in the runner's place, so that none can begin; return False if one has begun."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "started").touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def mount_point(folder: Path, path: str) -> Path:
     """Return the location of a document's mount path below a task's folder."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "//", "..")]
     return folder.joinpath("mounts", *parts)
 
 
-def _remove_inputs(folder: Path) -> None:
+def remove_inputs(folder: Path) -> None:
     """Remove what the runner has read, which may contain secrets; another attempt writes its own."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(folder):

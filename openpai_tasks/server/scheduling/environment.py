@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.states import debug_id, role_key
+from openpai_tasks.server.engines.runner.peers import Place, for_itself, for_peers
 from openpai_tasks.server.state.records import Task
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def variables(
     shared = {"PYTHONUNBUFFERED": "1", **inherited, **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
-    for task in tasks:
-        shared |= _peer(task)
-    return Variables(shared | _hosts(tasks), total_gpus)
+    return Variables(shared | for_peers([_place(task) for task in tasks]), total_gpus)
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:
@@ -76,39 +75,12 @@ def _role(role: TaskRole) -> dict[str, str]:
     }
 
 
-def _peer(task: Task) -> dict[str, str]:
-    """Return the variables with which other tasks reach a task."""
-    place = f"{role_key(task.role)}_{task.index}"
-    found = {f"PAI_HOST_IP_{place}": task.ip}
-    for label in task.ports:
-        found[f"PAI_PORT_LIST_{place}_{label}"] = _list(task, label)
-        found[f"PAI_{place}_{label}_PORT"] = _list(task, label)
-    return found
-
-
-def _hosts(tasks: Sequence[Task]) -> dict[str, str]:
-    hosts: dict[str, list[str]] = {}
-    for task in tasks:
-        hosts.setdefault(role_key(task.role), []).append(f"{task.ip}:{_first(task, 'http')}")
-    instances = ",".join(f"{role_key(task.role)}:{task.index}" for task in tasks)
-    lists = {f"PAI_TASK_ROLE_{role}_HOST_LIST": ",".join(found) for role, found in hosts.items()}
-    return {"PAI_TASK_ROLE_INSTANCES": instances, **lists}
-
-
 def _own(task: Task) -> dict[str, str]:
-    index, http = str(task.index), _first(task, "http")
-    labels = {f"PAI_CONTAINER_HOST_{label}_PORT_LIST": _list(task, label) for label in task.ports}
-    role, folder = role_key(task.role), os.path.abspath(task.folder)
-    return labels | {
+    index, role, folder = str(task.index), role_key(task.role), os.path.abspath(task.folder)
+    return for_itself(_place(task)) | {
         "PAI_CURRENT_TASK_ROLE_NAME": role,
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
         "PAI_TASK_INDEX": index,
-        "PAI_CONTAINER_HOST_IP": task.ip,
-        "PAI_CURRENT_CONTAINER_IP": task.ip,
-        "PAI_CONTAINER_HOST_PORT": http,
-        "PAI_CURRENT_CONTAINER_PORT": http,
-        "PAI_CONTAINER_SSH_PORT": _first(task, "ssh"),
-        "PAI_CONTAINER_HOST_PORT_LIST": ";".join(f"{label}:{_list(task, label)}" for label in task.ports),
         "PAI_WORK_DIR": f"{folder}/work",
         "PAI_MOUNT_ROOT": f"{folder}/mounts",
         "FC_TASKROLE_NAME": role,
@@ -118,6 +90,10 @@ def _own(task: Task) -> dict[str, str]:
         "FC_FRAMEWORK_ATTEMPT_ID": str(task.job_attempt),
         "FC_TASK_ATTEMPT_ID": str(task.attempt),
     }
+
+
+def _place(task: Task) -> Place:
+    return Place(role_key(task.role), task.index, task.ip, task.ports)
 
 
 def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
@@ -130,11 +106,3 @@ def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": indices,
         "NVIDIA_VISIBLE_DEVICES": indices or "none",
     }
-
-
-def _list(task: Task, label: str) -> str:
-    return ",".join(str(port) for port in task.ports.get(label, ()))
-
-
-def _first(task: Task, label: str) -> str:
-    return str(task.ports[label][0]) if task.ports.get(label) else ""

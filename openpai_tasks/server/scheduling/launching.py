@@ -21,6 +21,7 @@ from openpai_tasks.server.variables import for_tasks
 
 log = logging.getLogger(__name__)
 
+_HERE = "as processes of this machine"
 MOST_TASKS = 10_000  # of one job; a machine cannot run more processes
 
 
@@ -39,6 +40,7 @@ class Launcher:
         self._inherited = {} if engine.uses_images else for_tasks(inherited)  # images have their own
         self._logins = logins
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
+        self._committed: list[tuple[str, list[Launch]]] = []  # jobs that are recorded, to be started
 
     def job(self, key: str) -> Job:
         job = self._state.job(key)
@@ -78,13 +80,19 @@ class Launcher:
         plans = _plans(self._state.document(key))
         self._note_plugins(key, plans)
         self._note_ssh(key, plans, any(launch.ssh for launch in launches))
-        self._state.database.when_committed(lambda: self._start(key, launches))
+        self._state.database.when_committed(lambda: self._committed.append((key, launches)))
 
-    def _start(self, key: str, launches: Iterable[Launch]) -> None:
-        try:
-            self._engine.start(*launches)
-        except PaiError as err:
-            self._progress.refuse(key, str(err))
+    def start_committed(self) -> None:
+        """Start the recorded jobs; an engine that queues gets all at once, which it may combine."""
+        ready, self._committed = self._committed, []
+        if self._engine.queues:
+            self._engine.start(*itertools.chain.from_iterable(launches for _, launches in ready))
+            return
+        for key, launches in ready:
+            try:
+                self._engine.start(*launches)
+            except PaiError as err:
+                self._progress.refuse(key, str(err))
 
     def recover(self, alive: Iterable[Task]) -> None:
         """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
@@ -116,6 +124,10 @@ class Launcher:
                 storages=document.storages,
                 container=self._container(document, task),
                 ssh=logins.get(task.uid),
+                virtual_cluster=job.virtual_cluster,
+                ports=self._role(task).ports,
+                role=task.role,
+                index=task.index,
             )
             for task in tasks
         ]
@@ -125,6 +137,7 @@ class Launcher:
         return ContainerSpec(
             cpu=role.cpu,
             memory_mb=role.memory_mb,
+            gpu=role.gpu,
             shm_mb=role.shm_mb,
             gpus=task.gpus,
             login=registries.login(document, role.name) if self._engine.uses_images else None,
@@ -151,7 +164,8 @@ class Launcher:
     def _note_images(self, key: str) -> None:
         if not self._engine.uses_images:
             images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
-            message = f"the image {images} is not used: tasks run as processes of this machine"
+            where = "on nodes of Slurm, with what these have" if self._engine.queues else _HERE
+            message = f"the image {images} is not used: tasks run {where}"
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import states
@@ -36,6 +37,7 @@ from openpai_tasks.server.state.state import State, now
 log = logging.getLogger(__name__)
 
 LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+LOOK_LATEST = 10.0  # seconds between polls if one takes long
 QUIET = 0.05  # seconds without the end of a task, after which there is time to explain why jobs wait
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
@@ -131,6 +133,7 @@ class Scheduler:
             with self._state.database.transaction():
                 self._record_all(polled)
                 delays = list(self._start_waiting(bool(ended)))
+        self._launcher.start_committed()
         return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
@@ -149,7 +152,7 @@ class Scheduler:
         ]
         if not self._next_poll:
             took = time.monotonic() - began
-            self._next_poll = time.monotonic() + max(LOOK_AFTER, 10 * took) * 0.9
+            self._next_poll = time.monotonic() + min(max(LOOK_AFTER, 10 * took), LOOK_LATEST) * 0.9
         return found
 
     def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
@@ -179,7 +182,7 @@ class Scheduler:
             if isinstance(status, TaskQueued):
                 reasons.setdefault(task.job, status.reason)
             elif isinstance(status, TaskRunning) or status.user_code is not None:
-                begun.setdefault(task.job, []).append(task)
+                begun.setdefault(task.job, []).append(_placed(task, status))
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
             self._progress.begin_queued(key, tasks)
@@ -325,3 +328,9 @@ class Scheduler:
             for key in keys:
                 self._state.add_event(key, "Normal", "Queued", f"waits {behind}in virtual cluster {cluster}")
             self._agenda.mark_explained(keys)
+
+
+def _placed(task: Task, status: TaskStatus) -> Task:
+    """Return the task at the place where its engine has started it."""
+    place = status.place if isinstance(status, TaskRunning) else None
+    return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus) if place else task

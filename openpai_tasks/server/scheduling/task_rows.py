@@ -23,7 +23,7 @@ _COLUMNS = 25
 _SAVE = (
     f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)}) ON CONFLICT (uid) DO UPDATE SET"
     " state = excluded.state, sub_state = excluded.sub_state, launched = excluded.launched,"
-    " gpus = excluded.gpus WHERE state = 'WAITING'"
+    " gpus = excluded.gpus, ip = excluded.ip, ports = excluded.ports WHERE state = 'WAITING'"
 )
 
 

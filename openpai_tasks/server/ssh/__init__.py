@@ -34,7 +34,7 @@ class Service:
 
     name: str
     user: str  # for logins
-    command: tuple[str, ...]  # the port is appended
+    command: tuple[str, ...]
     sftp: str = ""  # the sftp program of sshd
 
 
@@ -43,7 +43,7 @@ class SshLogin:
     """The SSH service of one task."""
 
     service: Service
-    port: int
+    port: int  # 0 if it is chosen where the task starts
     host_key: KeyPair
     authorized: tuple[str, ...]  # public keys
     job_key: KeyPair | None = None  # with which tasks of the job reach each other

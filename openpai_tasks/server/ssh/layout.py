@@ -22,7 +22,7 @@ _ENTER = Path(__file__).with_name("enter.py")
 
 def lay_out(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
     """Write the files of a service on this machine, and return its command."""
-    folder, command = write_keys(task_folder, login), (*login.service.command, str(login.port))
+    folder, command = write_keys(task_folder, login), login.service.command
     (folder / ENVIRONMENT).touch(mode=0o600)
     if login.job_key:
         _write_clients(folder)

@@ -52,14 +52,14 @@ class SshLogins:
         host_key = load_or_create_pair(folder, keys.HOST_KEY, job.key)
         shared = any(request.job_key for request in served.values())
         job_key = load_or_create_pair(folder, keys.JOB_KEY, job.key) if shared else None
-        open_tasks = [task for task in tasks() if task.role in served and task.ports.get("ssh")]
-        peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
+        open_tasks = [task for task in tasks() if task.role in served]
+        peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key and _port(task))
         logins = {}
         for task in open_tasks:
             pair = job_key if served[task.role].job_key else None
             authorized = _authorized(served[task.role], own, pair)
             if authorized:
-                place = (self.service, task.ports["ssh"][0], host_key, authorized)
+                place = (self.service, _port(task), host_key, authorized)
                 logins[task.uid] = SshLogin(*place, pair, peers if pair else ())
         return logins
 
@@ -88,7 +88,12 @@ def _chosen(wanted: str) -> tuple[Service | None, str]:
 
 
 def _peer(task: Task) -> Peer:
-    return Peer(f"{states.role_key(task.role)}-{task.index}", task.ports["ssh"][0])
+    return Peer(f"{states.role_key(task.role)}-{task.index}", _port(task))
+
+
+def _port(task: Task) -> int:
+    """Return the port of the task's service; 0 if it is chosen where the task starts."""
+    return task.ports["ssh"][0] if task.ports.get("ssh") else 0
 
 
 def _authorized(request: SshRequest, own: tuple[str, ...], pair: KeyPair | None) -> tuple[str, ...]:

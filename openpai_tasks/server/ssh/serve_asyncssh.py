@@ -1,7 +1,8 @@
 """Serve SSH for a task with asyncssh: a script that runs next to the task, in its folder.
 
-    python -I serve_asyncssh.py PORT SHELL
+    python -I serve_asyncssh.py SHELL
 
+Its address and port are in the task's variables.
 ``root`` and the user of this process may log in, with a key in ``authorized_keys``; both become that user.
 """
 
@@ -21,7 +22,7 @@ import termios
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-HOST = "127.0.0.1"
+ADDRESS, PORT = "PAI_CONTAINER_HOST_IP", "PAI_CONTAINER_SSH_PORT"
 FOLDER, READY, FAILED = "ssh", "ssh/ready", "ssh/failed"
 LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
 LINGER = 1.0  # seconds for the last output of a terminal that a leftover process keeps open
@@ -264,7 +265,7 @@ def authorized_keys() -> frozenset[bytes]:
     return frozenset(keys)
 
 
-async def serve(port: int, shell: str) -> None:
+async def serve(address: str, port: int, shell: str) -> None:
     runner, folder, keys = os.getppid(), os.getcwd(), authorized_keys()
     ready, host_key = os.path.abspath(READY), os.path.abspath(f"{FOLDER}/host_key")
     children = Children()
@@ -278,7 +279,7 @@ async def serve(port: int, shell: str) -> None:
     try:
         await asyncssh.create_server(
             lambda: TaskSshServer(keys),
-            HOST,
+            address,
             port,
             server_host_keys=[host_key],
             process_factory=session,
@@ -300,8 +301,8 @@ async def serve(port: int, shell: str) -> None:
         await asyncio.sleep(LOOK_AFTER)
 
 
-def main(port: str, shell: str) -> None:
-    asyncio.run(serve(int(port), shell))
+def main(shell: str) -> None:
+    asyncio.run(serve(os.environ[ADDRESS], int(os.environ[PORT]), shell))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Serve SSH for a task with sshd: a script that runs next to the task, in its folder.
 
-    python -I -S serve_sshd.py SSHD PORT
+    python -I -S serve_sshd.py SSHD
 
-It listens and starts an sshd for each connection, because a listening sshd that is killed leaves its
-connections open. These end with this process, and this process ends with the task's runner.
+Its address and port are in the task's variables. It listens and starts an sshd for each connection, because
+a listening sshd that is killed leaves its connections open. These end with this process, and this process
+ends with the task's runner.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-HOST = "127.0.0.1"
+ADDRESS, PORT = "PAI_CONTAINER_HOST_IP", "PAI_CONTAINER_SSH_PORT"
 CONFIG, LOG, READY, FAILED = "ssh/sshd_config", "ssh/log", "ssh/ready", "ssh/failed"
 LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
 PR_SET_PDEATHSIG = 1
@@ -25,9 +26,9 @@ KEPT = ("FC_POD_UID",)  # identifies leftover processes; other variables could m
 VARIABLES = {"PATH": os.defpath, **{name: os.environ[name] for name in KEPT if name in os.environ}}
 
 
-def main(program: str, port: str) -> None:
+def main(program: str) -> None:
     runner = os.getppid()
-    bound = bind(int(port))
+    bound = bind(os.environ[ADDRESS], int(os.environ[PORT]))
     check(program)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
     open(READY, "a").close()
@@ -38,11 +39,11 @@ def main(program: str, port: str) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def bind(port: int) -> socket.socket:
+def bind(address: str, port: int) -> socket.socket:
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((HOST, port))
+        bound.bind((address, port))
         bound.listen(128)
     except OSError as err:
         fail(f"cannot listen on port {port}: {err.strerror}")

@@ -15,6 +15,7 @@ from openpai_tasks.storage.store import (
     Digest,
     Entry,
     Hasher,
+    ReadsChanges,
     SetsModes,
     Store,
     WritesWhole,
@@ -59,11 +60,14 @@ class Sending:
         entry = self._entry
         target.write_whole(path, self._passing, entry.size, entry.mtime_ms, self._check)
 
-    def into_part(self, part: str, is_old: bool, can_go_on: bool) -> None:
-        """Write the part and verify it; continue a part of an earlier try."""
+    def into_part(self, part: str, is_old: bool, can_go_on: bool, replaced: str) -> None:
+        """Write the part and verify it; continue a part of an earlier try.
+
+        ``replaced`` is the path of the file that it will replace, if there is one.
+        """
         target, size = self._target, self._entry.size
         begun = target.broken_off(part) if is_old and isinstance(target, Appends) else 0
-        is_checked = self._start(begun if begun <= size else 0)
+        is_checked = self._start(begun if begun <= size else 0, replaced)
         if (
             not self.size
             and isinstance(target, ChecksBytes)
@@ -81,14 +85,14 @@ class Sending:
         self._check()
         verify(target, part, self.size, hasher)
 
-    def _start(self, begun: int) -> bool:
+    def _start(self, begun: int, replaced: str = "") -> bool:
         """Open the source at the end of the target's part; return whether the transfer verifies the bytes."""
         source, entry = self._source, self._entry
         # A file system: files that claim to be empty may have content (/proc).
         may_lie = isinstance(source, SetsModes)
         most = max(entry.size, 1) if may_lie else entry.size
-        checked = None
-        if not begun and isinstance(source, ChecksBytes):
+        checked = self._changes(replaced, most) if replaced and not begun else None
+        if not begun and checked is None and isinstance(source, ChecksBytes):
             checked = source.read_checked(entry.path, most)
         if checked is None and source.knows_digests:
             self._digest = entry.digest or source.digest(entry.path)
@@ -100,6 +104,18 @@ class Sending:
         self._passing = Passing(pieces, self._watch, hashers, begun)
         self._watch.moved(begun)
         return checked is not None
+
+    def _changes(self, replaced: str, size: int) -> Iterator[bytes] | None:
+        """Return the bytes of the source, if it can take those that have not changed from the target."""
+        source, target = self._source, self._target
+        if not (isinstance(source, ReadsChanges) and is_near(target)):
+            return None
+        there = target.stat(replaced)
+        if there is None or there.is_folder or there.is_link or there.is_special:
+            return None
+        return source.read_changed(
+            self._entry.path, size, lambda offset, length: b"".join(target.read(replaced, offset, length))
+        )
 
     def _go_on(self, target: Appends, part: str) -> None:
         """Append the missing bytes; hash those that are there if that is cheap, to verify the whole file."""

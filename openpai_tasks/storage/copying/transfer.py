@@ -68,7 +68,7 @@ def _once(source: Store, entry: Entry, target: Store, path: str, watch: Watch, f
             _part(target, path, failed, note, entry) as (part, is_old),
         ):
             try:
-                sending.into_part(part, is_old, can_go_on=note is not None)
+                sending.into_part(part, is_old, can_go_on=note is not None, replaced=path)
             except BaseException:
                 if note and not (is_old or sending.size):
                     note.forget()  # there is nothing to continue

@@ -15,7 +15,7 @@ DESTRUCTIVE = frozenset([*_STOPPING.split(), *_REMOVING.split(), *["clean", "for
 RISKY = DESTRUCTIVE | {"force", "overwrite", "recursive", "yes"}  # in names of flags
 
 MEANINGS = {
-    _STOPPING: ("job.stop", "container.stop", "cluster.stop"),
+    _STOPPING: ("job.stop", "container.stop", "cluster.stop", "paddle.kill"),
     _REMOVING: ("job.stop", "cluster.delete", "storage.remove", "container.stop", "config.unset"),
     "create exec execute launch queue run start train": (
         "job.sub",

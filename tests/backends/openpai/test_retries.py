@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from openpai_tasks.backends.http.retries import USUAL, Policies
 from openpai_tasks.backends.openpai import Client, endpoints
-from openpai_tasks.backends.openpai.retries import USUAL, Policies
 from openpai_tasks.errors import ApiError, PaiError, TooManyRequests, Unreachable
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.settings.credentials import Credentials

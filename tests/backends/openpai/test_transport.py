@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from openpai_tasks.backends.http.redirects import may_follow
 from openpai_tasks.backends.openpai import Client, TokenStore
-from openpai_tasks.backends.openpai.redirects import may_follow
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests, Unreachable
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster

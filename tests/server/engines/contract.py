@@ -12,7 +12,9 @@ from openpai_tasks.server.engines.base import (
     Engine,
     Launch,
     TaskExit,
+    TaskPlace,
     TaskQueued,
+    TaskRunning,
     TaskStatus,
 )
 from openpai_tasks.server.engines.process import ProcessEngine
@@ -53,7 +55,7 @@ class EngineBench:
         container = ContainerSpec(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
         variables = {"FC_POD_UID": unique_uid(uid), "PAI_MOUNT_ROOT": "/nowhere"}
         variables |= more.pop("environment", {"PATH": os.environ["PATH"]} if not self.uses_images else {})
-        values = {"user": "alice", "image": self.image, "storages": None, **more}
+        values = {"user": "alice", "image": self.image, "storages": None, "role": "main", **more}
         return Launch(
             uid=unique_uid(uid),
             folder=self.folder / uid,
@@ -90,6 +92,15 @@ class EngineBench:
                 return file.read().decode()
         except FileNotFoundError:
             return ""
+
+    @property
+    def places_late(self) -> bool:
+        """Whether the engine chooses ports and GPUs only where a task starts."""
+        return self.engine.assign_ports({"uid": {}}) == {"uid": {}}
+
+    def place(self, uid: str) -> TaskPlace | None:
+        found = self.status(uid)
+        return found.place if isinstance(found, TaskRunning) else None
 
     def begun(self, uid: str, word: str = "ready") -> None:
         until(lambda: self.end(uid) or word in self.log(uid))  # a queueing engine starts tasks in a poll

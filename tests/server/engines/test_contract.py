@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,15 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.cluster import open_engine
-from openpai_tasks.server.engines.base import Engine, TaskExit, TaskQueued, TaskRunning
+from openpai_tasks.server.engines.base import Engine, Ports, TaskExit, TaskQueued, TaskRunning
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.ports import bindable
 from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.settings.engines import ENGINES
 from tests.server.container_engines import IMAGE, engine_kit
 from tests.server.engines.contract import WHY, EngineBench, QueueingEngine, task, unique_uid
+from tests.server.engines.slurm_cluster import slurm_cluster
 from tests.server.workshop import Workshop, machine, role, until
 
 GRACE = 1.0
@@ -30,11 +32,21 @@ def process(folder: Path) -> ProcessEngine:
     return ProcessEngine(folder, {"home": folder / "storage"}, HERE, GRACE)
 
 
-@pytest.fixture(scope="module", params=["process", "queueing", *CONTAINERS])
-def factory(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], Any]]:
-    """Create engines of one kind; container engines are skipped where they cannot be started."""
+@pytest.fixture(scope="module", params=["process", "queueing", "slurm", *CONTAINERS])
+def factory(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Path], Any]]:
+    """Create engines of one kind; an engine is skipped where its programs are not installed."""
     if request.param == "process":
         yield process
+    elif request.param == "slurm":
+        with (
+            slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            for name, value in cluster.environment.items():
+                patch.setenv(name, value)
+            yield lambda folder: SlurmEngine(folder, {"home": folder / "storage"}, GRACE)
     elif request.param == "queueing":
         yield lambda folder: QueueingEngine(process(folder), slots=2)
     else:
@@ -171,18 +183,38 @@ def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) ->
 def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
     wanted = {uid: {"web": 3} for uid in ("one", "two", "three")}
     bench.engine.hold([])
-    found = bench.engine.assign_ports(wanted)
+    found = started_ports(bench, wanted) if bench.places_late else bench.engine.assign_ports(wanted)
     ports = [port for labels in found.values() for numbers in labels.values() for port in numbers]
     assert len(ports) == len(set(ports)) == 15 and all(map(bindable, ports))
     assert {label: len(numbers) for label, numbers in found["one"].items()} == {"ssh": 1, "http": 1, "web": 3}
-    bench.engine.hold([replace(task(bench.folder), ports=found["one"])])
-    again = bench.engine.assign_ports({"one": {"web": 3}})["one"]
-    assert not {port for numbers in again.values() for port in numbers} & {
-        port for numbers in found["one"].values() for port in numbers
-    }
+    if not bench.places_late:
+        bench.engine.hold([replace(task(bench.folder), ports=found["one"])])
+        again = bench.engine.assign_ports({"one": {"web": 3}})["one"]
+        assert not {port for numbers in again.values() for port in numbers} & {
+            port for numbers in found["one"].values() for port in numbers
+        }
+
+
+def started_ports(bench: EngineBench, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
+    for uid, ports in wanted.items():
+        bench.start(uid, wait_for_gate(), ports=ports)
+    found = {uid: until(lambda uid=uid: bench.place(uid)).ports for uid in wanted}  # type: ignore[misc]
+    for uid in wanted:
+        bench.begun(uid)
+        bench.work(uid, "gate").touch()
+    return found
 
 
 def test_each_gpu_is_assigned_to_one_task_at_a_time(bench: EngineBench) -> None:
+    if bench.places_late:
+        for uid, count in {"a": 2, "b": 1, "c": 1}.items():
+            bench.start(uid, f"echo gpus $CUDA_VISIBLE_DEVICES; {wait_for_gate()}", container={"gpu": count})
+        gpus = {uid: until(lambda uid=uid: bench.place(uid)).gpus for uid in "abc"}  # type: ignore[misc]
+        assert [len(gpus["a"]), *sorted(gpus["b"] + gpus["c"])] == [2, 0, 1]
+        for uid in "abc":
+            bench.begun(uid)
+            bench.work(uid, "gate").touch()
+        return
     bench.engine.hold([replace(task(bench.folder), gpus=(1,))])
     assert bench.engine.assign_gpus({"a": 2, "b": 1, "c": 0}) == {"a": (0, 2), "b": (3,), "c": ()}
 
@@ -197,8 +229,11 @@ def test_capacity_is_the_sum_of_named_nodes(bench: EngineBench) -> None:
 def test_only_a_queueing_engine_reports_queued_tasks(bench: EngineBench) -> None:
     for uid in ("first", "second", "third"):
         bench.start(uid, wait_for_gate())
-    expected = TaskQueued(WHY) if bench.engine.queues else TaskRunning()
-    assert bench.status("third") == expected
+    found = bench.status("third")
+    if bench.engine.queues:
+        assert isinstance(found, TaskQueued) and (found.reason == WHY or bench.places_late)
+    else:
+        assert found == TaskRunning()
     until(lambda: all((bench.folder / uid / "work").is_dir() for uid in ("first", "second")))
     for uid in ("first", "second", "third"):
         bench.work(uid, "gate").parent.mkdir(parents=True, exist_ok=True)
@@ -216,13 +251,14 @@ def test_every_row_of_the_table_is_an_engine(tmp_path: Path) -> None:
         "process": "",
         "docker": "docker",
         "podman": "podman",
+        "slurm": "sbatch",
     }
 
 
 def test_an_unknown_engine_and_a_missing_program_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"no engine named 'x' \(known: process, docker, podman\)"):
+    with pytest.raises(ConfigError, match=r"no engine named 'x' \(known: process, docker, podman, slurm\)"):
         open_engine("x", tmp_path, {})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no podman on this machine: install it, or set local"):

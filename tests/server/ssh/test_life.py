@@ -187,11 +187,12 @@ def test_taken_ssh_port_is_reported_and_fails_the_task_only_on_request(
     scripts = plugins.plan(validate(text), "main").scripts("echo main")
     with closing(socket.create_server(("127.0.0.1", 0))) as thief:
         service = services.choose(ssh_server.service)  # type: ignore[attr-defined]
-        login = SshLogin(
-            service, thief.getsockname()[1], new_pair("host"), (key.with_suffix(".pub").read_text(),)
-        )
+        port = thief.getsockname()[1]
+        login = SshLogin(service, port, new_pair("host"), (key.with_suffix(".pub").read_text(),))
         uid, folder = unique_uid("uid"), tmp_path / "uid"
-        launch = Launch(uid, "alice", folder, scripts, {"FC_POD_UID": uid}, "image", None, ssh=login)
+        place = {"PAI_CONTAINER_HOST_IP": "127.0.0.1", "PAI_CONTAINER_SSH_PORT": str(port)}
+        variables = {"FC_POD_UID": uid, **place}
+        launch = Launch(uid, "alice", folder, scripts, variables, "image", None, ssh=login)
         engine = ProcessEngine(tmp_path, machine=machine())
         engine.start(launch)
         one = task(tmp_path)

@@ -27,6 +27,7 @@ class RunnerOptions(NamedTuple):
     grace: float
     bell: str
     boot: str
+    passes_term: bool = True  # whether the task's processes need it from the runner
 
 
 class Runner:
@@ -181,7 +182,8 @@ class Runner:
             self.kill_rest()
         elif self.term and self.kill_at is None:
             self.kill_at = time.monotonic() + self.options.grace
-            signal_group(self.main, signal.SIGTERM)
+            if self.options.passes_term:
+                signal_group(self.main, signal.SIGTERM)
 
     def is_time_to_kill(self) -> bool:
         """Whether the command or, after a stop, all its processes have ended, or the grace period has."""

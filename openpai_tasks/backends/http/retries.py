@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from openpai_tasks.backends.openpai.refusals import chain, pause
+from openpai_tasks.backends.http.refusals import chain, pause
 from openpai_tasks.net.exchange import Oversized
 from openpai_tasks.net.retry import RetryPolicy
 

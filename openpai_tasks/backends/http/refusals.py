@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from openpai_tasks.backends.openpai.redirects import origin
+from openpai_tasks.backends.http.redirects import origin
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRequests
 from openpai_tasks.hints import command
 from openpai_tasks.net.log_masking import mask_keys
@@ -24,6 +24,8 @@ KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409
 A_WHILE = 2.0  # seconds to wait if the server does not say how long
 LONGEST = 24 * 3600.0  # seconds; longer pauses are not waited for
 SKEW = 60.0  # seconds by which a reset time may lie in the past
+MESSAGES = ("message", "detail", "msg", "err", "non_field_errors")
+"""Fields of error messages: of OpenPAI, and of the parts of PaddleCloud."""
 LONGEST_LINE = 2000  # characters of a server's message
 
 
@@ -114,18 +116,20 @@ def cause(err: BaseException) -> str:
 
 
 def _message(response: HttpAnswer) -> tuple[str, str]:
-    """Return OpenPAI's error code, if there is one, and the message of OpenPAI or a proxy."""
+    """Return the error code, if there is one, and the message of the server or a proxy."""
     try:
         body = parse(response.body)
     except ValueError:
         body = None
     body = body if isinstance(body, dict) else {}
-    message = _line(_readable(body.get("message") or ""))
+    message = _line(_readable(next(filter(None, map(body.get, MESSAGES)), "")))
     return str(body.get("code") or ""), message or status_line(response)
 
 
 def _readable(message: Any) -> Any:
-    """Flatten the problems of a document, which OpenPAI sends as the JSON text of a list of objects."""
+    """Flatten a list of messages, or the problems of a document, which OpenPAI sends as JSON text."""
+    if isinstance(message, list):
+        return "; ".join(map(str, message))
     try:
         problems = json.loads(message)
         places = [f"{one.get('dataPath') or ''} {one['message']}".strip() for one in problems]

@@ -1,0 +1,264 @@
+"""The backend of PaddleCloud: the operations of every cluster, on the calls of its client."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from openpai_tasks.backends import listing
+from openpai_tasks.backends.base import (
+    Capabilities,
+    Capacity,
+    ClusterDescription,
+    ClusterNode,
+    ClusterStorage,
+    Document,
+    ExitMeaning,
+    JobFilter,
+    RemovedJob,
+    VirtualCluster,
+    require,
+)
+from openpai_tasks.backends.paddlecloud import jobs, packages
+from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
+from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, WORKERS, PaddleClient
+from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
+from openpai_tasks.backends.paddlecloud.quantities import MB, parse_quantity
+from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
+from openpai_tasks.protocol import JobDocument, dump, validate
+from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
+from openpai_tasks.protocol.yaml.reader import read
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from openpai_tasks.backends.base import TaskLog
+
+RESOURCES = {
+    "cpu": ("requests.cpu", "cpu"),
+    "memoryMB": ("requests.memory", "memory"),
+    "gpu": ("alpha.kubernetes.io/nvidia-gpu", "requests.nvidia.com/gpu"),
+}
+"""Resources of a job document, and their names in quotas of Kubernetes."""
+KILLED = 137
+EXITS = {
+    KILLED: ExitMeaning(
+        "the container was killed, most likely as it used more memory than it asked for",
+        "ask for more memory (`--memoryMB`)",
+    )
+}
+
+
+class PaddleBackend(PaddleClient):
+    """A connection to a datacenter as one user."""
+
+    # The cluster
+
+    @property
+    def product(self) -> str:
+        return self.label
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the user's jobs, which stands for the virtual cluster."""
+        return re.sub(r"[@._]", "-", self.user)
+
+    def describe(self) -> ClusterDescription:
+        return ClusterDescription(version=self.cluster.generation, launcher="kubernetes", login="basic")
+
+    def answers(self) -> bool:
+        try:
+            return self.probe(HEALTH).status < 500
+        except PaiError:
+            return False
+
+    def authenticate(self) -> str:
+        self.who()
+        return self.token()
+
+    def virtual_clusters(self) -> dict[str, VirtualCluster]:
+        """Return the quota of the user; where there are several, the smallest limit counts."""
+        quotas = self.quotas()
+        found = {}
+        for resource, names in RESOURCES.items():
+            parts = [
+                (parse_quantity(quota.hard[name]), parse_quantity(quota.used.get(name, "")))
+                for quota in quotas
+                for name in names
+                if name in quota.hard
+            ]
+            limits = [(hard, used) for hard, used in parts if hard is not None]
+            if limits:
+                hard, used = min(limits, key=lambda pair: pair[0])
+                found[resource] = _capacity(resource, hard, used)
+        return {self.namespace: VirtualCluster(found)} if quotas else {}
+
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        return ()
+
+    def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
+        return (ClusterStorage(packages.STORAGE, packages.STORAGE, default=True, home=f"/home/{self.user}"),)
+
+    def storage(self, name: str) -> ClusterStorage:
+        (found,) = self.storages()
+        if name != found.name:
+            raise NotFound(f"{self._where()} has no storage {name!r}, only {found.name!r}", 404)
+        data = {"endpoint": self.cluster.rest, "datacenter": self.datacenter, "token": self.token()}
+        return ClusterStorage(found.name, found.type, data, default=True, home=found.home)
+
+    # Jobs
+
+    @functools.cached_property
+    def _records(self) -> JobRecords:
+        return JobRecords(self)
+
+    def check_document(self, document: Document) -> None:
+        self._checked_document(document)
+
+    def submit(self, document: Document) -> None:
+        checked = self._checked_document(document)
+        name, mark = checked.name, new_mark()
+        if self._find(name) is not None:
+            raise Conflict(f"{self._where()} has a job named {name!r} already; choose another name", 409)
+        made = packages.package(checked, self.user, mark)
+        self._records.upload(made, mark)
+        try:
+            self.submit_training(made.request)
+        except ApiError as err:
+            if 300 <= err.status < 500:
+                self._records.withdraw(made, mark)
+            raise
+        self._records.accept(name, mark)
+
+    def submit_url(self, document: Document) -> str:
+        self._refuse_v1(document)
+        return self.cluster.rest + JOBS
+
+    def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
+        asked = {name: value for name, value in query.items() if value not in (None, "")}
+        found, records, pods = self.trainer_sets(), self._records.accepted(), self.workers()
+        listed = [
+            jobs.job_info(self.user, self.namespace, one, jobs.pods_of(one.job, pods), records.get(one.job))
+            for one in found
+        ]
+        gone = [record for name, record in records.items() if name not in {one.job for one in found}]
+        kept = self._records.kept() if gone else set()
+        killed = [jobs.killed_job(self.user, self.namespace, one) for one in gone if one.name in kept]
+        return listing.select([*listed, *killed], asked)
+
+    def count_jobs(self, *states: str) -> dict[str, int]:
+        found = Counter(job.state for job in self.jobs())
+        return {state: found[state] for state in states}
+
+    def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
+        require(self, "job_removal")
+        return []
+
+    def job(self, key: str) -> JobInfo:
+        name = self._name(key)
+        found = self._find(name)
+        if found is None:
+            raise NotFound(f"{self._where()} has no job {name!r}", 404)
+        trainers, record = found
+        document = self._document(record) if record else None
+        if trainers is None:
+            assert record is not None
+            return jobs.killed_job(self.user, self.namespace, record, document)
+        pods = jobs.pods_of(name, self.workers(name, "all"))
+        return jobs.job_info(self.user, self.namespace, trainers, pods, record, document)
+
+    def job_attempt(self, key: str, attempt: int) -> JobInfo:
+        require(self, "attempts")
+        return self.job(key)
+
+    def job_document(self, key: str) -> Any:
+        name = self._name(key)
+        found = self._find(name)
+        if found is None or found[1] is None:
+            raise NotFound(f"{self._where()} has no document of job {name!r}", 404)
+        return read(self._records.document(found[1])).value
+
+    def job_events(self, key: str) -> tuple[EventInfo, ...]:
+        require(self, "events")
+        return ()
+
+    def job_page(self, job: JobInfo) -> str:
+        return f"{self.cluster.rest}{WORKERS}?jobname={quote(job.name)}"
+
+    def stop_job(self, key: str) -> None:
+        """Kill the job, unless it has ended: it would vanish, and look like one that was killed."""
+        if not self.job(key).final:
+            self.kill(self._name(key))
+
+    def add_tag(self, key: str, tag: str) -> None:
+        require(self, "tags")
+
+    def explain_exit(self, code: int) -> ExitMeaning | None:
+        return EXITS.get(code)
+
+    # Tasks
+
+    def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
+        from openpai_tasks.backends.paddlecloud.log_reader import PaddleLog
+
+        if stream != "all":
+            require(self, "separate_streams")
+        is_known = bool(task.container) or task.role != PSERVER  # pods of killed jobs are not listed
+        has_started = not task.container or task.launched is not None
+        return PaddleLog(self, job.name, task.container, task.index, has_started, is_known)
+
+    def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
+        require(self, "ssh")
+        return {}
+
+    def job_private_key(self, job: JobInfo) -> str:
+        require(self, "job_keys")
+        return ""
+
+    # Details
+
+    def _refuse_v1(self, document: Document) -> str:
+        if isinstance(document, str):
+            return document
+        require(self, "v1_documents")
+        raise AssertionError
+
+    def _checked_document(self, document: Document) -> JobDocument:
+        where = f"cluster {self.cluster.alias!r} ({self.product})"
+        return packages.check(self._refuse_v1(document), where, self.namespace)
+
+    def _name(self, key: str) -> str:
+        """Return the name in a key; jobs of other users are not shown."""
+        owner, _, name = key.rpartition("~")
+        if owner not in ("", self.user):
+            raise NotFound(f"{self._where()} shows only your own jobs, not those of {owner!r}", 404)
+        return name
+
+    def _find(self, name: str) -> tuple[TrainerSet | None, JobRecord | None] | None:
+        """Return what the cluster lists of a job, and the record of its submission."""
+        trainers = next((one for one in self.trainer_sets() if one.job == name), None)
+        if trainers is not None:
+            return trainers, self._records.of_listed(name)
+        record = self._records.accepted().get(name)
+        return (None, record) if record and name in self._records.kept() else None
+
+    def _document(self, record: JobRecord) -> JobDocument | None:
+        """Return the document of a job without its secrets; None if it is missing or damaged."""
+        try:
+            value = read(self._records.document(record)).value
+            return validate(dump({key: part for key, part in value.items() if key != "secrets"}))
+        except (NotFound, ProtocolError):
+            return None
+
+
+def _capacity(resource: str, hard: float, used: float | None) -> Capacity:
+    unit = MB if resource == "memoryMB" else 1
+    limit = int(hard / unit) if float(hard / unit).is_integer() else hard / unit
+    return Capacity(None if used is None else round(used / unit, 3), limit, limit)

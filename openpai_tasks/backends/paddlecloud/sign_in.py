@@ -1,0 +1,123 @@
+"""Find a PaddleCloud server, log in, and check the name of the datacenter."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+
+from openpai_tasks.backends.base import Ask, Say, TokenStore
+from openpai_tasks.backends.http import addresses
+from openpai_tasks.backends.http.connection import ProbeAnswer
+from openpai_tasks.backends.http.login_lock import login_lock
+from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+from openpai_tasks.backends.paddlecloud.client import DATACENTER, USER
+from openpai_tasks.backends.paddlecloud.packages import STORAGE
+from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
+from openpai_tasks.hints import command
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.paddle_config import GENERATION
+from openpai_tasks.settings.registry import Cluster
+
+PROBE_SECONDS = 10.0
+PASTED = re.compile(r"/api(-token-auth|/v1)(/.*)?$")
+"""Paths that users copy with the address."""
+
+
+def candidates(address: str) -> tuple[str, ...]:
+    """Return the addresses to try, best first; without a scheme, https and then http."""
+    return addresses.candidates(address, PASTED)
+
+
+def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
+    """Complete the record of a cluster; raise if the server has moved."""
+    found = _discover(cluster, seconds)
+    if found.uri != cluster.uri:
+        update = command("cluster.update", cluster.alias)
+        raise Unreachable(f"{cluster.uri} redirects to {found.uri}; `{update}` saves the new address")
+    return found
+
+
+def sign_in(
+    cluster: Cluster, known: Credentials, ask: Ask, say: Say, timeout: float, typed: bool = False
+) -> tuple[Cluster, Credentials]:
+    """Find the server, log in, and return the updated cluster and the credentials that worked."""
+    found = _discover(cluster, timeout)
+    if known and not typed:
+        addresses.refuse_moved(cluster, candidates(cluster.uri), found.uri)
+    if not found.user:
+        raise ConfigError(f"no user name for {found.uri}: give it with --user")
+    if not known:
+        known = Credentials(password=ask(f"password of {found.user} at {found.uri}: "))
+    if not addresses.is_encrypted(found.uri):
+        say(f"warning: {found.uri} is not encrypted; others on the way can read passwords and tokens")
+    tokens = TokenStore(lock=functools.partial(login_lock, found, say))
+    client = PaddleBackend(found, known, tokens, timeout, say=say)
+    _log_in(client, known)
+    _check_datacenter(client)
+    signed_in = dataclasses.replace(
+        found,
+        info={**found.info, DATACENTER: client.datacenter},
+        virtual_clusters=(client.namespace,),
+        storages=({"name": STORAGE, "type": STORAGE, "default": True},),
+    )
+    return signed_in, dataclasses.replace(known, token=client.token())
+
+
+def _discover(cluster: Cluster, seconds: float) -> Cluster:
+    """Find the server at the address; never fall back to http for an untrusted certificate."""
+    problem = Unreachable(f"no PaddleCloud server at {cluster.uri}")
+    for uri in candidates(cluster.uri):
+        try:
+            return _ask(dataclasses.replace(cluster, uri=uri, prefix=""), seconds)
+        except Unreachable as err:
+            if addresses.is_untrusted(err):
+                raise Unreachable(addresses.untrusted(uri, err)) from err
+            problem = err
+    raise problem
+
+
+def _ask(cluster: Cluster, seconds: float) -> Cluster:
+    client = PaddleBackend(cluster, Credentials(), timeout=min(seconds, PROBE_SECONDS))
+    answer = client.probe(USER)
+    if not _is_paddle_cloud(answer):
+        words = f"answers, but not as a PaddleCloud server does (HTTP {answer.status} for {USER})"
+        raise Unreachable(f"{cluster.uri} {words}")
+    uri = addresses.moved(answer.url, USER) or cluster.uri
+    return dataclasses.replace(cluster, uri=uri, generation=GENERATION)
+
+
+def _is_paddle_cloud(answer: ProbeAnswer) -> bool:
+    """Whether the server asks for a login as Django does, on a path that only PaddleCloud has."""
+    return answer.status in (401, 403) and isinstance(answer.body, dict) and "detail" in answer.body
+
+
+def _log_in(client: PaddleBackend, known: Credentials) -> None:
+    where = f"cannot log in to {client.cluster.uri}"
+    try:
+        if not known.token:
+            client.login(client.user, known.password)
+        user = client.who()
+    except ApiError as err:
+        reason = {
+            400: f"the password of user {client.user!r} is wrong, or there is no such user",
+            401: f"it does not accept the token of user {client.user!r}",
+        }.get(err.status)
+        if reason is None:
+            raise
+        raise Denied(f"{where}: {reason}", err.status) from err
+    if user and user != client.user:
+        raise ConfigError(f"{where}: the token belongs to user {user!r}, not to {client.user!r}")
+
+
+def _check_datacenter(client: PaddleBackend) -> None:
+    """Raise unless the server knows the datacenter, whose name is a part of every path."""
+    try:
+        client.files(client.home)
+    except NotFound:
+        return  # nothing was uploaded yet
+    except Denied:
+        raise
+    except ApiError as err:
+        hint = "give the name of the datacenter with --datacenter"
+        raise ConfigError(f"{client.cluster.uri} has no {client.home}: {hint} ({err})") from err

@@ -1,0 +1,46 @@
+"""Find ports that programs of this machine can listen on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+from collections.abc import Mapping
+
+FIRST, END = 15000, 40000
+
+
+def hashed(uid: str, label: str, number: int) -> int:
+    """Return the port that OpenPAI chooses for one numbered port of a label."""
+    text = f"[{uid}][{label}][{number}]"
+    digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+    parts = (digest[:12], digest[12:24], digest[24:])
+    return FIRST + sum(int(part, 16) for part in parts) % (END - FIRST)
+
+
+def bindable(port: int) -> bool:
+    """Whether a program on this machine can listen on the port now."""
+    with contextlib.closing(socket.socket()) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def choose(uid: str, wanted: Mapping[str, int]) -> dict[str, list[int]]:
+    """Choose the ports of one task; tasks that know nothing of each other rarely choose the same."""
+    taken = set[int]()
+    return {
+        label: [_next(hashed(uid, label, number), taken) for number in range(count)]
+        for label, count in wanted.items()
+    }
+
+
+def _next(start: int, taken: set[int]) -> int:
+    for step in range(END - FIRST):
+        port = FIRST + (start - FIRST + step) % (END - FIRST)
+        if port not in taken and bindable(port):
+            taken.add(port)
+            return port
+    raise OSError("no port is free on this machine")

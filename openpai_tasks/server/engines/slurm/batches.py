@@ -1,0 +1,178 @@
+"""Batches: the tasks that become one job of Slurm, and the script that starts them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from openpai_tasks.protocol.states import role_key
+from openpai_tasks.server.engines.base import Launch
+from openpai_tasks.server.engines.ports import ALWAYS
+from openpai_tasks.server.engines.slurm import programs
+
+COMMENT = "openpai-tasks:"
+MOST_IN_ARRAY = 1000
+
+
+class SlurmNeed(NamedTuple):
+    """What one task asks Slurm for."""
+
+    partition: str
+    cpu: int
+    memory_mb: int
+    gpu: int
+
+
+class SlurmBatch(NamedTuple):
+    """The tasks of one job of Slurm; those of a ``gang`` start together, others form an array."""
+
+    name: str
+    launches: tuple[Launch, ...]
+    gang: bool
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether its script starts the tasks, rather than becoming the only one."""
+        return self.gang and len(self.launches) > 1
+
+    @property
+    def components(self) -> list[tuple[SlurmNeed, int]]:
+        """The needs in order, with the number of tasks that follow each other with the same need."""
+        return [(wanted, len(list(same))) for wanted, same in groupby(self.launches, key=need)]
+
+    def ids(self, job: str) -> list[str]:
+        """Return the id of each task, given the id of the job."""
+        if not self.gang:
+            return [f"{job}_{number}" for number in range(len(self.launches))]
+        if len(self.components) == 1:
+            return [job] * len(self.launches)
+        counts = [count for _, count in self.components]
+        return [f"{job}+{number}" for number, count in enumerate(counts) for _ in range(count)]
+
+
+def need(launch: Launch) -> SlurmNeed:
+    wanted = launch.container
+    return SlurmNeed(launch.virtual_cluster, max(1, wanted.cpu), wanted.memory_mb, wanted.gpu)
+
+
+def make_batches(launches: Iterable[Launch]) -> Iterator[SlurmBatch]:
+    """Group launches: the tasks of an attempt, or many attempts of one task with the same need."""
+    alone: dict[SlurmNeed, list[Launch]] = {}
+    for _, found in groupby(launches, key=lambda launch: launch.folder.parent):
+        tasks = tuple(found)
+        if len(tasks) > 1:
+            yield SlurmBatch(_new_name(), tuple(sorted(tasks, key=need)), gang=True)
+        else:
+            alone.setdefault(need(tasks[0]), []).extend(tasks)
+    for same in alone.values():
+        for first in range(0, len(same), MOST_IN_ARRAY):
+            part = tuple(same[first : first + MOST_IN_ARRAY])
+            yield SlurmBatch(_new_name(), part, gang=len(part) == 1)
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
+
+
+def describe(batch: SlurmBatch, nodes: Mapping[str, str]) -> str:
+    """Return the file that the tasks of a batch read on their machines."""
+    tasks = [
+        {
+            "uid": launch.uid,
+            "folder": str(launch.folder.absolute()),
+            "role": role_key(launch.role),
+            "index": launch.index,
+            "ports": {**ALWAYS, **launch.ports},
+            "peers_known": bool(launch.shared) and len(batch.launches) == 1,
+        }
+        for launch in batch.launches
+    ]
+    return json.dumps({"tasks": tasks, "gang": batch.gang, "nodes": dict(nodes)})
+
+
+class ScriptSettings(NamedTuple):
+    command: Sequence[str]  # the start of the command of every task
+    partitions: Mapping[str, str]  # virtual cluster -> partition
+    conf: str  # SLURM_CONF, if it is set
+
+
+def script(batch: SlurmBatch, path: Path, settings: ScriptSettings) -> str:
+    """Return the batch script; ``path`` is the batch's file."""
+    heads = [
+        " ".join(_options(wanted, count if batch.gang else 1, settings))
+        for wanted, count in batch.components[: None if batch.gang else 1]
+    ]
+    lines = ["#!/bin/sh", *(f"#SBATCH {option}" for option in _job_options(batch, path))]
+    lines += [f"#SBATCH {heads[0]}", *(f"#SBATCH hetjob\n#SBATCH {head}" for head in heads[1:])]
+    if settings.conf:
+        lines.append(f"export SLURM_CONF={shlex.quote(settings.conf)}")
+    command = shlex.join([*settings.command, str(path)])
+    if not batch.gang:
+        lines.append(f'exec {command} "$SLURM_ARRAY_TASK_ID" batch')
+    elif batch.has_steps:
+        lines += _steps(batch, command)
+    else:
+        lines.append(f"exec {command} 0 batch")
+    return "\n".join(lines) + "\n"
+
+
+def _steps(batch: SlurmBatch, command: str) -> Iterator[str]:
+    """Yield one step for each component; tasks that fail leave the others running."""
+    srun, first = shlex.quote(shutil.which("srun") or "srun"), 0
+    is_het = len(batch.components) > 1
+    for number, (wanted, count) in enumerate(batch.components):
+        group = f"--het-group={number} " if is_het else ""
+        gpus = f" --gpus-per-task={wanted.gpu}" if wanted.gpu else ""
+        yield (
+            f"{srun} {group}--ntasks={count} --cpus-per-task={wanted.cpu}{gpus}"
+            f" --kill-on-bad-exit=0 --quiet {command} {first} step &"
+        )
+        first += count
+    yield "wait"
+
+
+def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
+    label = batch.launches[0].container.labels.get("openpai-tasks.job", "") or "openpai-tasks"
+    name = re.sub(r"[^\w.~-]", "_", label, flags=re.ASCII)
+    yield f"--job-name={name}"
+    yield f"--comment={COMMENT}{batch.name}"
+    yield f'--output="{path.with_suffix(".log")}"'
+    yield "--open-mode=append"
+    yield "--no-requeue"
+    yield f'--chdir="{path.parent}"'
+    if not batch.gang:
+        yield f"--array=0-{len(batch.launches) - 1}"
+
+
+def _options(wanted: SlurmNeed, count: int, settings: ScriptSettings) -> Iterator[str]:
+    partition = settings.partitions.get(wanted.partition, "")
+    if partition:
+        yield f"--partition={partition}"
+    yield f"--ntasks={count}"
+    yield f"--cpus-per-task={wanted.cpu}"
+    if wanted.memory_mb:
+        yield f"--mem-per-cpu={math.ceil(wanted.memory_mb / wanted.cpu)}M"
+    if wanted.gpu:
+        yield f"--gpus-per-task={wanted.gpu}"
+
+
+def conf() -> str:
+    return os.environ.get("SLURM_CONF", "")
+
+
+def find_by_comment(rows: Iterable[programs.QueueRow]) -> dict[str, str]:
+    """Return the ids of jobs by the name of their batch."""
+    return {
+        row.comment.removeprefix(COMMENT): re.split(r"[_+]", row.id)[0]
+        for row in rows
+        if row.comment.startswith(COMMENT)
+    }

@@ -1,0 +1,144 @@
+"""Call the programs of Slurm, and read their output."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.server.engines.base import Node
+from openpai_tasks.server.resources import ResourceAmount
+
+SECONDS = 60.0
+_DOWN = re.compile(
+    r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
+    r"munge|authentication|controller.*(down|not respond)|communication|network is unreachable|try again",
+    re.IGNORECASE,
+)
+_VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
+_QUEUE = "%i|%T|%r|%S|%N|%k"
+_NODES = "%N|%o|%c|%m|%G|%T|%P"
+
+
+class SlurmDown(PaiError):
+    """Raised when the controller does not answer: later, it may."""
+
+
+class SlurmRefusal(PaiError):
+    """Raised when Slurm refuses a request."""
+
+
+class QueueRow(NamedTuple):
+    """A job, a component of a job, or an element of an array."""
+
+    id: str  # 7, 7+1, 7_3
+    state: str
+    reason: str
+    start: str  # when it started, or is expected to; N/A
+    nodes: str
+    comment: str
+
+
+class SlurmNodes(NamedTuple):
+    nodes: tuple[Node, ...]
+    partitions: dict[str, ResourceAmount]
+    default: str
+
+
+def run(words: Sequence[str], text: str = "") -> str:
+    """Run a program, and return its output; raise SlurmDown or SlurmRefusal with its first line."""
+    try:
+        done = subprocess.run(
+            words,
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+            env=variables(os.environ),
+        )
+    except subprocess.TimeoutExpired as err:
+        raise SlurmDown(f"{words[0]} did not answer within {SECONDS:g} s") from err
+    except OSError as err:
+        raise SlurmRefusal(f"cannot run {words[0]}: {err.strerror}") from err
+    if done.returncode == 0:
+        return done.stdout
+    lines = [line.partition("error: ")[2] or line for line in done.stderr.splitlines() if line.strip()]
+    why = lines[-1] if lines else f"{words[0]} ended with exit code {done.returncode}"
+    raise (SlurmDown if _DOWN.search(done.stderr) else SlurmRefusal)(f"Slurm: {why}")
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Slurm needs, which it also shows to the jobs that are submitted."""
+    return {name: environment[name] for name in _VARIABLES if name in environment}
+
+
+def submit(script: str) -> str:
+    """Submit a batch script; return the job's id."""
+    return run(["sbatch", "--parsable"], script).strip().partition(";")[0]
+
+
+def queue() -> dict[str, QueueRow]:
+    """Return the user's jobs that wait, run, or ended not long ago, by id."""
+    text = run(["squeue", "-h", "-r", "-u", getpass.getuser(), "--states=all", "-o", _QUEUE])
+    return {row.id: row for row in _rows(text)}
+
+
+def _rows(text: str) -> Iterable[QueueRow]:
+    for line in text.splitlines():
+        cells = line.split("|", 5)
+        if len(cells) == len(QueueRow._fields):
+            yield QueueRow(*cells)
+
+
+def signal_term(id: str, is_batch: bool) -> None:
+    """Send TERM to the processes of a job's tasks; ``is_batch`` if its script has become the task."""
+    run(["scancel", "--signal=TERM", *(["--batch"] if is_batch else []), id])
+
+
+def cancel(ids: Iterable[str]) -> None:
+    """Remove jobs from the queue, or kill them."""
+    run(["scancel", *ids])
+
+
+def nodes() -> SlurmNodes:
+    """Return the machines and the partitions; machines that are down count for nothing."""
+    return parse_nodes(run(["sinfo", "-h", "-N", "-o", _NODES]))
+
+
+def parse_nodes(text: str) -> SlurmNodes:
+    found: dict[str, Node] = {}
+    partitions: dict[str, ResourceAmount] = {}
+    default = ""
+    for line in text.splitlines():
+        cells = line.split("|")
+        if len(cells) != 7:
+            continue
+        name, address, cpus, memory, gres, state, partition = cells
+        amount = ResourceAmount(_number(cpus), _number(memory), _gpus(gres))
+        if not _is_up(state):
+            amount = ResourceAmount()
+        found[name] = Node(name, amount, address)
+        if partition.endswith("*"):
+            partition = default = partition[:-1]
+        partitions[partition] = partitions.get(partition, ResourceAmount()) + amount
+    return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
+
+
+def _is_up(state: str) -> bool:
+    return state.rstrip("*~#!%$@^-+") in ("idle", "mixed", "allocated", "completing", "planned", "reserved")
+
+
+def _number(text: str) -> int:
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
+
+
+def _gpus(gres: str) -> int:
+    """Return the number of GPUs in ``gpu:2``, ``gpu:a100:4(S:0-1)``, ``gpu:a:1,gpu:b:1``."""
+    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,:(]+)?:(\d+)", gres))

@@ -1,0 +1,55 @@
+"""The files in the folder of a task on Slurm: its id, its batch, and where it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from openpai_tasks.server.engines.base import TaskExit, TaskPlace
+from openpai_tasks.server.engines.runner.slurm_task import PLACE
+from openpai_tasks.server.engines.runner.task import STOP
+from openpai_tasks.server.state.records import Task
+
+ID, BATCH = "slurm", "slurm.batch"
+
+
+def slurm_id(task: Task) -> str:
+    """Return the id of the task in Slurm; empty if it has none yet."""
+    try:
+        return (task.folder / ID).read_text().strip()
+    except OSError:
+        return ""
+
+
+def is_foreign(task: Task, done: TaskExit) -> bool:
+    """Whether something else than this server has stopped the task: its time limit, an administrator."""
+    return done.stopped and not (task.folder / STOP).exists()
+
+
+def job_of(id: str) -> str:
+    """Return the id of the whole job, without the component; an element of an array is one by itself."""
+    return re.sub(r"\+.*", "", id)
+
+
+def is_step(task: Task) -> bool:
+    """Whether the task runs in a step of a job with several tasks."""
+    return "step" in batch_of(task.folder)
+
+
+def batch_of(folder: Path) -> list[str]:
+    """Return the batch of a task: its name, the id of the task in it, and ``step`` or ``batch``."""
+    try:
+        return (folder / BATCH).read_text().split()
+    except OSError:
+        return []
+
+
+def place_of(task: Task) -> TaskPlace | None:
+    """Return where the task runs; None if it has not begun."""
+    try:
+        found = json.loads((task.folder / PLACE).read_text(encoding="utf-8"))
+        ports = {str(label): tuple(map(int, numbers)) for label, numbers in found["ports"].items()}
+        return TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

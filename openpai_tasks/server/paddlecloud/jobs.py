@@ -1,0 +1,130 @@
+"""Jobs: submit, list, kill."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from datetime import datetime, timezone
+from typing import Any
+
+from openpai_tasks.errors import ApiError, Conflict, NotFound
+from openpai_tasks.protocol import states
+from openpai_tasks.server.api import submission as api_submission
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Reply, Request
+from openpai_tasks.server.paddlecloud import places, quota
+from openpai_tasks.server.paddlecloud.document import (
+    TRAINER,
+    document,
+    internal_key,
+    internal_name,
+    namespace,
+)
+from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, read_submission
+from openpai_tasks.server.state.state import STOP
+
+OK = 200, {"code": 200, "msg": ""}
+
+
+def submit(context: Context, request: Request) -> Reply:
+    user, wanted = request.caller.user, read_submission(request.body)
+    _check_package(context, user, wanted)
+    records = PaddleRecords(context.state.database)
+    with context.state.database.transaction():  # nothing else is submitted between the checks and the job
+        _check_name_is_free(records.job(user, wanted.name), wanted.name)
+        quota.check(context, user, wanted)
+        name = _free_name(context, user, wanted.name)
+        text = document(user, name, wanted)
+        parsed = api_submission.read_document(text)
+        api_submission.check_permissions(context, request.caller.account, parsed)
+        job = context.state.submit(user, parsed, text)
+        records.add(job.key, user, wanted.name, wanted.trainers, wanted.pservers)
+    return OK
+
+
+def list_jobs(context: Context, request: Request) -> Reply:
+    records, user = PaddleRecords(context.state.database), request.caller.user
+    found, counts = records.jobs(user), records.counts(user)
+    return 200, {
+        "items": [_job(one, counts.get(one.job.key, Counter())) for one in found if not one.is_killed],
+        "terminating": [one.name for one in found if one.is_terminating],
+    }
+
+
+def kill(context: Context, request: Request) -> Reply:
+    """Stop a job and take it off the list; its files and logs stay."""
+    given = request.body if isinstance(request.body, dict) else {}
+    name = request.params.get("job") or given.get("jobname")
+    if not isinstance(name, str) or not name:
+        raise ApiError("no jobname specified", 400)
+    found = PaddleRecords(context.state.database).job(request.caller.user, name)
+    if found is None or (found.is_killed and not found.is_terminating):
+        raise no_job(name)
+    context.state.set_execution(found.job.key, STOP)
+    return OK
+
+
+def no_job(name: str) -> NotFound:
+    return NotFound(f"no job named {name[:80]!r}", 404)
+
+
+def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> None:
+    path = places.home_path(wanted.datacenter, user, "jobs", wanted.name)
+    if not places.locate(context, user, path).real.is_dir():
+        raise NotFound(f"package not exist in cloud: {path}", 404)
+
+
+def _check_name_is_free(found: NamedJob | None, name: str) -> None:
+    if found is None or (found.is_killed and not found.is_terminating):
+        return
+    if found.is_terminating:
+        raise Conflict(f"job {name} is terminating: wait until it has ended, or choose another name", 409)
+    raise Conflict(f"job {name} exists already: kill it first, or choose another name", 409)
+
+
+def _free_name(context: Context, user: str, name: str) -> str:
+    for number in itertools.count(1):
+        if not context.state.has_job(internal_key(user, name, number)):
+            return internal_name(name, number)
+    raise AssertionError
+
+
+def _job(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
+    job = one.job
+    has_ended, has_succeeded = job.state in states.FINAL, job.state == states.SUCCEEDED
+    succeeded, failed = counts[TRAINER, states.SUCCEEDED], counts[TRAINER, states.FAILED]
+    ended = succeeded + failed + counts[TRAINER, states.STOPPED]
+    return {
+        "metadata": metadata(one, f"{one.name}-trainer", {"paddle-job": one.name}),
+        "spec": {"parallelism": one.trainers, "completions": one.trainers},
+        "status": {
+            "active": (0 if has_ended else one.trainers - ended) or None,
+            "succeeded": succeeded or None,
+            "failed": failed or (1 if job.state == states.FAILED else None),
+            "start_time": timestamp(job.launched),
+            "completion_time": timestamp(job.completed) if has_succeeded else None,
+            "conditions": [_condition(one)] if has_ended else None,
+        },
+    }
+
+
+def _condition(one: NamedJob) -> dict[str, Any]:
+    kind = "Complete" if one.job.state == states.SUCCEEDED else "Failed"
+    when = timestamp(one.job.completed)
+    return {"type": kind, "status": "True", "message": one.message, "last_transition_time": when}
+
+
+def metadata(one: NamedJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": namespace(one.job.user),
+        "creation_timestamp": timestamp(one.job.submitted),
+        "labels": labels,
+    }
+
+
+def timestamp(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds // 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""The file service of PaddleCloud: `/api/v1/pfs/…`."""

@@ -1,0 +1,223 @@
+"""The calls of the file service: list, describe, create and remove files, and read and write their chunks.
+
+Failures are in ``err`` of the body. What the original server lacks is named in the header of EXTENSIONS:
+``touch`` keeps the content that fits, and sets the time ``modtime``; an uploaded chunk may set it too, may
+``create`` the file, and is described in the answer; a downloaded one has its MD5 in a header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Body, Headed, Reply, Request, TextBody
+from openpai_tasks.server.paddlecloud import places
+from openpai_tasks.server.paddlecloud.pfs import chunks, patterns
+from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree, TreeEntry
+
+MISSING = "no such file or directory"
+AT_END = "this file reaches end"
+EXTENSIONS = {"x-pfs-extensions": "resize, checked-chunks"}
+CHUNK_MD5 = "x-pfs-md5"
+MULTIPART = f"multipart/form-data; boundary={chunks.BOUNDARY}"
+MOST_LISTED = 1_000_000
+
+
+class _Area:
+    """The home of the caller or the public area, and the paths of its files."""
+
+    def __init__(self, context: Context, user: str, path: str, writes: bool = False) -> None:
+        clean = posixpath.normpath(path) if path.startswith("/pfs/") else path
+        names = clean.split("/")
+        count = 4 if names[3:4] == [places.PUBLIC] else 5
+        self._prefix = "/".join(names[:count])
+        self.names: Names = tuple(names[count:])
+        self.tree = Tree(places.locate(context, user, self._prefix, writes).root)
+
+    def path(self, names: Names) -> str:
+        return _text("/".join([self._prefix, *names]))
+
+    def row(self, facts: TreeEntry) -> dict[str, Any]:
+        return {
+            "Path": self.path(facts.names),
+            "ModTime": facts.mtime_ns,
+            "Size": facts.size,
+            "IsDir": facts.is_folder,
+        }
+
+
+def get_files(context: Context, request: Request) -> Reply:
+    """List or describe files."""
+    method = request.first("method")
+    if method == "ls":
+        return _done(_list(context, request))
+    if method == "stat":
+        path = request.first("path")
+        with _naming(path):
+            area = _Area(context, request.caller.user, path)
+            return _done(area.row(area.tree.stat(area.names)))
+    return 405, {"err": f"Method Not Allowed:{method}", "results": None}
+
+
+def change_files(context: Context, request: Request) -> Reply:
+    """Create or remove files and folders, as ``method`` in the body says."""
+    body = request.body if isinstance(request.body, dict) else {}
+    method = body.get("method")
+    if method == "touch":
+        return _done(_touch(context, request.caller.user, body))
+    if method == "mkdir":
+        return _done([_make_folder(context, request.caller.user, path) for path in _paths(body)])
+    if method == "rm":
+        recursive, paths = body.get("r", False), _paths(body)
+        if not isinstance(recursive, bool):
+            raise _bad()
+        found = [_remove(context, request.caller.user, path, recursive) for path in paths]
+        return _done([{"path": path} for some in found for path in some] or None)
+    return 405, {"err": f"Method Not Allowed:{method}", "results": None}
+
+
+def get_chunk_meta(context: Context, request: Request) -> Reply:
+    """Return length and MD5 of the chunk at ``offset``, or without it, those of all chunks of the file."""
+    if request.first("method") != "GetChunkMeta":
+        return 405, {"err": f"Method Not Allowed:{request.first('method')}", "results": None}
+    path, is_one = request.first("path"), "offset" in request.query
+    with _naming(path):
+        query = request.query if is_one else {**request.query, "offset": ("0",)}
+        part = chunks.parse_range(query)
+        area = _Area(context, request.caller.user, path)
+        if is_one:
+            return _done(chunks.describe(area.tree, area.names, part.offset, part.size))
+        return _done(chunks.describe_all(area.tree, area.names, part.size))
+
+
+def get_chunk(context: Context, request: Request) -> Reply:
+    """Return the bytes of a chunk, in the form of an uploaded file."""
+    with _naming(request.first("path")):
+        part = chunks.parse_range(request.query)
+        area = _Area(context, request.caller.user, part.path)
+        data = chunks.read(area.tree, area.names, part)
+    end = _document({"err": "" if len(data) == part.size else AT_END, "results": None})
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    return 200, Headed(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
+
+
+def put_chunk(context: Context, request: Request) -> Reply:
+    """Write a chunk into an existing file; the path is in the name of the uploaded part."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/"):
+        return 400, {"err": "Bad Request", "results": None}
+    path = ""
+    with _naming(lambda: path):
+        part, data = chunks.unframe(request.headers["content-type"], request.body)
+        path = part.path
+        area = _Area(context, request.caller.user, part.path, writes=True)
+        return _done(chunks.write(area.tree, area.names, part, data))
+
+
+def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
+    recursive = request.first("r")
+    if recursive not in ("true", "false") or not request.query.get("arg"):
+        raise ApiError("invalid arguments", 400)
+    rows: list[dict[str, Any]] = []
+    for path in request.query["arg"]:
+        with _naming(path):
+            area = _Area(context, request.caller.user, path)
+            for facts in _listed(area, recursive == "true"):
+                rows.append(area.row(facts))
+                if len(rows) > MOST_LISTED:
+                    raise ApiError(f"more than {MOST_LISTED} files; list their folders one by one", 400)
+    return rows or None
+
+
+def _listed(area: _Area, recursive: bool) -> Iterator[TreeEntry]:
+    found = list(patterns.matches(area.tree, area.names))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for names in found:
+        facts = area.tree.stat(names)
+        yield from area.tree.list(names, recursive) if facts.is_folder else [facts]
+
+
+def _touch(context: Context, user: str, body: dict[str, Any]) -> dict[str, str]:
+    path, size, mtime = body.get("path"), body.get("filesize", 0), body.get("modtime")
+    if not isinstance(path, str) or not _is_number(size) or not (mtime is None or _is_number(mtime)):
+        raise _bad()
+    if not 0 <= size <= chunks.LARGEST:
+        raise ApiError(f"bad file size:{size}", 400)
+    with _naming(path):
+        area = _Area(context, user, path, writes=True)
+        area.tree.resize(area.names, size, mtime)
+    return {"path": path}
+
+
+def _make_folder(context: Context, user: str, path: str) -> dict[str, str]:
+    with _naming(path):
+        area = _Area(context, user, path, writes=True)
+        area.tree.make_folder(area.names)
+    return {"path": path}
+
+
+def _remove(context: Context, user: str, path: str, recursive: bool) -> Iterable[str]:
+    with _naming(path):
+        area = _Area(context, user, path, writes=True)
+        found = list(patterns.matches(area.tree, area.names)) or _link(area)
+        for names in found:
+            area.tree.remove(names, recursive)
+    return [area.path(names) for names in found]
+
+
+def _link(area: _Area) -> list[Names]:
+    """Return the names of a link that leads nowhere or outside, which can still be removed."""
+    return [area.names] if area.names and area.tree.is_link(area.names) else []
+
+
+def _paths(body: dict[str, Any]) -> list[str]:
+    paths = body.get("path")
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise _bad()
+    if not paths:
+        raise ApiError("not enough arguments", 400)
+    return paths
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+
+
+def _bad() -> ApiError:
+    return ApiError(chunks.BAD_JSON, 400)
+
+
+@contextlib.contextmanager
+def _naming(path: Any) -> Iterator[None]:
+    """Turn errors of the system into messages with the user's path."""
+    try:
+        yield
+    except OSError as err:
+        named = _text(path() if callable(path) else path)
+        missing = err.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        why = MISSING if missing else (err.strerror or type(err).__name__).lower()
+        raise ApiError(f"{named}: {why}", 400) from err
+    except (ValueError, RecursionError) as err:
+        raise ApiError(str(err), 400) from err
+
+
+def _done(results: Any) -> Reply:
+    body: Body = {"err": "", "results": results}
+    return 200, Headed(body, EXTENSIONS)
+
+
+def _document(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode() + b"\n"
+
+
+def _text(path: str) -> str:
+    """Return a name that JSON can hold: one that is not UTF-8 shows replacement characters."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,172 @@
+"""Files below one folder of a user, in which the user's jobs may change anything at any time.
+
+Symlinks are followed only inside the folder. Each path is resolved first and then opened name by name without
+following links, so that a link that a job puts there in between leads to an error, never outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from openpai_tasks.lazy_dataclass import dataclass
+
+READ, WRITE = os.O_RDONLY, os.O_RDWR
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that nobody reads must not block
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_MODE = 0o700
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TreeEntry:
+    """A file or folder: its names below the tree's folder, and what a listing shows."""
+
+    names: Names
+    mtime_ns: int
+    size: int
+    is_folder: bool
+
+
+class Tree:
+    """One folder, and everything in it. Names have been checked: none is empty, ``.`` or ``..``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.path.realpath(root)
+
+    def stat(self, names: Names) -> TreeEntry:
+        with self._parent(names) as (folder, name):
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return _facts(names, facts)
+
+    def list(self, names: Names, recursive: bool = False) -> Iterator[TreeEntry]:
+        """Yield what is in the folder, in order; links that lead outside are left out."""
+        waiting = [names]
+        while waiting:
+            above = waiting.pop()
+            found = self._entries(above)
+            yield from found
+            if recursive:
+                waiting += [one.names for one in reversed(found) if one.is_folder]
+
+    def make_folder(self, names: Names) -> None:
+        """Create the folder and its missing parents."""
+        os.close(self._folder(self._real(names), create=True))
+
+    def resize(self, names: Names, size: int, mtime_ns: int | None = None) -> None:
+        """Give the file this size, and create it if missing; the bytes that fit are kept."""
+        with self.open(names, WRITE, create=True) as file:
+            if os.fstat(file).st_size != size:
+                os.ftruncate(file, size)
+            if mtime_ns is not None:
+                os.utime(file, ns=(mtime_ns, mtime_ns))
+
+    @contextlib.contextmanager
+    def open(self, names: Names, mode: int = READ, create: bool = False) -> Iterator[int]:
+        """Open a regular file; with ``create``, make it and its folders if they are missing."""
+        real, mode = self._real(names), mode | os.O_CREAT if create else mode
+        with self._held(self._folder(real[:-1], create)) as folder, _opened(real[-1:], mode, folder) as file:
+            yield file
+
+    def remove(self, names: Names, recursive: bool = False) -> None:
+        """Remove a file or a link; a folder, with everything in it, only if recursive."""
+        if not names:
+            raise PermissionError(errno.EPERM, "the home folder itself cannot be removed")
+        with self._held(self._folder(self._real(names[:-1]))) as folder:
+            if not stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
+                os.unlink(names[-1], dir_fd=folder)
+            elif not recursive:
+                raise IsADirectoryError(errno.EISDIR, "can't del directory")
+            else:
+                _remove_folder(names[-1], folder)
+
+    def is_link(self, names: Names) -> bool:
+        """Whether the last name is a link, wherever it leads."""
+        try:
+            with self._held(self._folder(self._real(names[:-1]))) as folder:
+                return stat.S_ISLNK(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def _entries(self, names: Names) -> Sequence[TreeEntry]:
+        with self._held(self._folder(self._real(names))) as folder:
+            found = []
+            for name in sorted(os.listdir(folder)):
+                with contextlib.suppress(OSError):  # removed in between, or a link that leads outside
+                    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    is_link = stat.S_ISLNK(facts.st_mode)
+                    found.append(self.stat((*names, name)) if is_link else _facts((*names, name), facts))
+        return found
+
+    def _real(self, names: Names) -> Names:
+        """Return the names after following all links; raise if one leads outside."""
+        path = os.path.realpath(os.path.join(self._root, *names))
+        if path != self._root and not path.startswith(self._root.rstrip("/") + "/"):
+            raise PermissionError(errno.EACCES, "a link that leads out of your folder")
+        return tuple(name for name in path[len(self._root) :].split("/") if name)
+
+    @contextlib.contextmanager
+    def _parent(self, names: Names) -> Iterator[tuple[int, str]]:
+        real = self._real(names)
+        with self._held(self._folder(real[:-1])) as folder:
+            yield folder, real[-1] if real else "."
+
+    def _folder(self, real: Names, create: bool = False) -> int:
+        """Open a folder by its names, none of which may be a link now."""
+        folder = os.open(self._root, _FOLDER)
+        for name in real:
+            try:
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+                below = os.open(name, _FOLDER, dir_fd=folder)
+            except NotADirectoryError as err:
+                if create:
+                    raise FileExistsError(errno.EEXIST, "a file is there, not a folder") from err
+                raise
+            finally:
+                os.close(folder)
+            folder = below
+        return folder
+
+    @contextlib.contextmanager
+    def _held(self, folder: int) -> Iterator[int]:
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+
+@contextlib.contextmanager
+def _opened(name: Names, mode: int, folder: int) -> Iterator[int]:
+    if not name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    file = os.open(name[0], mode | _SAFE, 0o666, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise IsADirectoryError(errno.EISDIR, "not a regular file")
+        yield file
+    finally:
+        os.close(file)
+
+
+def _remove_folder(name: str, folder: int) -> None:
+    for _, folders, files, here in os.fwalk(name, topdown=False, dir_fd=folder):
+        for file in files:
+            os.unlink(file, dir_fd=here)
+        for below in folders:
+            if stat.S_ISLNK(os.stat(below, dir_fd=here, follow_symlinks=False).st_mode):
+                os.unlink(below, dir_fd=here)
+            else:
+                os.rmdir(below, dir_fd=here)
+    os.rmdir(name, dir_fd=folder)
+
+
+def _facts(names: Names, facts: os.stat_result) -> TreeEntry:
+    is_folder = stat.S_ISDIR(facts.st_mode)
+    return TreeEntry(names, facts.st_mtime_ns, 0 if is_folder else facts.st_size, is_folder)

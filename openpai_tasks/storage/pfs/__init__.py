@@ -1,0 +1,1 @@
+"""PFS, the file service of PaddleCloud."""

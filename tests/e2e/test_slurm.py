@@ -1,0 +1,64 @@
+"""Commands of a user whose embedded cluster runs jobs on a real Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Shell, make_shell
+from tests.server.engines.slurm_cluster import slurm_cluster
+from tests.server.workshop import until
+
+SMALL = ("--cpu", "1", "--mem", "100")
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        shell = make_shell(tmp_path_factory.mktemp("user"))
+        shell.environment["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
+        shell.environment["PATH"] += f":{cluster.environment['PATH']}"
+        started = shell.ok("cluster.start", "--engine", "slurm", "-o", "json").json()
+        assert started["engine"] == "slurm"
+        yield shell
+        shell.ok("cluster.stop")
+
+
+def test_a_job_runs_on_a_node_with_its_sources(shell: Shell) -> None:
+    (shell.project / "train.py").write_text("import os; print('on', os.environ['SLURMD_NODENAME'])")
+    ran = shell.ok("job.sub", "python3 train.py", "--sources", "train.py", "--follow", *SMALL)
+    assert ran.out.strip() in ("on node1", "on node2") and "local.engine" not in ran.err
+
+
+def test_partitions_are_shown_with_their_resources(shell: Shell) -> None:
+    rows = shell.ok("cluster.resources", "-o", "json").json()
+    shown = {row["virtual_cluster"]: (row["vcores_total"], row["gpus_total"]) for row in rows}
+    assert shown == {"default": (8, 4), "main": (8, 4), "small": (4, 2)}
+
+
+def test_a_waiting_job_is_explained_in_slurms_words(shell: Shell) -> None:
+    shell.ok("job.sub", "sleep 300", "-j", "large", "--cpu", "4", "--mem", "100", "--instances", "2")
+    shell.ok("job.sub", "true", "-j", "behind", "--cpu", "4", "--mem", "100")
+    why = until(lambda: "(Resources)" in (text := shell.ok("job.why", "behind").out) and text)
+    assert "waits until enough CPUs, memory or GPUs are free (Resources)" in why
+    for name in ("large", "behind"):
+        shell.ok("job.stop", name)
+    assert shell.inv("job.wait", "behind").code != 0
+
+
+def test_commands_and_files_reach_a_task_by_ssh(shell: Shell) -> None:
+    shell.ok("job.sub", "echo up; sleep 300", "-j", "open", "--ssh", "--instances", "2", *SMALL)
+    (shell.project / "note.txt").write_text("hello")
+    until(lambda: "RUNNING" in shell.ok("job.status", "open").out)
+    ran = shell.ok("container.run", "open", "--", "echo $SLURMD_NODENAME $PAI_TASK_INDEX")
+    assert ran.out.split()[1] == "0" and ran.out.startswith("node")
+    shell.ok("container.put", "open", "note.txt")
+    assert shell.ok("container.run", "open", "--", "cat note.txt").out == "hello"
+    shell.ok("job.stop", "open")
+    assert shell.inv("job.wait", "open").code != 0
+
+
+def test_points_of_a_sweep_have_their_own_results(shell: Shell) -> None:
+    ran = shell.ok("job.sub", "echo point $x", "-j", "points", "--sweep", "x=1,2,3,4,5,6", *SMALL)
+    assert ran.out.count("SUCCEEDED") == 6, ran

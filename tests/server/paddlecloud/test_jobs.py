@@ -1,0 +1,101 @@
+"""Jobs of PaddleCloud: submit, list, watch, kill."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from openpai_tasks.server.paddlecloud.submission import parse_memory
+from tests.server.conftest import wait_for
+
+
+def test_job_runs_its_entry_in_its_package_and_is_listed(user1):
+    user1.package("first", train_py="print('trained by', __file__)")
+    assert user1.submit("first", "python3 train.py", parallelism=2) == {"code": 200, "msg": ""}
+    status = user1.ended("first")
+    assert (status["succeeded"], status["failed"], status["active"]) == (2, None, None)
+    assert status["start_time"].endswith("Z") and status["completion_time"].endswith("Z")
+    workers = user1.workers("first")
+    assert [one["status"]["phase"] for one in workers] == ["Succeeded"] * 2
+    for one in workers:
+        name = one["metadata"]["name"]
+        assert re.fullmatch(r"first-trainer-[a-z0-9]{5}", name)
+        assert f"{'=' * 26}{name}{'=' * 26}\ntrained by" in user1.logs("first")
+        assert one["status"]["container_statuses"][0]["state"]["terminated"]["exit_code"] == 0
+
+
+def test_job_shows_in_the_list_of_openpai(user1, server):
+    user1.run("shared")
+    names = [one["name"] for one in server.login("user1", "a secret").get("/api/v2/jobs").json()]
+    assert "shared" in names
+    user1.ended("shared")
+
+
+def test_killed_job_leaves_the_list_and_keeps_its_logs_and_files(user1):
+    user1.run("endless", "echo begun; touch made-here; exec sleep 1000")
+    wait_for(lambda: "begun" in user1.logs("endless"))
+    assert user1.kill("endless") == {"code": 200, "msg": ""}
+    assert user1.job("endless") is None
+    wait_for(lambda: not user1.get("/api/v1/jobs/")["terminating"])
+    assert "begun" in user1.logs("endless")
+    assert (user1.home / "jobs" / "endless" / "made-here").exists()
+    assert user1.kill("endless")["code"] == 404
+
+
+def test_name_of_a_killed_job_can_be_used_again(user1):
+    user1.run("again", "echo one")
+    user1.ended("again")
+    refusal = user1.submit("again", "echo two")
+    assert refusal["code"] == 409 and "exists already" in refusal["msg"]
+    user1.kill("again")
+    user1.run("again", "echo two")
+    user1.ended("again")
+    assert user1.logs("again").endswith("two\n")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"entry": ""}, "no topology or entry"),
+        ({"datacenter": ""}, "no datacenter"),
+        ({"name": "a_b"}, "invalid job name"),
+        ({"name": "absent"}, "package not exist in cloud: /pfs/local/home/user1/jobs/absent"),
+        ({"parallelism": 0}, "invalid parallelism"),
+        ({"memory": "10GB"}, "invalid memory '10GB'"),
+        ({"parallelism": 21}, "exceeds the quota of pods: request: 21, usage: "),
+    ],
+)
+def test_submission_is_refused_with_one_line(user1, change, words):
+    user1.package("refused")
+    body = {"name": "refused", "entry": "true", "datacenter": "local", "pservers": 0, **change}
+    answer = user1.call("POST", "/api/v1/jobs/", json=body).json()
+    assert answer["code"] >= 400 and words in answer["msg"] and "\n" not in answer["msg"]
+    assert user1.job("refused") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "resource", "unit"),
+    [("memory", "requests.memory", "Mi"), ("gpu", "alpha.kubernetes.io/nvidia-gpu", "")],
+)
+def test_more_than_the_quota_is_refused_with_its_numbers(user1, key, resource, unit):
+    hard = user1.get("/api/v1/quota/")["items"][0]["status"]["hard"][resource]
+    limit = parse_memory(hard) if unit else int(hard)
+    user1.package("large")
+    wanted = f"{limit + 1}{unit}" if unit else limit + 1
+    message = user1.submit("large", **{key: wanted})["msg"]
+    assert f"request: {limit + 1}{unit}, usage: " in message and f"limit: {limit}{unit}" in message
+
+
+def test_simultaneous_submissions_stay_within_the_quota(user2):
+    """Ten jobs of three pods each: six fit into twenty."""
+    names = [f"crowd-{number}" for number in range(10)]
+    for name in names:
+        user2.package(name)
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda name: user2.submit(name, "sleep 1000", parallelism=3), names))
+    assert sorted(one["code"] for one in answers) == [200] * 6 + [403] * 4
+    for name, answer in zip(names, answers, strict=True):
+        assert answer["code"] == 403 or user2.kill(name)["code"] == 200
+    wait_for(lambda: not user2.get("/api/v1/jobs")["terminating"])
