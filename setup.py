@@ -124,6 +124,7 @@ setup(
     entry_points={
         "console_scripts": [
             "pai = openpai_tasks.__main__:main",
+            "opai = openpai_tasks.__main__:main",
             "paddlecloud = openpai_tasks.paddlecloud.__main__:main",
         ],
         "fsspec.specs": ["pai = openpai_tasks.sdk.files.paifs:PaiFileSystem"],

@@ -82,6 +82,11 @@ def project_folder(config: Any) -> str | None:
     return None if folder is None else str(folder)
 
 
+def is_of_fabric(config: Any) -> bool:
+    """Whether a configuration reads the files of Fabric (fabric.yaml) instead of Invoke's."""
+    return getattr(type(config), "prefix", None) == "fabric"
+
+
 # Invoke 2.2.1 and 3.0.3: only `_add_object` takes tasks and collections alike.
 
 

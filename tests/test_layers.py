@@ -88,6 +88,7 @@ MAY_IMPORT = {
     "sdk.templates": JOBS,
     "sdk.sweeps": JOBS | {"sdk.logs"},
     "sdk.containers": JOBS | {"sdk.diagnosis", "sdk.logs"},
+    "sdk.doctor": FILES | {"sdk.images.programs"},
     "sdk.images": VALUES,
     "sdk.payloads": set(),
     "sdk.paddlecloud": JOBS | {"backends.paddlecloud", "sdk.diagnosis", "sdk.logs"},

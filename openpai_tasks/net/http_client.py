@@ -7,7 +7,6 @@ to load than most commands take to run.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from openpai_tasks import __version__
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import HttpConnection, HttpReply, Keep, request_head
-from openpai_tasks.net.log_masking import mask_keys
+from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.net.web_address import PORTS
 
@@ -27,8 +26,6 @@ BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 WITH_BODY = ("POST", "PUT")
 USUAL_SECONDS = 60.0
 AGENT = f"openpai-tasks/{__version__}"
-
-log = logging.getLogger(__name__)
 
 
 class HttpAnswer(HttpReply):
@@ -111,8 +108,7 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", mask_keys(f"{method} {url} -> {answer.status_code}"))
+        log_request(method, url, len(body), answer.status_code)
         return answer
 
 

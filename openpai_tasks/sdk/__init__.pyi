@@ -2,6 +2,7 @@ from . import amounts as amounts
 from . import clusters as clusters
 from . import containers as containers
 from . import diagnosis as diagnosis
+from . import doctor as doctor
 from . import files as files
 from . import images as images
 from . import jobs as jobs
@@ -10,6 +11,7 @@ from . import logs as logs
 from . import notebooks as notebooks
 from . import paddlecloud as paddlecloud
 from . import payloads as payloads
+from . import project_files as project_files
 from . import ssh as ssh
 from . import sweeps as sweeps
 from . import templates as templates

@@ -34,6 +34,7 @@ from openpai_tasks.settings.layers import (
     read_defaults,
     section,
 )
+from openpai_tasks.settings.project import own_folder
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
@@ -171,7 +172,9 @@ class Settings:
                 values[key] = own[key] = variable.read(value, f"--{variable.name}")
                 origins[variable.name] = FLAG
         is_local = values.get("clusters_in_local") or any(c.setting == "clusters-in-local" for c in withheld)
-        withheld += trust.untrusted(trust.used_clusters(Path.cwd(), not withhold)) if is_local else ()
+        withheld += (
+            trust.untrusted(trust.used_clusters(own_folder(Path.cwd()), not withhold)) if is_local else ()
+        )
         if withheld and not withhold:
             raise Untrusted(withheld)
         overruled = {
@@ -236,6 +239,17 @@ VARIABLES: dict[str, Variable] = {
 }
 _BY_SPELLING = {_spelling(name): variable for name, variable in VARIABLES.items()}
 _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
+
+
+_PANEL = "the notebook panel that it belongs to is replaced by `%pai` and the portal"
+_SDK_BRANCH = "jobs run without the SDK in their container"
+OLD_NAMES = {
+    "container-sdk-branch": _SDK_BRANCH,
+    "sdk-branch": _SDK_BRANCH,
+    **dict.fromkeys(("image-list", "resource-list"), _PANEL),
+    **dict.fromkeys(("web-default-form", "web-default-image", "web-default-resource"), _PANEL),
+}
+"""Settings of older clients that have no use here, and why."""
 
 
 def find(name: str) -> Variable:

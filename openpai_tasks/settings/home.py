@@ -21,11 +21,13 @@ def home() -> Path:
 
 
 def make_private(folder: Path) -> Path:
-    """Create the folder and its missing parents, accessible only to the user."""
+    """Create the folder and its missing parents, accessible only to the user; git ignores a project's."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         for path in reversed(missing):
             path.mkdir(mode=0o700, exist_ok=True)
+            if path.name == ".openpai" and path != home():
+                (path / ".gitignore").write_text("*\n", encoding="ascii")
     except OSError as err:
         raise ConfigError(f"cannot create the folder {folder}: {err.strerror}") from err
     return folder

@@ -9,10 +9,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.compat import config_level, config_path
+from openpai_tasks.compat import config_level, config_path, is_of_fabric
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings import ownership, trust
+from openpai_tasks.settings import ownership, project, trust
 from openpai_tasks.settings.home import home
 
 SECTION = "openpai"
@@ -35,12 +35,13 @@ class Layer:
 def layers(config: Any = None) -> Iterator[Layer]:
     """Yield the sources of settings, weakest first."""
     yield Layer("tasks.py", section(config_level(config, "collection"), "tasks.py"), is_own=False)
-    yield _file_layer(config, "system")
-    yield _file_layer(config, "user")
+    files = (project.invoke_files(config), config) if is_of_fabric(config) else (config,)
+    yield from (_file_layer(one, level) for level in ("system", "user") for one in files)
     yield defaults_layer(defaults_path(is_global=True))
-    yield project_layer(_file_layer(config, "project"))
-    if trust.is_project_file(defaults_path(is_global=False)):
-        yield project_layer(defaults_layer(defaults_path(is_global=False)))
+    yield from (project_layer(_file_layer(one, "project")) for one in files)
+    own = defaults_path(is_global=False)
+    if trust.is_project_file(own):
+        yield project_layer(defaults_layer(own))
     yield _environment()
     yield _file_layer(config, "runtime")
     for level in ("overrides", "modifications"):
@@ -89,8 +90,8 @@ def _environment() -> Layer:
 
 
 def defaults_path(is_global: bool) -> Path:
-    """Return the defaults.yaml of the user, or of the current folder."""
-    return (home() if is_global else Path.cwd() / ".openpai") / "defaults.yaml"
+    """Return the defaults.yaml of the user, or of the project that the current folder belongs to."""
+    return (home() if is_global else project.own_folder(Path.cwd()) / ".openpai") / "defaults.yaml"
 
 
 def defaults_layer(path: Path) -> Layer:

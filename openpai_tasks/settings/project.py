@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openpai_tasks import compat
 from openpai_tasks.settings import ownership
+from openpai_tasks.settings.home import home
 
 if TYPE_CHECKING:
     from invoke.config import Config
@@ -32,12 +35,22 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 
 def load_config() -> tuple[Config, str]:
     """Load Invoke's configuration for this folder, and why the project's part is ignored, if it is."""
+    return _read_files(project_folder(Path.cwd()))
+
+
+def invoke_files(config: Config) -> Config:
+    """Read Invoke's files for a program that reads others (`fab`); ``config`` is that program's."""
+    folder = compat.project_folder(config)
+    return _read_files(Path(folder) if folder else None)[0]
+
+
+def _read_files(folder: Path | None) -> tuple[Config, str]:
+    """Read the system's, the user's and the project's files; return also why the latter is ignored."""
     from invoke.config import Config
 
     config = Config(lazy=True)
     config.load_system()
     config.load_user()
-    folder = project_folder(Path.cwd())
     problem = settings_problem(folder) if folder else ""
     if folder and not problem:
         config.set_project_location(str(folder))
@@ -62,6 +75,27 @@ def settings_folder(start: Path) -> Path | None:
         if any(is_file(folder / name) for name in SETTINGS_FILES):
             return folder
     return None
+
+
+def own_folder(start: Path) -> Path:
+    """Return the folder whose ``.openpai`` holds the settings for work in ``start``.
+
+    The nearest one that has some, else that of the project, else ``start``; never one that another user
+    could have made, nor the user's own home.
+    """
+    above = start.absolute().parents
+    for folder in upwards(start):
+        kept = [folder / ".openpai" / name for name in ("defaults.yaml", "clusters.yaml")]
+        if any(map(is_file, kept)) and (folder not in above or _is_own(folder / ".openpai")):
+            return folder
+    found = project_folder(start)
+    return found if found and (found not in above or _is_own(found / ".openpai")) else start.absolute()
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a ``.openpai`` is a project's that no other user could have made or can change."""
+    is_home = folder.parent == Path.home() or os.path.realpath(folder) == os.path.realpath(home())
+    return not is_home and not ownership.problem(folder)
 
 
 def settings_problem(folder: Path) -> str:

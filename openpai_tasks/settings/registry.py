@@ -19,7 +19,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.settings import credentials, trust
+from openpai_tasks.settings import credentials, project, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
@@ -204,8 +204,8 @@ class Registry:
 
 
 def registry_path(clusters_in_local: bool = False) -> Path:
-    """Return the user's clusters.yaml, or that of the current folder."""
-    return (Path.cwd() / ".openpai" if clusters_in_local else home()) / "clusters.yaml"
+    """Return the user's clusters.yaml, or that of the project that the current folder belongs to."""
+    return (project.own_folder(Path.cwd()) / ".openpai" if clusters_in_local else home()) / "clusters.yaml"
 
 
 def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:

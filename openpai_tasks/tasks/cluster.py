@@ -79,10 +79,16 @@ def add(
 @task(
     positional=["cluster_aliases"],
     iterable=["cluster_aliases"],
-    help={"cluster-aliases": "clusters to remove, with their passwords and tokens"},
+    help={
+        "cluster-aliases": "clusters to remove, with their passwords and tokens",
+        "ask": "ask first on a terminal",
+        "yes": "do not ask",
+    },
 )
-def delete(c, cluster_aliases):
+def delete(c, cluster_aliases, ask=False, yes=False):
     """Remove clusters from the list of known ones."""
+    if ask and not yes and sys.stdin.isatty():
+        confirm(f"remove {', '.join(cluster_aliases)} and the login from the list of known clusters?")
     for cluster in sdk.clusters.delete(settings(c), cluster_aliases):
         say(f"deleted {cluster.alias} ({cluster.uri})")
 
@@ -132,7 +138,7 @@ def edit(c, editor=None):
     positional=["cluster_alias"],
     help={
         "cluster-alias": "the cluster to use",
-        "is-global": "for all folders, not only this one",
+        "is-global": "for all your projects, not only this one",
     },
 )
 def select(c, cluster_alias, is_global=False):

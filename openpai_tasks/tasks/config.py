@@ -33,29 +33,34 @@ def show_(c, output=None):
     iterable=["values"],
     help={
         "values": "name=value, one or more; lists as name=a,b",
-        "is-global": "for all your projects (~/.openpai), not only this folder (./.openpai)",
+        "is-global": "for all your projects (~/.openpai), not only this one (.openpai in its folder)",
     },
 )
 def set_(c, values, is_global=False):
-    """Set defaults for this folder, or for all your projects."""
+    """Set defaults for this project, or for all your projects."""
     path = user_settings.layers.defaults_path(is_global)
-    changes = dict(_pair(word) for word in values)
-    user_settings.config.change_defaults(path, changes)
-    say(f"set {', '.join(changes)} in {path}")
+    needed = [word for word in values if not _explain_old(word.partition("=")[0])]
+    changes = dict(_pair(word) for word in needed)
+    if changes:
+        user_settings.config.change_defaults(path, changes)
+        say(f"set {', '.join(changes)} in {path}")
 
 
 @task(
     iterable=["names"],
     help={
         "names": "settings to remove",
-        "is-global": "from ~/.openpai, not from this folder's ./.openpai",
+        "is-global": "from ~/.openpai, not from this project's .openpai",
     },
 )
 def unset(c, names, is_global=False):
-    """Remove defaults for this folder, or for all your projects."""
+    """Remove defaults for this project, or for all your projects."""
     path = user_settings.layers.defaults_path(is_global)
-    user_settings.config.change_defaults(path, {}, [_known(name, path) for name in names])
-    say(f"unset {', '.join(names)} in {path}")
+    kept = user_settings.layers.read_defaults(path)
+    needed = [name for name in names if name in kept or not _explain_old(name)]
+    if needed:
+        user_settings.config.change_defaults(path, {}, [_known(name, path) for name in needed])
+        say(f"unset {', '.join(needed)} in {path}")
 
 
 @task(positional=["folder"], help=FOLDER)
@@ -116,7 +121,17 @@ def _folders(c, given):
     if given is not None:
         return [Path(given).absolute()]
     above = project_folder(c.config)
-    return list(dict.fromkeys([Path.cwd(), *([Path(above)] if above else [])]))
+    here = Path.cwd()
+    own = user_settings.project.own_folder(here)
+    return list(dict.fromkeys([here, own, *([Path(above)] if above else [])]))
+
+
+def _explain_old(name):
+    """Explain a setting of the older clients that is not needed here; False if it is none of them."""
+    about = user_settings.config.OLD_NAMES.get(name)
+    if about:
+        say(f"{name} is not needed here, and was not set: {about}")
+    return bool(about)
 
 
 def _pair(word):

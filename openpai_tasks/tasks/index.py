@@ -107,10 +107,12 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
 }),
 'config': ('Show and change the settings.', {
     'show': ('openpai_tasks.tasks.config', 'show_', (), True, 'Show all settings, their values and where they come from.'),
-    'set': ('openpai_tasks.tasks.config', 'set_', (), False, 'Set defaults for this folder, or for all your projects.'),
-    'unset': ('openpai_tasks.tasks.config', 'unset', (), False, 'Remove defaults for this folder, or for all your projects.'),
+    'set': ('openpai_tasks.tasks.config', 'set_', (), False, 'Set defaults for this project, or for all your projects.'),
+    'unset': ('openpai_tasks.tasks.config', 'unset', (), False, 'Remove defaults for this project, or for all your projects.'),
     'trust': ('openpai_tasks.tasks.config', 'trust', (), False, 'Trust a project folder with settings that reach further than its jobs.'),
     'untrust': ('openpai_tasks.tasks.config', 'untrust', (), False, 'Stop trusting a project folder.'),
     'completion': ('openpai_tasks.tasks.config', 'completion', (), False, 'Print the completion script for a shell.'),
+    'init': ('openpai_tasks.tasks.pai.setup', 'init', (), False, 'Write the files of a new project: invoke.yaml, tasks.py and .paiignore.'),
+    'doctor': ('openpai_tasks.tasks.pai.setup', 'doctor', (), False, 'Check Python, the engine, the cluster and login, storage, ssh and image; say what to do.'),
 }),
 }

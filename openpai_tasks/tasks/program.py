@@ -17,44 +17,13 @@ from invoke.program import Program
 from openpai_tasks import __version__, compat, exits
 from openpai_tasks.settings import ownership, project
 from openpai_tasks.tasks import Namespace, namespace
-from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.contexts import Classic
+from openpai_tasks.tasks.framework import terminal, verbosity
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
+from openpai_tasks.tasks.index import COLLECTIONS
+from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
-CLASSIC = {
-    "add-cluster": Classic("cluster.add"),
-    "add-storage-cluster": Classic("storage.add"),
-    "cluster-resources": Classic("cluster.resources"),
-    "connect-job": Classic("job.connect"),
-    "copy": Classic("storage.copy"),
-    "delete": Classic("storage.remove"),
-    "delete-cluster": Classic("cluster.delete"),
-    "edit-clusters": Classic("cluster.edit"),
-    "getinfo": Classic("storage.getinfo"),
-    "job-status": Classic("job.status"),
-    "list-clusters": Classic("cluster.list"),
-    "list-jobs": Classic("job.list"),
-    "list-storages": Classic("storage.list"),
-    "listdir": Classic("storage.listdir"),
-    "makedir": Classic("storage.makedir"),
-    "makedirs": Classic("storage.makedir"),
-    "notebook-job": Classic("notebook.run"),
-    "portal": Classic("cluster.portal"),
-    "remove": Classic("storage.remove"),
-    "select-cluster": Classic("cluster.select"),
-    "select-storage": Classic("storage.select"),
-    "set": Classic("config.set"),
-    "ssh-container": Classic("container.ssh"),
-    "start-container": Classic("container.start"),
-    "stop-job": Classic("job.stop"),
-    "stop-jobs": Classic("job.stop"),
-    "sub": Classic("job.sub", greedy=True),
-    "submit": Classic("job.submit"),
-    "unset": Classic("config.unset"),
-    "update-clusters": Classic("cluster.update"),
-}
-"""The flat commands of the older clients, and the tasks that they run."""
+HELP = "help"
 
 
 class UnsafeTasksFile(CollectionNotFound):
@@ -91,6 +60,7 @@ class PaiProgram(Program):
     """Invoke's program, with our tasks added to a project's, and the classic commands."""
 
     classic = CLASSIC
+    spaced = SPACED
     shell = ""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
@@ -111,6 +81,7 @@ class PaiProgram(Program):
 
     def parse_core(self, argv: list[str] | None) -> None:
         super().parse_core(argv)
+        verbosity.apply(self)
         sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
     def parse_core_args(self) -> None:
@@ -164,13 +135,33 @@ class PaiProgram(Program):
             raise Exit
         super().parse_cleanup()
 
+    def parse_tasks(self) -> None:
+        """Read `help COMMAND` as `--help COMMAND`, unless the project has a task of that name."""
+        words = self.core.unparsed
+        if words[:1] == [HELP] and HELP not in self.collection.task_names:
+            topic = [word for word in words[1:] if not word.startswith("-")]
+            self.core.unparsed = []
+            name = self._topic(topic)
+            shown = self.args.list if name in self.collection.collections else self.args.help
+            shown.set_value(name or None, cast=False)
+        super().parse_tasks()
+
+    def _topic(self, words: list[str]) -> str:
+        """Return what to explain: `job sub` is `job.sub`."""
+        flat = " ".join(words[:2])
+        return SPACED[flat].target if flat in SPACED else ".".join(words)
+
     def no_tasks_given(self) -> None:
-        self.list_tasks()
+        from openpai_tasks.tasks.pai.front_page import front_page
+
+        own = [name for name in self.collection.tasks if name not in self.classic]
+        own += [f"{name}.*" for name in self.collection.collections if name not in COLLECTIONS]
+        terminal.put(front_page(self.binary, own))
         raise Exit
 
     def print_help(self) -> None:
         super().print_help()
-        terminal.put(f"`{self.binary} --list` lists the tasks, `{self.binary} TASK --help` explains one.")
+        terminal.put(f"`{self.binary} --list` lists the tasks, `{self.binary} help TASK` explains one.")
 
 
 def add_to_project(module: Any, folder: str, auto_dash_names: bool) -> Collection:
@@ -189,6 +180,6 @@ def main() -> None:
     patch_invoke()
     sys.excepthook = terminal.show_uncaught
     program = PaiProgram(
-        version=__version__, name="pai", binary="pai", binary_names=["pai"], loader_class=TasksLoader
+        version=__version__, name="pai", binary="pai", binary_names=["pai", "opai"], loader_class=TasksLoader
     )
     program.run()

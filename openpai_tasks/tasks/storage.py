@@ -95,15 +95,20 @@ def makedir(c, paths):
     aliases=("rm", "delete"),
     positional=["paths"],
     iterable=["paths"],
-    help={"paths": PATH, "recursive": "remove folders with their contents", "yes": "do not ask"},
+    help={
+        "paths": PATH,
+        "recursive": "remove folders with their contents",
+        "ask": "ask before removing anything; without a terminal, files of this machine need --yes",
+        "yes": "do not ask",
+    },
 )
-def remove(c, paths, recursive=False, yes=False):
+def remove(c, paths, recursive=False, ask=False, yes=False):
     """Remove files and folders."""
     removals = sdk.files.plan_removals(paths, _storages(c), recursive)
     if not yes and sys.stdin.isatty():
-        views.listings.confirm_removals(removals)
+        views.listings.confirm_removals(removals, ask)
     elif not yes:
-        sdk.files.refuse_guesses(removals)
+        sdk.files.refuse_guesses(removals, ask)
     sdk.files.remove(removals)
 
 

@@ -78,7 +78,8 @@ def _ask_storage(given, alias):
     """Show the storages and ask for one."""
     if not sys.stdin.isatty():
         raise sdk.files.no_storage_named(given, alias, say)
-    say(*render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table").split("\n"))
+    rows = render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table")
+    say(*rows.split("\n"), always=True)
     chosen = answer("storage: ")
     if not chosen:
         raise sdk.files.no_storage_named(given, alias, say)

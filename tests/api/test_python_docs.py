@@ -8,7 +8,7 @@ import pytest
 
 from openpai_tasks import Cluster, Job
 from openpai_tasks.tasks import index
-from openpai_tasks.tasks.program import CLASSIC
+from openpai_tasks.tasks.pai.flat_names import CLASSIC
 from tests.e2e.test_notebook_docker import IMAGE, python, system
 from tests.server.container_engines import engine_kit
 

@@ -43,6 +43,8 @@ RUNS = {
     "cluster.stop": [""],
     "cluster.update": ["lab", "lab --user ann --password-file {project}/wrong"],
     "config.completion": ["bash"],
+    "config.doctor": ["", "-v"],
+    "config.init": ["{project}/new"],
     "config.set": ["cpu=1"],
     "config.show": [""],
     "config.trust": [""],

@@ -2,7 +2,8 @@
 
 import pytest
 
-from openpai_tasks.settings.project import load_settings, project_folder
+from openpai_tasks.settings.home import make_private
+from openpai_tasks.settings.project import load_settings, own_folder, project_folder
 
 
 @pytest.fixture
@@ -62,3 +63,59 @@ def test_a_tasks_file_of_another_program_is_passed_over(folder):
     inner.mkdir()
     (inner / "tasks.py").write_text("from celery import Celery\n")
     assert project_folder(inner) == folder
+
+
+def defaults(folder, text="image: mine\n"):
+    path = folder / ".openpai" / "defaults.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
+
+
+def test_own_settings_are_found_from_sub_folders(folder, monkeypatch):
+    deep = folder / "a" / "b"
+    deep.mkdir(parents=True)
+    assert own_folder(deep) == deep
+    settings_file(folder, "of:project")
+    assert own_folder(deep) == folder
+    defaults(folder / "a")
+    assert own_folder(deep) == folder / "a"
+    defaults(deep, "")
+    assert own_folder(deep) == deep
+
+
+def test_records_of_jobs_do_not_make_a_folder_one_with_settings(folder, monkeypatch):
+    defaults(folder)
+    inner = folder / "inner"
+    (inner / ".openpai" / "jobs").mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert own_folder(inner) == folder and load_settings().image == "mine"
+
+
+def test_settings_above_that_others_could_have_made_are_passed_over(folder, monkeypatch):
+    defaults(folder)
+    inner = folder / "inner"
+    inner.mkdir()
+    (folder / ".openpai").chmod(0o777)
+    monkeypatch.chdir(inner)
+    assert own_folder(inner) == inner and load_settings().image != "mine"
+    settings_file(folder, "of:project")
+    assert own_folder(inner) == inner
+
+
+def test_the_users_home_is_not_a_project(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(folder))
+    inner = folder / "inner"
+    inner.mkdir()
+    defaults(folder)
+    assert own_folder(inner) == inner
+    monkeypatch.setenv("OPENPAI_HOME", str(folder / ".openpai"))
+    assert own_folder(inner) == inner
+
+
+def test_git_ignores_the_settings_of_a_project_but_not_the_users_own(folder, monkeypatch):
+    make_private(folder / ".openpai" / "jobs")
+    assert (folder / ".openpai" / ".gitignore").read_text() == "*\n"
+    monkeypatch.setenv("OPENPAI_HOME", str(folder / "user" / ".openpai"))
+    make_private(folder / "user" / ".openpai" / "local")
+    assert not (folder / "user" / ".openpai" / ".gitignore").exists()

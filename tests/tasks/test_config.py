@@ -195,3 +195,23 @@ def test_concurrent_config_set_commands_lose_nothing(shell):
         process.communicate()
     written = yaml.safe_load((shell.home / "defaults.yaml").read_text())
     assert written == {name: f"x{name}" for name in names}
+
+
+def test_set_unset_and_select_change_the_project_from_a_sub_folder(project, inv, monkeypatch):
+    path = project.folder / ".openpai" / "defaults.yaml"
+    project.write("a/b/x", "")
+    monkeypatch.chdir(project.folder / "a" / "b")
+    assert inv("config.set", "cpu=7").err == f"set cpu in {path}\n"
+    assert shown(inv, "cpu") == (7, str(path))
+    assert project.pai("cluster", "select", "local").code == 0
+    assert yaml.safe_load(path.read_text()) == {"cpu": 7, "cluster-alias": "local"}
+    assert inv("config.unset", "cpu").code == 0
+    assert not (project.folder / "a" / "b" / ".openpai").exists()
+
+
+def test_clusters_of_a_project_are_found_from_a_sub_folder(project, inv, monkeypatch):
+    assert inv("config.set", "clusters-in-local=yes").code == 0
+    assert inv("cluster.add", "lab", "http://127.0.0.1:1", "--user", "ann", "--no-check").code == 0
+    project.write("a/x", "")
+    monkeypatch.chdir(project.folder / "a")
+    assert "lab" in inv("cluster.list").out

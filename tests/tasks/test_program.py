@@ -1,13 +1,14 @@
 """`pai`: needs no tasks.py, honours one, knows the classic commands, completes without starting Python."""
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from openpai_tasks.tasks import namespace
-from openpai_tasks.tasks.program import CLASSIC
+from openpai_tasks.tasks.pai.flat_names import CLASSIC
 
 RUN = """
 @task(positional=["command"])
@@ -19,10 +20,45 @@ ns.add_collection(Collection("job", sub))
 """
 
 
-def test_pai_without_arguments_lists_the_tasks(project):
+def test_pai_alone_shows_the_everyday_commands_on_one_screen(project):
     ran = project.pai()
-    assert ran.code == 0
-    assert "config.show (config)" in ran.out and "job.sub" in ran.out
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and 15 <= len(lines) <= 22 and max(map(len, lines)) < 80
+    known = {*namespace().task_names, *CLASSIC, "help"}
+    assert {name for name in re.findall(r"pai ([a-z]\S*)", ran.out)} <= known
+    assert "config.trust" not in ran.out and "config.trust" in project.pai("--list").out
+
+
+def test_pai_alone_names_the_projects_own_commands(project):
+    project.write("tasks.py", "from invoke import task\n\n@task\ndef bench(c):\n    pass\n")
+    assert "This project's own commands: bench" in project.pai().out
+
+
+@pytest.mark.parametrize(
+    "words, shown",
+    [
+        (["job.stop"], "Usage: pai job.stop NAMES ..."),
+        (["job", "stop"], "Usage: pai job.stop NAMES ..."),
+        (["job", "sub"], "Usage: pai job.sub [COMMAND]"),
+        (["sub"], "Usage: pai job.sub [COMMAND]"),
+        (["doctor"], "Usage: pai config.doctor"),
+        (["job"], "Stop jobs, by name or pattern."),
+        ([], "usage: pai COMMAND"),
+    ],
+)
+def test_help_explains_a_command_or_a_collection(project, words, shown):
+    ran = project.pai("help", *words)
+    assert ran.code == 0 and shown in ran.out
+
+
+def test_help_for_an_unknown_word_is_an_error(project):
+    ran = project.pai("help", "cancel")
+    assert (ran.code, ran.err) == (120, "error: no task named 'cancel', did you mean job.stop?\n")
+
+
+def test_a_projects_own_help_task_counts(project):
+    project.write("tasks.py", "from invoke import task\n\n@task\ndef help(c):\n    print('mine')\n")
+    assert project.pai("help").out == "mine\n"
 
 
 def test_pai_needs_no_tasks_file_but_reads_the_settings_of_a_parent_folder(project, monkeypatch):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, NotFound, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
@@ -70,11 +71,17 @@ def remove(removals: Sequence[Removal]) -> None:
             removal.place.store.remove(removal.place.path, recursive=removal.is_full)
 
 
-def refuse_guesses(removals: Sequence[Removal]) -> None:
-    """Raise for likely mistakes if the user cannot be asked."""
+def refuse_guesses(removals: Sequence[Removal], only_remote: bool = False) -> None:
+    """Raise for likely mistakes if the user cannot be asked; ``only_remote``: and for local files."""
     for removal in removals:
         if removal.doubt:
             raise ConfigError(removal.doubt)
+        if only_remote and not removal.place.url.startswith("pai://"):
+            stop = command("job.stop", removal.place.name)
+            raise ConfigError(
+                f"{removal.place.url}: a file of this machine, and no terminal to ask on; --yes removes it "
+                f"(`{stop}` stops a job)"
+            )
 
 
 def _named(text: str, book: Book) -> list[Removal]:

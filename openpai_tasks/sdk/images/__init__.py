@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "check_ended",
             "check_findings",
             "check_push",
+            "check_reference",
             "find_engine",
             "list_command",
             "parse_findings",

@@ -7,6 +7,7 @@ from .programs import check_command as check_command
 from .programs import check_ended as check_ended
 from .programs import check_findings as check_findings
 from .programs import check_push as check_push
+from .programs import check_reference as check_reference
 from .programs import find_engine as find_engine
 from .programs import list_command as list_command
 from .programs import parse_findings as parse_findings

@@ -43,9 +43,9 @@ def settings_for(c: Context, cluster_alias: str | None) -> Settings:
     return settings(c, cluster_alias=cluster_alias or None)
 
 
-def trusted_settings(c: Context) -> Settings:
+def trusted_settings(c: Context, **flags: Any) -> Settings:
     """Load the settings without those of a project that the user does not trust; never asks."""
-    return _load(c, {}, withhold=True)
+    return _load(c, flags, withhold=True)
 
 
 @functools.cache

@@ -33,10 +33,22 @@ class UsageError(ParseError, Exit):
 
 
 class Classic:
-    """The task that a classic flat command runs; if ``greedy``, all words after it are one command."""
+    """The task that a command of the older clients runs.
 
-    def __init__(self, target: str, greedy: bool = False) -> None:
-        self.target, self.greedy = target, greedy
+    If ``greedy``, all words after it are one command. ``words`` are typed before those of the user. ``task``
+    is an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by older names.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        greedy: bool = False,
+        words: tuple[str, ...] = (),
+        task: Any = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.target, self.greedy, self.words, self.task = target, greedy, words, task
+        self.renamed = renamed or {}
 
 
 class TaskContext(ParserContext):
@@ -44,7 +56,8 @@ class TaskContext(ParserContext):
 
     def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
         super().__init__(name, aliases, arguments)
-        self.greedy = False
+        self.task = task
+        self.classic: Classic | None = None
         self.single_dash = getattr(task, "single_dash", False)
         self.is_ours = task.body.__module__.startswith("openpai_tasks.tasks.")
         parameters = task.argspec(task.body).parameters.values()
@@ -99,24 +112,31 @@ def _spelt(name: str, value: str, optional: bool) -> str:
 
 
 class Contexts(Mapping[str, TaskContext]):
-    """Mapping from task names to fresh contexts; ``classic`` names count only as the first word of a line."""
+    """Mapping from task names to fresh contexts.
+
+    ``classic`` names count only as the first word of a line, and so do the two words of ``spaced`` ones.
+    """
 
     def __init__(
         self,
         collection: Collection,
         ignore_unknown_help: bool | None = None,
         classic: Mapping[str, Classic] | None = None,
+        spaced: Mapping[str, Classic] | None = None,
     ) -> None:
         self.collection = collection
         self.ignore_unknown_help = ignore_unknown_help
         self.classic = classic or {}
+        self.spaced = spaced or {}
         self.names: dict[str, str] = {}
         for name, aliases in collection.task_names.items():
             self.names.update(dict.fromkeys((name, *aliases), name))
 
     def __getitem__(self, name: str) -> TaskContext:
         primary = self.names[name]
-        task = self.collection[primary]
+        return self._context(primary, self.collection[primary])
+
+    def _context(self, primary: str, task: Any) -> TaskContext:
         helps = dict(task.help)
         arguments = task.get_arguments(ignore_unknown_help=self.ignore_unknown_help)
         task.help = helps  # Invoke's get_arguments() empties it
@@ -134,13 +154,13 @@ class Contexts(Mapping[str, TaskContext]):
 
     def first(self, word: str) -> TaskContext | None:
         """Return the task that a classic command runs, if the word is one."""
-        row = None if word in self.names else self.classic.get(word)
+        row = None if word in self.names else self.classic.get(word) or self.spaced.get(word)
         if row is None:
             return None
         if row.target not in self.names:
             raise UsageError(f"{word!r} runs `{row.target}`, which this project's tasks do not include")
-        context = self[row.target]
-        context.greedy = row.greedy
+        context = self._context(row.target, row.task) if row.task else self[row.target]
+        context.classic = row
         return context
 
     def is_collection(self, path: str) -> bool:
@@ -152,15 +172,12 @@ class Contexts(Mapping[str, TaskContext]):
 
     def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
         """Return the error for a word that is not a task, with the task that was probably meant."""
-        tails = {task.rpartition(".")[2]: task for task in self.names}  # `sub` may stand for `job.sub`
-        known = tails | {task: task for task in (*self.classic, *self.names)}
-        hint = suggestion(name, known, known) or f" (`{hints.command('--list')}` shows all tasks)"
-        return UsageError(f"no task named {name!r}{hint}", context)
+        from openpai_tasks.tasks.framework.suggestions import meant
 
-
-def suggestion(word: str, known: Iterable[str], meant: Mapping[str, str] | None = None) -> str:
-    """Return ``, did you mean X?`` if a known word is similar, else ""; ``meant`` has the full names."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f", did you mean {meant[near[0]] if meant else near[0]}?" if near else ""
+        found = meant(name, self.names, self.classic, self.collection.collections)
+        folder = name.rpartition(".")[0]
+        there = [folder] if folder and self.is_collection(folder) else []
+        listing = f" (`{hints.command('--list', *there)}` shows {'its' if there else 'all'} tasks)"
+        return UsageError(
+            f"no task named {name!r}{f', did you mean {found}?' if found else listing}", context
+        )

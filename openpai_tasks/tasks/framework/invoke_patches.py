@@ -26,8 +26,8 @@ from invoke.util import helpline, yaml  # type: ignore[attr-defined]
 
 from openpai_tasks import compat, exits
 from openpai_tasks.hints import use_program
-from openpai_tasks.tasks.framework import parser
-from openpai_tasks.tasks.framework.contexts import Contexts, UsageError, suggestion
+from openpai_tasks.tasks.framework import parser, verbosity
+from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 LIST_FORMATS = ("flat", "nested", "json")
 NARROWEST = 20  # column of help texts
@@ -46,6 +46,7 @@ def _fail(text: str) -> Exit:
 def make_parser(program: Program) -> parser.Parser:
     """Make our parser, and note which program runs and the words after ``--``."""
     use_program([program.called_as, *program.binary_names])
+    verbosity.add_flags(program)
     words = program.argv[1:]
     rest = words[words.index("--") + 1 :] if "--" in words else None
     if program.args.complete.value:
@@ -54,12 +55,14 @@ def make_parser(program: Program) -> parser.Parser:
         program.core.remainder = parser.shell_text(rest) if rest else ""
     parser.current_line.set(parser.CommandLine(program, tuple(rest or ())))
     ignore_unknown_help = program.config.tasks.ignore_unknown_help
-    contexts = Contexts(program.collection, ignore_unknown_help, getattr(program, "classic", None))
+    names = getattr(program, "classic", None), getattr(program, "spaced", None)
+    contexts = Contexts(program.collection, ignore_unknown_help, *names)
     return parser.Parser(program.initial_context, contexts, rest, program)
 
 
 def parse_cleanup(program: Program) -> None:
     """Let ``--help NAME`` take collections and suggest tasks; check ``--list-format``."""
+    verbosity.apply(program)
     topic, form = program.args.help.value, program.args["list-format"].value
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     if isinstance(topic, str) and topic not in contexts:
@@ -68,6 +71,8 @@ def parse_cleanup(program: Program) -> None:
         raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
     root = program.args.list.value
     if isinstance(root, str) and not contexts.is_collection(root):
+        from openpai_tasks.tasks.framework.suggestions import suggestion
+
         raise UsageError(f"no collection named {root!r}{suggestion(root, program.collection.collections)}")
     _parse_cleanup(program)
 
@@ -162,9 +167,14 @@ class DirectCall(Call):
 
 
 def normalize(executor: Executor, tasks: Any) -> list[Call]:
-    return [
+    """Make the calls; a task of an older client's command is not in the collection."""
+    calls = [
         call.clone(into=DirectCall) if type(call) is Call else call for call in _normalize(executor, tasks)
     ]
+    for context, call in zip(tasks, calls, strict=False):
+        if isinstance(context, TaskContext) and context.classic and context.classic.task:
+            call.task = context.task
+    return calls
 
 
 # The configuration
@@ -288,6 +298,7 @@ _merge = Config.merge
 _respond = Runner.respond
 
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (Program, "core_args", verbosity.core_args),
     (Program, "_make_parser", make_parser),
     (Program, "parse_cleanup", parse_cleanup),
     (Program, "print_task_help", print_task_help),

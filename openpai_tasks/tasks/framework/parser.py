@@ -20,7 +20,7 @@ from invoke.parser.parser import Parser as InvokeParser
 from invoke.parser.parser import ParseResult
 from invoke.program import Program
 
-from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError, suggestion
+from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
@@ -133,6 +133,8 @@ class _Line:
         if self.context is not None:
             if len(name) == 3 and name[1:] in self.context.flags:
                 name = name[1:]
+            if self.context.classic:
+                name = _whole_flag(self.context.classic.renamed.get(name, name), self.context)
             name = self.context.inverse_flags.get(name, name)
             if name in self.context.flags:
                 return _argument(self.context, name)
@@ -168,11 +170,13 @@ class _Line:
         """Whether the word is a positional: required ones take any word, optional ones no task's name."""
         if self.context is None or not self.context.open_positionals():
             return False
+        if self.context.classic and self.context.classic.task:
+            return True  # `job-status JOB config`
         return bool(self.context.missing()) or self.contexts is None or word not in self.contexts
 
     def positional(self, word: str) -> None:
         assert self.context is not None
-        if self.context.greedy:
+        if self.context.classic and self.context.classic.greedy:
             tail = [] if self.rest is None else ["--", *self.rest]
             word = shell_text([word, *self.words, *tail])
             self.words.clear()
@@ -183,13 +187,43 @@ class _Line:
     def name(self, word: str) -> None:
         if self.contexts is None:
             self.result.unparsed = [word, *self.words]
-        elif self.lists(word):
+            return
+        word = self.joined(word) if self.contexts.spaced and self.context is None else word
+        if self.lists(word):
             self.core.args["list"].set_value(word, cast=False)
             self.words.clear()
         else:
             context = self.find(word)
             self.close()
             self.context = context
+            if context.classic:
+                self.words.extendleft(reversed(context.classic.words))
+
+    def joined(self, word: str) -> str:
+        """Join `job sub` to `job.sub`, as the older clients spelt it; return their own commands as typed."""
+        assert self.contexts is not None
+        while self.words and self.contexts.is_collection(word):
+            both, name = f"{word} {self.words[0]}", f"{word}.{self.words[0]}"
+            if both in self.contexts.spaced:
+                self.words.popleft()
+                return both
+            if name not in self.contexts and not self.contexts.is_collection(name):
+                break
+            word = name
+            self.words.popleft()
+        if f"{word} FILE" in self.contexts.spaced and any(item.endswith(".ipynb") for item in self.words):
+            return f"{word} FILE"
+        self.check_in_collection(word)
+        return word
+
+    def check_in_collection(self, word: str) -> None:
+        """Raise if the word after the name of a collection is neither its task nor of any use otherwise."""
+        following = self.words[0] if self.words else "-"
+        if self.contexts is None or following.startswith("-") or not self.contexts.is_collection(word):
+            return
+        is_used = word in self.contexts and bool(self.contexts[word].positional_args)
+        if not is_used and following not in self.contexts:
+            raise self.contexts.unknown(f"{word}.{following}")
 
     def lists(self, word: str) -> bool:
         """Whether to list a collection: one without a default task, or one that is followed by --help."""
@@ -213,6 +247,8 @@ class _Line:
         if self.contexts is None:
             self.result.unparsed = [word, *self.words]
             return
+        from openpai_tasks.tasks.framework.suggestions import suggestion
+
         if self.context is None:
             hint = suggestion(name, self.core.flags) or " (flags of a task follow its name)"
             raise UsageError(f"unknown flag {name}{hint}", self.context)
@@ -246,6 +282,15 @@ class _Line:
             usage = f"(usage: {self.context.usage()})"
             raise UsageError(f"{self.context.name} needs {missing} {usage}", self.context)
         self.result.append(self.context)
+
+
+def _whole_flag(name: str, context: TaskContext) -> str:
+    """Complete the beginning of a long flag, as the older clients did (`--toke` for `--token`)."""
+    if name in context.flags or name in context.inverse_flags or not name.startswith("--"):
+        return name
+    found = sorted((flag for flag in context.flags if flag.startswith(name)), key=len)
+    is_clear = bool(found) and all(flag.startswith(found[0]) for flag in found)
+    return found[0] if is_clear else name
 
 
 def _argument(context: ParserContext, flag: str) -> Argument:

@@ -29,7 +29,7 @@ def consent(refusal: Untrusted) -> None:
         raise refusal
     for file in dict.fromkeys(claim.file for claim in refusal.claims):
         lines = [claim.line for claim in refusal.claims if claim.file == file]
-        terminal.say(f"{file} sets:", *(f"  {line}" for line in lines))
+        terminal.say(f"{file} sets:", *(f"  {line}" for line in lines), always=True)
     if not ask("These settings affect more than jobs. Do you trust this folder?"):
         raise refusal
 

@@ -31,7 +31,7 @@ def say_view(view: View) -> None:
     if terminal.is_terminal(sys.stderr):
         terminal.say_coloured(render.drawing.draw(view, terminal.size(sys.stderr).columns))
     else:
-        terminal.say(*str(view).split("\n"))
+        terminal.say(*str(view).split("\n"), always=True)
 
 
 class LiveView:
@@ -64,6 +64,8 @@ class LiveView:
 
     def show(self, view: View, line: str) -> None:
         """Draw the view over the last one, or print ``line`` if it is new and nothing can be redrawn."""
+        if terminal.is_quiet() and self._stream is sys.stderr:
+            return
         if self.is_drawn:
             with self._lock:
                 if self._view is None:

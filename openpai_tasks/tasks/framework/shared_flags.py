@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Body = Callable[..., Any]
@@ -28,16 +28,27 @@ def signature(body: Body) -> inspect.Signature:
     return inspect.signature(body)
 
 
-def same_flags_as(other: Any, **fixed: Any) -> Callable[[Body], Body]:
+def same_flags_as(
+    other: Any, word: str = "", more: Mapping[str, Any] | None = None, **fixed: Any
+) -> Callable[[Body], Body]:
     """Give a body ``(c, word, flags)`` the flags of the task ``other``, without those that are fixed.
 
-    ``flags`` holds their values by name.
+    ``flags`` holds their values by name. ``word`` names a positional that the other task does not have, and
+    ``more`` are flags with their defaults that it does not have either.
     """
 
     @functools.cache
     def build() -> inspect.Signature:
-        known = signature(other.body).parameters.values()
-        return inspect.Signature([item for item in known if item.name not in fixed])
+        context, *known = signature(other.body).parameters.values()
+        first = (
+            [inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)] if word else []
+        )
+        last = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in (more or {}).items()
+        ]
+        kept = [item for item in known if item.name not in fixed]
+        return inspect.Signature([context, *first, *kept, *last])
 
     def decorate(body: Body) -> Body:
         @with_signature(build)

@@ -32,6 +32,7 @@ NICKNAMES = {
     "pip-installs": ("pip",),
     "recursive": ("r",),
     "sources": ("src",),
+    "storage-alias": ("s",),
     "timeout": ("t",),
     "update": ("u",),
     "virtual-cluster": ("vc",),

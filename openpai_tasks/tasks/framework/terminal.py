@@ -21,6 +21,8 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
 
 LONGEST_NOTE = 200  # characters of a notification
+PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case
+_is_quiet = False  # one per process, like the streams
 
 
 class LiveViews:
@@ -76,8 +78,22 @@ def raw(stream: TextIO | None, data: bytes) -> None:
         stream.buffer.flush()
 
 
-def say(*lines: str) -> None:
+def be_quiet() -> None:
+    """Print only results, errors and questions from now on (`pai -q`)."""
+    global _is_quiet
+    _is_quiet = True
+
+
+def is_quiet() -> bool:
+    return _is_quiet
+
+
+def say(*lines: str, always: bool = False) -> None:
     """Print lines for the user on stderr, above the live view if there is one on the same terminal."""
+    if _is_quiet and not always:
+        lines = tuple(line for line in lines if line.startswith(PROBLEMS))
+        if not lines:
+            return
     text = "\n".join(map(one_line, lines))
     if not (is_terminal(sys.stderr) and live_views.print_above(text)):
         print(text, file=sys.stderr, flush=True)

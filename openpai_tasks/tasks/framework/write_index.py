@@ -20,7 +20,7 @@ MODULES = {
     "container": ("container", "container_start", "container_images"),
     "notebook": ("notebook", "notebook_serve"),
     "paddle": ("paddle",),
-    "config": ("config",),
+    "config": ("config", "pai.setup"),
 }
 """The modules that each collection takes its tasks from."""
 

@@ -99,9 +99,9 @@ def write_bytes(pieces: Iterable[bytes]) -> None:
         terminal.raw(sys.stdout, piece)
 
 
-def confirm_removals(removals: Sequence[Removal]) -> None:
+def confirm_removals(removals: Sequence[Removal], ask_all: bool = False) -> None:
     """Ask before removing folders that are not empty, or names that matched only as a pattern with ``[``."""
-    asked = [one for one in removals if one.is_full or one.is_guess]
+    asked = [one for one in removals if ask_all or one.is_full or one.is_guess]
     words = [render.cell("url", one.place.url) + " and everything in it" * one.is_full for one in asked]
     if words:
         confirm(f"remove {', '.join(words)}?")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
+from openpai_tasks.net.log_masking import REQUESTS
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.location import open_storage
@@ -69,6 +70,13 @@ def content(store):
 
 def scope(asked):
     return asked.headers["authorization"].partition("Credential=")[2].split(",")[0].split("/")[2:4]
+
+
+def test_requests_are_logged_without_keys(server, caplog):
+    with caplog.at_level("DEBUG", REQUESTS):
+        assert content(opened(server.uri)) == b"content"
+    assert f"GET {server.uri}/data/f -> 200" in caplog.messages
+    assert "theirs" not in caplog.text and "Signature" not in caplog.text
 
 
 ENDPOINTS = [

@@ -20,6 +20,7 @@ from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.http1 import HEAD_LIMIT, HttpConnection, ServerKey, why
+from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.storage.hdfs.web.answers import is_address
 from openpai_tasks.storage.hdfs.web.http import NoJson, Reply, explains
 from openpai_tasks.storage.retry import Damaged
@@ -145,7 +146,10 @@ class Wire:
         while True:
             connection = self._acquire(key)
             try:
-                return self._exchange(connection, method, head, body)
+                reply = self._exchange(connection, method, head, body)
+                size = body.size if body else None
+                log_request(method, f"{scheme}://{host}{target}", size, reply.status_code)
+                return reply
             except PaiError:  # from the source of the body; some of ours are also OSErrors
                 connection.close()
                 raise

@@ -19,6 +19,7 @@ from openpai_tasks.net import addresses
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import HttpConnection, HttpReply, ServerKey, request_head
+from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
@@ -195,7 +196,10 @@ class S3Wire:
             connection.set_timeout(limit if len(body) > SMALL else min(limit, SILENCE))
             _transmit(connection, route.head(request, lines), body)
             connection.exchange.renew()
-            return HttpReply(connection, route.pool.keep, method != "HEAD")
+            reply = HttpReply(connection, route.pool.keep, method != "HEAD")
+            server = f"{place.url.scheme}://{place.url.netloc}"
+            log_request(method, server + request.target, len(body), reply.status_code)
+            return reply
         except BaseException:
             connection.close()
             raise

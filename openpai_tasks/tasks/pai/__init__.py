@@ -1,0 +1,1 @@
+"""What the program `pai` adds to the tasks: flat commands, those of older clients, and the front page."""
