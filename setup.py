@@ -121,7 +121,10 @@ setup(
         ],
     },
     entry_points={
-        "console_scripts": ["pai = openpai_tasks.__main__:main"],
+        "console_scripts": [
+            "pai = openpai_tasks.__main__:main",
+            "paddlecloud = openpai_tasks.paddlecloud.__main__:main",
+        ],
         "fsspec.specs": ["pai = openpai_tasks.sdk.files.paifs:PaiFileSystem"],
         "pytest11": ["openpai_tasks = openpai_tasks.api.pytest_plugin"],
     },

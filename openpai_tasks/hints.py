@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-PROGRAMS = ("pai", "inv", "invoke", "fab")
+PADDLECLOUD = "paddlecloud"
+PROGRAMS = ("pai", "inv", "invoke", "fab", PADDLECLOUD)
 
 _program = PROGRAMS[0]  # one per process: messages are also made in threads, which a context variable misses
 
@@ -18,9 +19,18 @@ def use_program(names: Iterable[str]) -> None:
 
 def command(task: str, *words: str) -> str:
     """Return the command line that runs a task: ``command("job.logs", name)`` is ``pai job.logs NAME``."""
-    return " ".join([_program, task, *map(shlex.quote, words)])
+    return " ".join([_run(task), *map(shlex.quote, words)])
+
+
+def _run(task: str) -> str:
+    """Return the program and the name of the task; `paddlecloud` runs only the collection `paddle`."""
+    if _program != PADDLECLOUD:
+        return f"{_program} {task}"
+    collection, _, name = task.partition(".")
+    return f"{PADDLECLOUD} {name.replace('-', ' ', 1)}" if collection == "paddle" else f"pai {task}"
 
 
 def in_this_program(text: str) -> str:
     """Return a fixed text with its ``pai`` commands as commands of the program that is running."""
-    return text.replace("`pai ", f"`{_program} ")
+    program = PROGRAMS[0] if _program == PADDLECLOUD else _program
+    return text.replace("`pai ", f"`{program} ")

@@ -39,6 +39,7 @@ ENTRY_POINTS = {
     "inv": ("invoke.main", "program.run"),
     "fab": ("fabric.main", "program.run"),
     "pai": ("openpai_tasks.__main__", "main"),
+    "paddlecloud": ("openpai_tasks.paddlecloud.__main__", "main"),
 }
 OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.api.pytest_plugin")
 PARTS_OF_THE_SERVER = (  # with those that it loads later

@@ -27,7 +27,7 @@ def test_readme_commands_run_in_order(shell):
         assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("name", ["containers.md", "images.md", "portal.md"])
+@pytest.mark.parametrize("name", ["containers.md", "images.md", "paddlecloud.md", "portal.md"])
 def test_page_commands_run_in_order(shell, name):
     lines = commands((ROOT / "docs" / name).read_text())
     assert lines
@@ -66,7 +66,7 @@ def test_links_point_to_existing_files(page):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/extending.md"])
 def test_files_named_in_developer_docs_exist(page):
     named = re.findall(r"`([\w./-]+/[\w./-]*)`", (ROOT / page).read_text())
     tops = (ROOT, ROOT / "openpai_tasks")

@@ -14,7 +14,13 @@ OURS = {"backends", "settings.config", "settings.registry", "settings.credential
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
 HELP = "from openpai_tasks.tasks.program import PaiProgram as P; "
 HELP += "P().run(['pai', '--help', 'job.sub'], exit=False)"
-STARTS = {"import": "import openpai_tasks", "inv --list": LISTING, "pai --help job.sub": HELP}
+PADDLE = "from openpai_tasks.paddlecloud.program import run; assert run(['help', 'submit']) == 0"
+STARTS = {
+    "import": "import openpai_tasks",
+    "inv --list": LISTING,
+    "pai --help job.sub": HELP,
+    "paddlecloud help submit": PADDLE,
+}
 
 
 INTERRUPTED_START = """
@@ -86,6 +92,14 @@ def test_what_invoke_would_have_loaded_is_there_when_it_is_used(shell):
         from unittest.mock import Mock
         assert Mock().x is not None"""
     assert {"unittest.mock", "invoke.vendor.yaml"} <= loaded(shell, code)
+
+
+def test_paddlecloud_finds_mistakes_before_it_loads_a_backend(shell):
+    line = "submit . -entry true -memory 10GB"
+    code = f"from openpai_tasks.paddlecloud.program import run; assert run({line.split()!r}) == 2"
+    modules = loaded(shell, code)
+    assert "openpai_tasks.sdk.paddlecloud.request" in modules
+    assert not [name for name in modules if name.startswith("openpai_tasks.backends")]
 
 
 @pytest.mark.parametrize("moment", [0.02, 0.05, 0.08, 0.11, 0.14, 0.2])

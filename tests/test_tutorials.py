@@ -8,6 +8,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.test_docs import commands
+
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 TUTORIALS = sorted(FOLDER.glob("*.ipynb"))
 pytestmark = pytest.mark.timeout(300)  # many commands, one after the other
@@ -66,3 +68,22 @@ def test_tutorial_links_point_to_existing_files(path):
     for cell in nbformat.read(path, as_version=4).cells:
         for target in re.findall(r"\]\(([^)#]+)\)", cell.source) if cell.cell_type == "markdown" else ():
             assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+def test_paddlecloud_tutorial_trains_and_fetches_its_model(shell):
+    folder = FOLDER / "paddlecloud"
+    shutil.copytree(folder, shell.project, dirs_exist_ok=True)
+    printed = ""
+    for line in commands((folder / "README.md").read_text()):
+        ran = shell.run("sh", "-c", line)
+        assert ran.code == 0, (line, ran)
+        printed += ran.out
+    assert "[trainer-0] wrote job_word_emb_model/vectors.npz" in printed
+    closest = re.search(r"^closest: (.*)$", printed, re.M)
+    assert closest and set(closest[1].split()) == {"dog", "horse", "cow"}
+
+
+def test_paddlecloud_tutorial_links_point_to_existing_files():
+    page = FOLDER / "paddlecloud" / "README.md"
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target

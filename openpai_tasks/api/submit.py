@@ -136,7 +136,8 @@ def _sweep(job: Job, draft: CommandDraft, points: list[Point], most: int | None)
     backend, here = job.backend, Path.cwd()
     sdk.jobs.check_tags(backend, request.tags)
     packed, files = sdk.jobs.pack_files(backend, request, here, sdk.files.mounts(given))
-    planned = sdk.sweeps.plan_sweep(packed, files, points, is_named=bool(request.name))
+    is_free = backend.capabilities.free_names
+    planned = sdk.sweeps.plan_sweep(packed, files, points, bool(request.name), is_free)
     sdk.jobs.wait_for_success(backend, request.after, say)
     run = sdk.sweeps.SweepRun(backend, planned, here, say)
     for _ in run.until_over(most, detach=True):

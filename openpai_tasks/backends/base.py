@@ -46,6 +46,7 @@ Ability = Literal[
     "separate_streams",
     "ssh",
     "retries",
+    "free_names",
 ]
 
 
@@ -59,9 +60,7 @@ class Capabilities:
     job_keys: bool = _ability(
         "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
     )
-    v1_documents: bool = _ability(
-        "accepts no job documents of protocol version 1", "convert it to version 2 first"
-    )
+    v1_documents: bool = _ability("accepts no job documents of version 1", "convert it to version 2 first")
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
     application_tokens: bool = _ability(
         "issues no application tokens", "sign in with a password, or with a token of its web portal"
@@ -72,6 +71,7 @@ class Capabilities:
     token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
     separate_streams: bool = _ability("keeps one log for each task", "leave out --stdout and --stderr")
     retries: bool = _ability("does not retry jobs", "leave out --retries")
+    free_names: bool = _ability("names jobs as Kubernetes does", "use lower case letters, digits and '-'")
     ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
 
 

@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "known_names",
         "logs",
         "notebooks",
+        "paddlecloud",
         "payloads",
         "ssh",
         "sweeps",

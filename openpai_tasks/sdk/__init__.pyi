@@ -8,6 +8,7 @@ from . import jobs as jobs
 from . import known_names as known_names
 from . import logs as logs
 from . import notebooks as notebooks
+from . import paddlecloud as paddlecloud
 from . import payloads as payloads
 from . import ssh as ssh
 from . import sweeps as sweeps

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server import paddlecloud
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
@@ -65,7 +66,7 @@ def run(options: ClusterOptions, port: int) -> None:
             "body_limit": options.body_limit // 1024,
             "keep": options.keep,
         }
-        others = {paddlecloud.PREFIX: paddlecloud.build(cluster.context)}
+        others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
         service.serve(app.build(cluster.context, others), bound, options.home, facts)
     finally:
         cluster.close()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.settings import ownership
 
 if TYPE_CHECKING:
+    from invoke.config import Config
+
     from openpai_tasks.settings.config import Settings
 
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
@@ -21,9 +23,16 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 
     A project's tasks.py is not run, so settings in its code do not count.
     """
-    from invoke.config import Config
-
     from openpai_tasks.settings.config import Settings
+
+    config, problem = load_config()
+    loaded = Settings.load(config, flags)
+    return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded
+
+
+def load_config() -> tuple[Config, str]:
+    """Load Invoke's configuration for this folder, and why the project's part is ignored, if it is."""
+    from invoke.config import Config
 
     config = Config(lazy=True)
     config.load_system()
@@ -33,8 +42,7 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     if folder and not problem:
         config.set_project_location(str(folder))
         config.load_project()
-    loaded = Settings.load(config, flags)
-    return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded
+    return config, problem
 
 
 def project_folder(start: Path) -> Path | None:

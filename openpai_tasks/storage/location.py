@@ -87,7 +87,7 @@ def naming(place: Location) -> Iterator[None]:
     try:
         yield
     except PaiError as err:
-        if place.origin and str(err).startswith("/"):
+        if place.origin and str(err).startswith("/") and not str(err).startswith(place.origin):
             err.args = (f"{place.origin}{err}", *err.args[1:])
         raise
 

@@ -19,7 +19,7 @@ from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.framework.terminal import exact
 
-LISTED = ("alias", "selected", "uri", "user", "type", "generation", "virtual_clusters")
+LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
 RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "unavailable", "problem")
 

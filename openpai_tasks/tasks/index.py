@@ -94,6 +94,17 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     'serve': ('openpai_tasks.tasks.notebook_serve', 'serve', (), False, 'Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes.'),
     'pull': ('openpai_tasks.tasks.notebook_serve', 'pull', (), False, 'Pull the notebooks that were changed in a served job, without overwriting changes made here.'),
 }),
+'paddle': ('Run jobs on PaddleCloud with the commands of its own client.', {
+    'submit': ('openpai_tasks.tasks.paddle', 'submit', (), False, 'Upload a folder and start it as a job.'),
+    'kill': ('openpai_tasks.tasks.paddle', 'kill', (), False, 'Stop a job and take it off the list; its folder stays, unless it is removed with --rm.'),
+    'jobs': ('openpai_tasks.tasks.paddle', 'jobs', (), False, 'List your jobs, newest first.'),
+    'get': ('openpai_tasks.tasks.paddle', 'get', (), False, 'List jobs, the workers of a job, or your quota.'),
+    'logs': ('openpai_tasks.tasks.paddle', 'logs', (), False, "Show the output of a job's trainers."),
+    'pfs-cp': ('openpai_tasks.tasks.paddle', 'pfs_cp', (), False, 'Copy files and folders to or from PFS; run it again to continue.'),
+    'pfs-ls': ('openpai_tasks.tasks.paddle', 'pfs_ls', (), False, 'List files and folders on PFS.'),
+    'pfs-rm': ('openpai_tasks.tasks.paddle', 'pfs_rm', (), False, 'Remove files and folders on PFS.'),
+    'pfs-mkdir': ('openpai_tasks.tasks.paddle', 'pfs_mkdir', (), False, 'Create folders on PFS, with missing parents.'),
+}),
 'config': ('Show and change the settings.', {
     'show': ('openpai_tasks.tasks.config', 'show_', (), True, 'Show all settings, their values and where they come from.'),
     'set': ('openpai_tasks.tasks.config', 'set_', (), False, 'Set defaults for this folder, or for all your projects.'),

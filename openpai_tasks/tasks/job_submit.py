@@ -59,7 +59,8 @@ def submit_command(
     packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
     only = views.submitting.is_preview(c, flags)
     if found:
-        planned = sdk.sweeps.plan_sweep(packed, files, found, is_named=bool(request.name))
+        names = {"is_named": bool(request.name), "has_free_names": client.capabilities.free_names}
+        planned = sdk.sweeps.plan_sweep(packed, files, found, **names)
         views.sweeps.run_sweep(c, client, planned, max_parallel, detach, only, output)
     else:
         views.submitting.send(c, client, sdk.jobs.build(packed, files), follow, only, output, plain)

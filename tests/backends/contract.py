@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from openpai_tasks.backends.base import Capabilities
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
-from openpai_tasks.settings.paddle_config import DATACENTER
 from tests.forkserver import start_server
 from tests.server.conftest import JOB as JOB
 
@@ -26,8 +25,6 @@ class Served:
     user: str
     password: str
     virtual_cluster: str = "default"
-    info: Mapping[str, str] = field(default_factory=dict)
-    """What the user says about the cluster besides its address."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def embedded(profile: str, folder: Path) -> Iterator[Served]:
 
 
 def openpai(generation: str, **abilities: bool) -> Row:
-    able = Capabilities(separate_streams=True, ssh=True, retries=True, **abilities)
+    able = Capabilities(separate_streams=True, ssh=True, retries=True, free_names=True, **abilities)
     return Row("openpai", f"OpenPAI {generation}", able, partial(embedded, generation))
 
 
@@ -67,8 +64,7 @@ def embedded_paddlecloud(folder: Path) -> Iterator[Served]:
     """Run the embedded server, which serves PaddleCloud's API too."""
     with embedded("union", folder) as served:
         namespace = re.sub(r"[@._]", "-", served.user)
-        info = {DATACENTER: "local"}
-        yield replace(served, uri=served.uri + PADDLECLOUD_PREFIX, virtual_cluster=namespace, info=info)
+        yield replace(served, uri=served.uri + PADDLECLOUD_PREFIX, virtual_cluster=namespace)
 
 
 ROWS = (

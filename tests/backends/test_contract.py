@@ -51,7 +51,7 @@ def driver(row):
 
 @pytest.fixture(scope="module")
 def signed_in(row: Row, served: Served, driver):
-    cluster = Cluster("lab", served.uri, served.user, kind=row.kind, info=dict(served.info))
+    cluster = Cluster("lab", served.uri, served.user, kind=row.kind)
     known = Credentials(password=served.password)
     return driver.sign_in(cluster, known, no_question, silent, SECONDS)
 
@@ -118,13 +118,13 @@ def test_signing_in_completes_the_record_of_the_cluster(signed_in, row, served):
 
 
 def test_a_wrong_password_is_refused(driver, row, served):
-    cluster = Cluster("lab", served.uri, served.user, kind=row.kind, info=dict(served.info))
+    cluster = Cluster("lab", served.uri, served.user, kind=row.kind)
     with pytest.raises(Denied, match="password"):
         driver.sign_in(cluster, Credentials(password="wr0ng-secret"), no_question, silent, SECONDS)
 
 
 def test_generation_of_an_unknown_cluster_is_detected_at_first_use(driver, row, served, signed_in):
-    unknown = Cluster("lab", served.uri, served.user, kind=row.kind, info=dict(served.info))
+    unknown = Cluster("lab", served.uri, served.user, kind=row.kind)
     fresh = driver.connect(unknown, signed_in[1], learn=partial(driver.learn, seconds=SECONDS))
     assert fresh.cluster.generation == ""
     assert (fresh.product, fresh.capabilities) == (row.product, row.capabilities)

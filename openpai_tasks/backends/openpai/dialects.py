@@ -59,6 +59,7 @@ class ApiDialect:
             separate_streams=True,
             ssh=True,
             retries=True,
+            free_names=True,
         )
 
     @property

@@ -54,9 +54,6 @@ class PaddlePod:
     ip: str = ""
 
 
-Pod = PaddlePod
-
-
 @dataclass(frozen=True)
 class Quota:
     """The limits of a namespace and what is used of them, as Kubernetes quantities by resource."""

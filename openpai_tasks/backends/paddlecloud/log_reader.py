@@ -10,6 +10,7 @@ from openpai_tasks.backends.paddlecloud.answers import PaddlePod
 
 EVERYTHING = 1_000_000  # lines
 OVERLAP = 1 << 16  # characters that are compared, where the server has cut the beginning off
+LEAST = 16  # characters that are the same by chance only in repeated lines
 _BANNER = re.compile(r"^={26}([^\s=]+)={26}\n", re.MULTILINE)
 
 
@@ -67,4 +68,10 @@ class PaddleLog:
         if is_whole and len(text) >= self._position:
             return self._position
         place = text.rfind(self._last)  # the server has cut off the beginning
-        return 0 if place < 0 else place + len(self._last)
+        return place + len(self._last) if place >= 0 else self._overlap(text)
+
+    def _overlap(self, text: str) -> int:
+        """Return how many characters the text begins with that were read last."""
+        starts = (at.start() for at in re.finditer(f"(?={re.escape(text[:LEAST])})", self._last))
+        shared = (len(self._last) - start for start in starts)
+        return next((size for size in shared if self._last.endswith(text[:size])), 0)

@@ -68,6 +68,12 @@ class Listed:
     generation: str
     virtual_clusters: tuple[str, ...]
 
+    @property
+    def product(self) -> str:
+        """The type and the generation as users write them."""
+        label = kinds.KINDS[self.type].label if self.type in kinds.KINDS else self.type
+        return f"{label} {self.generation}".rstrip()
+
 
 @dataclass(frozen=True)
 class Updated:

@@ -21,6 +21,7 @@ from openpai_tasks.settings.digests import sha256
 Point = dict[str, str]
 
 LONGEST_NAME = 200  # characters; servers accept 255
+LONGEST_LABEL = 55  # of a name in Kubernetes, to which clusters add a suffix
 MOST_POINTS = 20_000
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -168,17 +169,20 @@ _READERS = {
 }
 
 
-def job_names(sweep: str, found: Sequence[Point]) -> list[str]:
-    """Name each point's job after its values, with a hash where that is too long or not unique."""
+def job_names(sweep: str, found: Sequence[Point], is_free: bool = True) -> list[str]:
+    """Name each point's job after its values, with a hash where that is too long or not unique.
+
+    Names that are not free have lower case letters, digits and ``-`` only, and are short.
+    """
+    longest = LONGEST_NAME if is_free else LONGEST_LABEL
     full = [
         f"{sweep}-{'-'.join(f'{_name_part(key)}-{_name_part(value)}' for key, value in p.items())}"
         for p in found
     ]
+    full = full if is_free else [name.lower().replace("_", "-") for name in full]
     count = Counter(full)
     return [
-        name
-        if len(name) <= LONGEST_NAME and count[name] == 1
-        else f"{name[: LONGEST_NAME - 9]}-{_hash(point)}"
+        name if len(name) <= longest and count[name] == 1 else f"{name[: longest - 9]}-{_hash(point)}"
         for name, point in zip(full, found, strict=True)
     ]
 

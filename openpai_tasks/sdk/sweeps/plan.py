@@ -69,14 +69,20 @@ class Sweep:
         return Submission(name, text, files.archive, files.home, origin)
 
 
-def plan_sweep(request: JobRequest, files: JobFiles, found: Sequence[Point], is_named: bool = False) -> Sweep:
+def plan_sweep(
+    request: JobRequest,
+    files: JobFiles,
+    found: Sequence[Point],
+    is_named: bool = False,
+    has_free_names: bool = True,
+) -> Sweep:
     """Plan the sweep and name its jobs; an unnamed sweep gets the same name for the same command."""
     identity = _identity(request, files)
     name = request.name
     if not is_named:
         name = f"{submission.short_name(request.command)[:60]}-{identity[:6]}"
         request = dataclasses.replace(request, name=name)
-    jobs = dict(zip(grid.job_names(name, found), found, strict=True))
+    jobs = dict(zip(grid.job_names(name, found, has_free_names), found, strict=True))
     sweep = Sweep(name, request, files, jobs, identity)
     first = next(iter(jobs))
     if protocol.validate(sweep.submission(first).text).name != first:  # the others are alike

@@ -86,7 +86,7 @@ class Dispatch:
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
             status, body = self._error(refusals.unknown("Internal server error; see the server's log."))
-        _note(web.method, match, status, time.monotonic() - begun)
+        note_call(web.method, match, status, time.monotonic() - begun)
         return to_response(status, body)
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
@@ -158,11 +158,11 @@ def check_origin(headers: Mapping[str, str]) -> None:
         raise refusals.forbidden("Pages of other sites may not use this server.")
 
 
-async def read_body(web: WebRequest, limit: int) -> bytes:
+async def read_body(web: WebRequest, limit: int, seconds: float = bodies.SECONDS) -> bytes:
     """Read the body; one that is too large is still read, since the caller is sending it."""
     pieces, size = [], 0
     try:
-        with anyio.fail_after(bodies.SECONDS):
+        with anyio.fail_after(seconds):
             async for piece in web.stream():
                 size += len(piece)
                 if size > PATIENCE:
@@ -193,7 +193,7 @@ def parse_query(text: str) -> dict[str, list[str]]:
         raise refusals.invalid("too many query parameters") from err
 
 
-def _note(method: str, match: Match | None, status: int, seconds: float) -> None:
+def note_call(method: str, match: Match | None, status: int, seconds: float) -> None:
     """Log calls that change something or fail, with the route's pattern, since paths can contain tokens."""
     if method not in ("GET", "HEAD") or status >= 500:
         path = match.route.path if match else "(no route)"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from openpai_tasks.server.api.context import Context
 
-PREFIX = "/paddlecloud"
-
 
 def build(context: Context) -> ASGIApp:
     """Return the application; its modules are loaded by the first call."""

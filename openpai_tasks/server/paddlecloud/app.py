@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import logging
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 from starlette.datastructures import FormData
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, router
-from openpai_tasks.server.api.app import PATIENCE, check_origin, parse_query, raw_path, raw_query, to_response
+from openpai_tasks.server.api.app import (
+    PATIENCE,
+    check_origin,
+    note_call,
+    parse_query,
+    raw_path,
+    raw_query,
+    read_body,
+    to_response,
+)
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import authn
 from openpai_tasks.server.api.limits.rates import TooMany
 from openpai_tasks.server.api.pools import Pools
 from openpai_tasks.server.api.request import Headed, Reply, Request, caller_process
 from openpai_tasks.server.api.router import Match, RouteAccess, Router
-from openpai_tasks.server.paddlecloud import PREFIX
 from openpai_tasks.server.paddlecloud.pfs.chunks import MOST
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
 from openpai_tasks.server.paddlecloud.table import CHUNKS, PFS, TOKEN, rows
@@ -38,16 +50,22 @@ log = logging.getLogger(__name__)
 JSON_LIMIT = 4 << 20  # bytes
 CHUNK_LIMIT = MOST + (64 << 10)
 FIELD_LIMIT = 1 << 20  # bytes of a form's field that is not a file
+MOST_PARTS = 20
 UPLOAD_SECONDS = 3600.0
 CHALLENGE = {"www-authenticate": 'Basic realm="api"'}
 NO_CREDENTIALS = "Authentication credentials were not provided."
 
 
-class Unauthorized(ApiError):
-    """Raised for missing or wrong credentials."""
+class RefusedCall(ApiError):
+    """Raised before a handler is called, so that the status of the answer tells."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, 401)
+    def __init__(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, status)
+        self.headers = headers or {}
+
+
+def unauthorized(message: str) -> RefusedCall:
+    return RefusedCall(message, 401, CHALLENGE)
 
 
 class PaddleCloudApp:
@@ -59,30 +77,33 @@ class PaddleCloudApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         web = WebRequest(scope, receive, send)
-        path = raw_path(web)[len(PREFIX) :]
-        response = to_response(*await self._reply(web, path))
-        await response(scope, receive, send)
-
-    async def _reply(self, web: WebRequest, path: str) -> Reply:
+        path, begun = raw_path(web)[len(PADDLECLOUD_PREFIX) :], time.monotonic()
         match = self._router.match(web.method, path)
+        status, body = await self._reply(web, path, match)
+        note_call(web.method, match, status, time.monotonic() - begun)
+        await to_response(status, body)(scope, receive, send)
+
+    async def _reply(self, web: WebRequest, path: str, match: Match | None) -> Reply:
+        pfs = is_pfs(path)
         try:
-            check_origin(web.headers)
+            _check_origin(web)
             if match is None:
-                return await self._refuse(web, *self._no_route(path))
+                raise self._no_route(path)
             return await self._answer(web, match)
-        except Unauthorized as err:
-            return await self._refuse(web, 401, Headed({"detail": str(err)}, CHALLENGE))
+        except RefusedCall as err:
+            return await _refuse(web, err.status or 400, str(err), err.headers)
         except TooMany as err:
-            return await self._refuse(web, 429, Headed({"detail": str(err)}, err.headers))
+            return await _refuse(web, 429, str(err), err.headers)
         except ApiError as err:
-            return _failure(err, is_pfs(path))
-        except HTTPException as err:  # a form that cannot be parsed
-            return 400, {"detail": str(err.detail)}
+            return _failure(err, pfs)
+        except OSError as err:
+            log.warning("%s %s: %s", web.method, match.route.path if match else "?", err)
+            return _failure(ApiError(err.strerror or "the file system failed", 500), pfs)
         except ClientDisconnect:
             return 400, None
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path if match else "?")
-            return _failure(ApiError("Internal server error; see the server's log.", 500), is_pfs(path))
+            return _failure(ApiError("Internal server error; see the server's log.", 500), pfs)
 
     async def _answer(self, web: WebRequest, match: Match) -> Reply:
         header = web.headers.get("authorization", "")
@@ -91,7 +112,7 @@ class PaddleCloudApp:
         identity = None
         if match.route.access is not RouteAccess.OPEN:
             identity = await self._pools.run(pool, self._identify, web, header)
-        body = await (_raw(web, CHUNK_LIMIT, UPLOAD_SECONDS) if _is_chunk(match) else _body(web))
+        body = await _body(web, _is_chunk(match))
         try:
             request = Request(
                 method=web.method,
@@ -117,34 +138,44 @@ class PaddleCloudApp:
             user = self._basic_user(web, value.strip())
             message = "Invalid username/password."
         else:
-            raise Unauthorized(NO_CREDENTIALS)
+            raise unauthorized(NO_CREDENTIALS)
         account = self._context.accounts.user(user) if user else None
         if account is None:
-            raise Unauthorized(message)
+            raise unauthorized(message)
         return Identity(account.name, account.admin, False, "", 0, None, account)
 
     def _basic_user(self, web: WebRequest, value: str) -> str:
         try:
             user, _, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError) as err:
-            raise Unauthorized("Invalid basic header.") from err
+            raise unauthorized("Invalid basic header.") from err
         return user if self._context.check_password(caller_process(*_ports(web)), user, password) else ""
 
-    def _no_route(self, path: str) -> Reply:
+    def _no_route(self, path: str) -> RefusedCall:
         methods = [method for method in ("GET", "POST", "DELETE") if self._router.match(method, path)]
         if methods:
-            return 405, Headed({"detail": "Method not allowed."}, {"allow": ", ".join(methods)})
-        return 404, {"detail": "Not found."}
+            return RefusedCall("Method not allowed.", 405, {"allow": ", ".join(methods)})
+        return RefusedCall("Not found.", 404)
 
-    async def _refuse(self, web: WebRequest, status: int, body: Any) -> Reply:
-        """Read what the caller is sending, so that it also reads the answer."""
-        size = 0
-        with anyio.move_on_after(bodies.SECONDS):
+
+async def _refuse(web: WebRequest, status: int, message: str, headers: Mapping[str, str]) -> Reply:
+    """Read what the caller is still sending, so that it also reads the answer."""
+    size = 0
+    with anyio.move_on_after(bodies.SECONDS):
+        with contextlib.suppress(RuntimeError, ClientDisconnect):  # it was read, or nobody waits
             async for piece in web.stream():
                 size += len(piece)
                 if size > PATIENCE:
                     break
-        return status, Headed(body, {"connection": "close"}) if size > PATIENCE else body
+    closing = {"connection": "close"} if size > PATIENCE or status in bodies.UNREAD else {}
+    return status, Headed({"detail": message}, {**headers, **closing})
+
+
+def _check_origin(web: WebRequest) -> None:
+    try:
+        check_origin(web.headers)
+    except ApiError as err:
+        raise RefusedCall(str(err), 403) from err
 
 
 def _is_chunk(match: Match) -> bool:
@@ -161,40 +192,25 @@ def _ports(web: WebRequest) -> tuple[int, int]:
 
 
 def _failure(err: ApiError, pfs: bool) -> Reply:
-    if err.status in bodies.UNREAD:
-        return err.status, Headed({"detail": str(err)}, {"connection": "close"})
     if pfs:
         return 200, {"err": str(err), "results": None}
     return 200, {"code": err.status or 500, "msg": str(err)}
 
 
-async def _body(web: WebRequest) -> Any:
-    """Return a form with files, which are in temporary files, or the parsed JSON of any other body."""
+async def _body(web: WebRequest, is_chunk: bool) -> Any:
+    """Return the bytes of a chunk, a form with files, which are in temporary files, or any other's JSON."""
     kind = web.headers.get("content-type", "").lower()
-    if kind.startswith("multipart/"):
-        try:
-            with anyio.fail_after(UPLOAD_SECONDS):
-                return await web.form(max_files=100, max_fields=100, max_part_size=FIELD_LIMIT)
-        except TimeoutError as err:
-            raise bodies.too_slow() from err
-    raw = await _raw(web, JSON_LIMIT, bodies.SECONDS)
-    if kind.startswith("application/x-www-form-urlencoded"):
-        return bodies.parse(kind, raw)
-    return bodies.parse("application/json", raw)
-
-
-async def _raw(web: WebRequest, limit: int, seconds: float) -> bytes:
-    pieces, size = [], 0
+    is_form = kind.startswith("application/x-www-form-urlencoded")
     try:
-        with anyio.fail_after(seconds):
-            async for piece in web.stream():
-                size += len(piece)
-                if size > PATIENCE:
-                    break
-                if size <= limit:
-                    pieces.append(piece)
+        if is_chunk:
+            return await read_body(web, CHUNK_LIMIT, UPLOAD_SECONDS)
+        if kind.startswith("multipart/"):
+            with anyio.fail_after(UPLOAD_SECONDS):
+                return await web.form(max_files=MOST_PARTS, max_fields=MOST_PARTS, max_part_size=FIELD_LIMIT)
+        return bodies.parse(kind if is_form else "application/json", await read_body(web, JSON_LIMIT))
+    except MultiPartException as err:
+        raise RefusedCall(err.message, 400) from err
     except TimeoutError as err:
-        raise bodies.too_slow() from err
-    if size > limit:
-        raise bodies.too_large(limit)
-    return b"".join(pieces)
+        raise RefusedCall("the body did not arrive in time", 408) from err
+    except ApiError as err:
+        raise RefusedCall(str(err), err.status or 400) from err

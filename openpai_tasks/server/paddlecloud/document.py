@@ -8,13 +8,13 @@ each has a port instead. ``PADDLE_PSERVERS_IP_PORT_LIST`` is right everywhere.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from openpai_tasks.protocol import dump
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission
@@ -50,7 +50,7 @@ def document(user: str, name: str, wanted: PaddleSubmission) -> str:
             EXTRAS: {"name": wanted.name, "datacenter": wanted.datacenter},
         },
     }
-    return json.dumps(value)
+    return dump(value)
 
 
 def _role(instances: int, resources: Mapping[str, object], command: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from openpai_tasks.server.paddlecloud.document import (
     internal_name,
     namespace,
 )
-from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, read_submission
 from openpai_tasks.server.state.state import STOP
 
@@ -44,9 +44,10 @@ def submit(context: Context, request: Request) -> Reply:
 
 
 def list_jobs(context: Context, request: Request) -> Reply:
-    found = PaddleRecords(context.state.database).jobs(request.caller.user)
+    records, user = PaddleRecords(context.state.database), request.caller.user
+    found, counts = records.jobs(user), records.counts(user)
     return 200, {
-        "items": [_job(context, one) for one in found if not one.is_killed],
+        "items": [_job(one, counts.get(one.job.key, Counter())) for one in found if not one.is_killed],
         "terminating": [one.name for one in found if one.is_terminating],
     }
 
@@ -74,7 +75,7 @@ def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> Non
         raise NotFound(f"package not exist in cloud: {path}", 404)
 
 
-def _check_name_is_free(found: PaddleJob | None, name: str) -> None:
+def _check_name_is_free(found: NamedJob | None, name: str) -> None:
     if found is None or (found.is_killed and not found.is_terminating):
         return
     if found.is_terminating:
@@ -89,38 +90,32 @@ def _free_name(context: Context, user: str, name: str) -> str:
     raise AssertionError
 
 
-def _job(context: Context, one: PaddleJob) -> dict[str, Any]:
+def _job(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
     job = one.job
-    tasks = [task for task in context.state.tasks(job.key, job.attempt) if task.role == TRAINER]
-    counts = Counter(task.state for task in tasks)
-    unfinished = len(tasks) - sum(counts[state] for state in states.FINAL) if tasks else one.trainers
-    has_succeeded = job.state == states.SUCCEEDED
+    has_ended, has_succeeded = job.state in states.FINAL, job.state == states.SUCCEEDED
+    succeeded, failed = counts[TRAINER, states.SUCCEEDED], counts[TRAINER, states.FAILED]
+    ended = succeeded + failed + counts[TRAINER, states.STOPPED]
     return {
         "metadata": metadata(one, f"{one.name}-trainer", {"paddle-job": one.name}),
         "spec": {"parallelism": one.trainers, "completions": one.trainers},
         "status": {
-            "active": (unfinished if job.state not in states.FINAL else 0) or None,
-            "succeeded": counts[states.SUCCEEDED] or None,
-            "failed": counts[states.FAILED] or (1 if job.state == states.FAILED else None),
+            "active": (0 if has_ended else one.trainers - ended) or None,
+            "succeeded": succeeded or None,
+            "failed": failed or (1 if job.state == states.FAILED else None),
             "start_time": timestamp(job.launched),
             "completion_time": timestamp(job.completed) if has_succeeded else None,
-            "conditions": _conditions(context, one),
+            "conditions": [_condition(one)] if has_ended else None,
         },
     }
 
 
-def _conditions(context: Context, one: PaddleJob) -> list[dict[str, Any]] | None:
-    job = one.job
-    if job.state not in states.FINAL:
-        return None
-    attempt = context.state.attempt(job.key, job.attempt)
-    kind = "Complete" if job.state == states.SUCCEEDED else "Failed"
-    message = attempt.diagnostics if attempt else ""
-    when = timestamp(job.completed)
-    return [{"type": kind, "status": "True", "message": message, "last_transition_time": when}]
+def _condition(one: NamedJob) -> dict[str, Any]:
+    kind = "Complete" if one.job.state == states.SUCCEEDED else "Failed"
+    when = timestamp(one.job.completed)
+    return {"type": kind, "status": "True", "message": one.message, "last_transition_time": when}
 
 
-def metadata(one: PaddleJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def metadata(one: NamedJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": namespace(one.job.user),

@@ -12,7 +12,7 @@ from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.document import TRAINER
 from openpai_tasks.server.paddlecloud.jobs import no_job
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
-from openpai_tasks.server.paddlecloud.workers import Pod, pods_of
+from openpai_tasks.server.paddlecloud.workers import TaskPod, pods_of
 
 LINES = 10
 MOST_BYTES = 4 << 20  # of one pod
@@ -31,7 +31,7 @@ def read_logs(context: Context, request: Request) -> Reply:
     found = PaddleRecords(context.state.database).job(request.caller.user, name)
     if found is None:
         raise no_job(name)
-    pods = list(pods_of(context, found))
+    pods = pods_of(context, found)
     if wanted:
         pod = next((one for one in pods if one.name == wanted), None)
         if pod is None:
@@ -65,7 +65,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _tail_of(context: Context, pod: Pod, lines: int) -> str:
+def _tail_of(context: Context, pod: TaskPod, lines: int) -> str:
     if pod.task is None:
         return "the pod waits to be started\n"
     try:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.records import Job
+from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.schema import LISTED_JOB
 from openpai_tasks.server.state.schema import job as to_job
+from openpai_tasks.server.state.schema import task as to_task
 from openpai_tasks.server.state.state import STOP
 
 # A token is valid as long as its user has the password of its issue.
@@ -25,17 +29,27 @@ CREATE TABLE IF NOT EXISTS paddlecloud_jobs (
 );
 CREATE INDEX IF NOT EXISTS paddlecloud_jobs_of_user ON paddlecloud_jobs (user, name, number);
 """
+_TASKS = (
+    "paddlecloud_jobs AS named JOIN jobs ON key = named.job"
+    " JOIN tasks ON tasks.job = key AND job_attempt = jobs.attempt WHERE named.user = ?"
+)
 _ACTIVE = "state IN ('WAITING', 'RUNNING', 'STOPPING')"
 
 
 @dataclass(frozen=True)
-class PaddleJob:
+class NamedJob:
     """A job under its name in PaddleCloud."""
 
     name: str
     trainers: int
     pservers: int
+    message: str  # how its latest attempt ended
     job: Job
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether its pods are shown: also those of a killed job that have not ended."""
+        return not self.is_killed or self.is_terminating
 
     @property
     def is_killed(self) -> bool:
@@ -79,15 +93,33 @@ class PaddleRecords:
             [key, user, name, trainers, pservers],
         )
 
-    def jobs(self, user: str) -> list[PaddleJob]:
+    def jobs(self, user: str) -> list[NamedJob]:
         """Return the newest job of each name, in the order of submission."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? GROUP BY name"
         return self._jobs(f"number IN ({newest})", [user])
 
-    def job(self, user: str, name: str) -> PaddleJob | None:
+    def job(self, user: str, name: str) -> NamedJob | None:
         """Return the newest job with this name, killed or not."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? AND name = ?"
         return next(iter(self._jobs(f"number = ({newest})", [user, name])), None)
+
+    def counts(self, user: str) -> Mapping[str, Counter[tuple[str, str]]]:
+        """Return the number of tasks of the user's jobs: by job, then by role and state."""
+        found: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        for row in self._database.rows(
+            f"SELECT tasks.job, role, tasks.state, count(*) FROM {_TASKS} GROUP BY 1, 2, 3", [user]
+        ):
+            found[row[0]][row[1], row[2]] = row[3]
+        return found
+
+    def tasks(self, user: str, key: str = "") -> Mapping[str, list[Task]]:
+        """Return the tasks of the user's jobs, or of one: by job."""
+        found: defaultdict[str, list[Task]] = defaultdict(list)
+        one, values = (" AND tasks.job = ?", [user, key]) if key else ("", [user])
+        order = "place, task_index, tasks.attempt"
+        for row in self._database.rows(f"SELECT tasks.* FROM {_TASKS}{one} ORDER BY {order}", values):
+            found[row["job"]].append(to_task(row))
+        return found
 
     def usage(self, user: str) -> tuple[int, ResourceAmount]:
         """Return the number of tasks and the resources of a user's unfinished jobs."""
@@ -99,18 +131,19 @@ class PaddleRecords:
         )[0]
         return row[0], ResourceAmount(row[1], row[2], row[3])
 
-    def _jobs(self, where: str, values: list[object]) -> list[PaddleJob]:
-        columns = "named.name AS paddle_name, named.trainers, named.pservers, number"
+    def _jobs(self, where: str, values: list[object]) -> list[NamedJob]:
+        message = "(SELECT diagnostics FROM attempts WHERE attempts.job = key AND id = attempt)"
+        columns = f"named.name AS paddle_name, trainers, pservers, coalesce({message}, '') AS message"
         job = LISTED_JOB.replace("user, name,", "jobs.user, jobs.name,")
         rows = self._database.rows(
             f"SELECT {columns}, {job} FROM paddlecloud_jobs AS named JOIN jobs ON key = named.job"
             f" WHERE {where} ORDER BY number",
             values,
         )
-        return [_paddle_job(dict(row)) for row in rows]
+        return [_named_job(dict(row)) for row in rows]
 
 
-def _paddle_job(values: dict[str, object]) -> PaddleJob:
-    name, trainers, pservers = (values.pop(column) for column in ("paddle_name", "trainers", "pservers"))
-    del values["number"]
-    return PaddleJob(str(name), int(str(trainers)), int(str(pservers)), to_job(values))
+def _named_job(values: dict[str, Any]) -> NamedJob:
+    fields = ("paddle_name", "trainers", "pservers", "message")
+    name, trainers, pservers, message = (values.pop(field) for field in fields)
+    return NamedJob(name, trainers, pservers, message, to_job(values))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import ApiError
@@ -13,7 +14,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.document import PSERVER, TRAINER
 from openpai_tasks.server.paddlecloud.jobs import metadata, timestamp
-from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
 from openpai_tasks.server.state.records import Task
 
 ROLES = {TRAINER: (TRAINER,), PSERVER: (PSERVER,), "all": (TRAINER, PSERVER)}
@@ -36,10 +37,10 @@ MESSAGES = {
 
 
 @dataclass(frozen=True)
-class Pod:
+class TaskPod:
     """One task of a job; ``task`` is None as long as the job waits."""
 
-    owner: PaddleJob
+    owner: NamedJob
     role: str
     index: int
     task: Task | None
@@ -69,41 +70,41 @@ def list_workers(context: Context, request: Request) -> Reply:
     records, user, name = PaddleRecords(context.state.database), request.caller.user, request.first("jobname")
     one = records.job(user, name) if name else None
     found = ([one] if one else []) if name else records.jobs(user)
-    listed = [job for job in found if not job.is_killed or job.is_terminating]
-    pods = [pod for job in listed for pod in pods_of(context, job) if pod.role in ROLES[role]]
-    return 200, {"items": [_pod(context, pod) for pod in pods]}
+    tasks = records.tasks(user, one.job.key if one else "") if found else {}
+    pods = [pod for job in found if job.is_listed for pod in _pods(job, tasks.get(job.job.key, ()))]
+    return 200, {"items": [_pod(context, pod) for pod in pods if pod.role in ROLES[role]]}
 
 
 def list_pservers(context: Context, request: Request) -> Reply:
-    found = PaddleRecords(context.state.database).jobs(request.caller.user)
-    items = []
-    for one in found:
-        if one.pservers and not one.is_killed:
-            pods = [pod for pod in pods_of(context, one) if pod.role == PSERVER]
-            running = sum(pod.phase == "Running" for pod in pods)
-            has_ended = one.job.state in states.FINAL
-            items.append(
-                {
-                    "metadata": metadata(one, f"{one.name}-pserver", {LABELS[PSERVER]: one.name}),
-                    "spec": {"replicas": one.pservers},
-                    "status": {
-                        "ready_replicas": running or None,
-                        "replicas": 0 if has_ended else one.pservers,
-                    },
-                }
-            )
-    return 200, {"items": items}
+    records, user = PaddleRecords(context.state.database), request.caller.user
+    counts = records.counts(user)
+    listed = [one for one in records.jobs(user) if one.pservers and not one.is_killed]
+    return 200, {"items": [_pserver_set(one, counts.get(one.job.key, Counter())) for one in listed]}
 
 
-def pods_of(context: Context, one: PaddleJob) -> Iterator[Pod]:
-    tasks = context.state.tasks(one.job.key, one.job.attempt)
+def _pserver_set(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
+    ready = counts[PSERVER, states.RUNNING] + counts[PSERVER, states.STOPPING]
+    replicas = 0 if one.job.state in states.FINAL else one.pservers
+    return {
+        "metadata": metadata(one, f"{one.name}-pserver", {LABELS[PSERVER]: one.name}),
+        "spec": {"replicas": one.pservers},
+        "status": {"ready_replicas": ready or None, "replicas": replicas},
+    }
+
+
+def pods_of(context: Context, one: NamedJob) -> list[TaskPod]:
+    """Return the pods of a job: the trainers, then the parameter servers."""
+    return list(_pods(one, context.state.tasks(one.job.key, one.job.attempt)))
+
+
+def _pods(one: NamedJob, tasks: Iterable[Task]) -> Iterator[TaskPod]:
     found = {(task.role, task.index): task for task in tasks}
     for role, count in ((TRAINER, one.trainers), (PSERVER, one.pservers)):
         for index in range(count):
-            yield Pod(one, role, index, found.get((role, index)))
+            yield TaskPod(one, role, index, found.get((role, index)))
 
 
-def _pod(context: Context, pod: Pod) -> dict[str, Any]:
+def _pod(context: Context, pod: TaskPod) -> dict[str, Any]:
     task = pod.task
     container = "trainer" if pod.role == TRAINER else pod.owner.name
     return {
@@ -117,7 +118,7 @@ def _pod(context: Context, pod: Pod) -> dict[str, Any]:
     }
 
 
-def _state(context: Context, pod: Pod) -> dict[str, Any]:
+def _state(context: Context, pod: TaskPod) -> dict[str, Any]:
     state: dict[str, Any] = {"running": None, "terminated": None, "waiting": None}
     task = pod.task
     if task is None or task.state == states.WAITING:
@@ -143,7 +144,7 @@ def _message(task: Task, code: int | None) -> str:
     return MESSAGES.get(code if code is not None else 255, "") or f"the task {task.diagnostics}"
 
 
-def _why_waiting(context: Context, one: PaddleJob) -> str:
+def _why_waiting(context: Context, one: NamedJob) -> str:
     """Return the latest reason why a job waits."""
     reasons = ("FailedScheduling", "Queued")
     events = (event for event in context.state.events(one.job.key) if event.reason in reasons)

@@ -90,6 +90,7 @@ class PfsConnection:
         self._endpoint, self._root = endpoint, f"/pfs/{datacenter}"
         self._token, self._renew, self._verify = token, renew, verify
         self._client, self._lock = HttpClient(), threading.Lock()
+        self.chunk = CHUNK
         self._extensions = ""
 
     @property
@@ -128,8 +129,8 @@ class PfsConnection:
 
     def sum(self, path: str, offset: int) -> ChunkSum:
         """Return length and MD5 of the chunk that begins there."""
-        where = {"path": self.full(path), "offset": offset, "chunksize": CHUNK}
-        found = self._ask(PfsCall("GET", CHUNKS, path, {"method": "GetChunkMeta", **where}, size=CHUNK))
+        where = {"path": self.full(path), "offset": offset, "chunksize": self.chunk}
+        found = self._ask(PfsCall("GET", CHUNKS, path, {"method": "GetChunkMeta", **where}, size=self.chunk))
         return self._sum(found, path)
 
     def _sum(self, found: Any, path: str) -> ChunkSum:

@@ -17,7 +17,7 @@ from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
 from openpai_tasks.storage.pfs import upload
-from openpai_tasks.storage.pfs.connection import CHUNK, PfsConnection, PfsEntry
+from openpai_tasks.storage.pfs.connection import PfsConnection, PfsEntry
 from openpai_tasks.storage.pfs.upload import PARALLEL, PfsUpload, send
 from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.store import (
@@ -50,6 +50,10 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
     def __init__(self, connection: PfsConnection, user: str, read_only: bool = False) -> None:
         self._connection, self._own, self._read_only = connection, f"{HOME}/{user}", read_only
         self._slots = threading.Semaphore(SLOTS)
+
+    def use_chunks(self, size: int) -> None:
+        """Transfer and compare files in chunks of this size, from now on."""
+        self._connection.chunk = size
 
     def address(self, path: str) -> str:
         return self._connection.address(path)
@@ -140,14 +144,14 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         def ask(offset: int) -> bytes:
             return bytes.fromhex(self._md5(path, offset))
 
-        sums = list(self._ahead(ask, range(0, self._file(path).size, CHUNK)))
+        sums = list(self._ahead(ask, range(0, self._file(path).size, self._connection.chunk)))
         value = hashlib.md5(b"".join(sums), usedforsecurity=False).hexdigest()
-        return Digest(kind_of_parts(CHUNK), f"{value}-{len(sums)}")
+        return Digest(kind_of_parts(self._connection.chunk), f"{value}-{len(sums)}")
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
         if kind == MD5:
             return Md5()
-        parts = PARTS.fullmatch(kind or kind_of_parts(CHUNK))
+        parts = PARTS.fullmatch(kind or kind_of_parts(self._connection.chunk))
         return Md5OfParts(int(parts[1])) if parts else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
@@ -160,9 +164,9 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         self, path: str, offset: int, end: int, read: Callable[[str, int, int], bytes]
     ) -> Iterator[bytes]:
         def take(begin: int) -> bytes:
-            return read(path, begin, min(CHUNK, end - begin))
+            return read(path, begin, min(self._connection.chunk, end - begin))
 
-        return self._ahead(take, range(offset, end, CHUNK))
+        return self._ahead(take, range(offset, end, self._connection.chunk))
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         return retrying(lambda: self._connection.read(path, offset, size))[0]

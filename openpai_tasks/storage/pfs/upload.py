@@ -19,7 +19,7 @@ from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.resume import is_broken_off
 from openpai_tasks.storage.copying.transfer import PART, part_name
-from openpai_tasks.storage.pfs.connection import CHUNK, ChunkSum, PfsConnection, PfsEntry
+from openpai_tasks.storage.pfs.connection import ChunkSum, PfsConnection, PfsEntry
 from openpai_tasks.storage.retry import Damaged, numbered, retrying
 from openpai_tasks.storage.store import join, parent
 
@@ -70,7 +70,7 @@ def send(
     with writer.cleaned():
         last = LocalChunk(0, b"")
         with _Crew(slots, writer.settle) as crew:
-            for chunk in _chunks(pieces):
+            for chunk in _chunks(pieces, connection.chunk):
                 if upload.size is not None and chunk.end > upload.size:
                     raise Damaged(f"{upload.path}: got more than {upload.size} bytes; it changed")
                 if last.data:
@@ -169,7 +169,7 @@ class _Replacement(_Writer):
         super().__init__(connection, upload, upload.stage)
         self._lock, self._is_begun, self._there = threading.Lock(), False, there
         begun = None
-        if upload.size is None or upload.size > CHUNK:
+        if upload.size is None or upload.size > connection.chunk:
             begun = retrying(lambda: connection.stat(self._path))
         if begun is not None:
             self._kept, self._is_begun = begun.size, True
@@ -257,14 +257,14 @@ class _Crew:
         self._underway.append(future)
 
 
-def _chunks(pieces: Iterable[bytes]) -> Iterator[LocalChunk]:
+def _chunks(pieces: Iterable[bytes], size: int) -> Iterator[LocalChunk]:
     """Cut pieces of any size into chunks."""
     found, offset = bytearray(), 0
     for piece in pieces:
         found += piece
-        while len(found) >= CHUNK:
-            yield LocalChunk(offset, bytes(found[:CHUNK]))
-            del found[:CHUNK]
-            offset += CHUNK
+        while len(found) >= size:
+            yield LocalChunk(offset, bytes(found[:size]))
+            del found[:size]
+            offset += size
     if found:
         yield LocalChunk(offset, bytes(found))

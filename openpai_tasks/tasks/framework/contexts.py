@@ -45,9 +45,17 @@ class TaskContext(ParserContext):
     def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
         super().__init__(name, aliases, arguments)
         self.greedy = False
+        self.single_dash = getattr(task, "single_dash", False)
         self.is_ours = task.body.__module__.startswith("openpai_tasks.tasks.")
         parameters = task.argspec(task.body).parameters.values()
         self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
+
+    def spelt(self, word: str) -> str:
+        """Return a flag with two dashes if it is a long one of a task that takes it with one."""
+        name, equals, value = word.partition("=")
+        long = f"-{name}".replace("_", "-")
+        is_long = self.single_dash and not word.startswith("--") and len(name) > 2 and long in self.flags
+        return long + equals + value if is_long else word
 
     def open_positionals(self) -> list[Argument]:
         """Return the positionals that can still take a word; lists take any number."""

@@ -112,7 +112,7 @@ class _Line:
         return True
 
     def flag(self, word: str) -> None:
-        name, value = _split(word)
+        name, value = _split(self.context.spelt(word) if self.context else word)
         argument = self.lookup(name)
         if argument is None:
             self.unknown_flag(word, name)

@@ -38,7 +38,7 @@ NICKNAMES = {
     "workspace": ("w",),
     "yes": ("y",),
 }
-"""Short names of flags, the same in every task that has the flag."""
+"""Short names of flags, the same in every task that has the flag, unless a task has other ``nicknames``."""
 
 log = logging.getLogger("openpai_tasks")
 
@@ -57,10 +57,14 @@ class PaiTask(Task[Any]):
         body: Callable[..., Any],
         *,
         kinds: Mapping[str, type] | None = None,
+        nicknames: Mapping[str, str] | None = None,
+        single_dash: bool = False,
         auto_shortflags: bool = False,
         **options: Any,
     ) -> None:
         self.kinds = kinds or {}
+        self.nicknames = nicknames or {}
+        self.single_dash = single_dash  # whether `-name` is `--name`, as in Go programs
         self._positional: Iterable[str] | None = None
         super().__init__(body, auto_shortflags=auto_shortflags, **options)
 
@@ -118,14 +122,15 @@ class PaiTask(Task[Any]):
             arguments = super().get_arguments(ignore_unknown_help)
         finally:
             self.help = helps
-        taken = {name for argument in arguments for name in argument.names}
+        taken = {name for argument in arguments for name in argument.names} | {*self.nicknames.values()}
         for argument in arguments:
             self._complete(argument, taken)
         return arguments
 
     def _complete(self, argument: Argument, taken: set[str]) -> None:
         flag = argument.names[0]
-        argument.names += tuple(name for name in NICKNAMES.get(flag, ()) if name not in taken)
+        own = self.nicknames.get(flag)
+        argument.names += (own,) if own else tuple(n for n in NICKNAMES.get(flag, ()) if n not in taken)
         argument.help = argument.help or SHARED_HELP.get(flag)
         kind = self.kinds.get(argument.name or flag)
         if kind is not None and argument.kind is not list:

@@ -19,6 +19,7 @@ MODULES = {
     "storage": ("storage", "storage_places", "storage_packing", "storage_usage"),
     "container": ("container", "container_start", "container_images"),
     "notebook": ("notebook", "notebook_serve"),
+    "paddle": ("paddle",),
     "config": ("config",),
 }
 """The modules that each collection takes its tasks from."""

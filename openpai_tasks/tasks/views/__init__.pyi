@@ -6,6 +6,7 @@ from . import leftovers as leftovers
 from . import listings as listings
 from . import metrics as metrics
 from . import notebooks as notebooks
+from . import paddle as paddle
 from . import records as records
 from . import serving as serving
 from . import submitting as submitting

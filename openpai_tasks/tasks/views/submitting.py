@@ -91,10 +91,10 @@ def write_output(chunks: Iterable[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def job_continues(name: str, follows: bool = True, again: str = "") -> Iterator[None]:
+def job_continues(name: str, follows: bool = True, again: str = "", stop: str = "") -> Iterator[None]:
     """When Ctrl-C or an outage ends the watching, say that the job continues and how to get back to it."""
     again = again or f"`{command('job.logs', name, '--follow')}` shows its output"
-    message = f"job {name} continues; {again}, `{command('job.stop', name)}` stops it"
+    message = f"job {name} continues; {again}, `{stop or command('job.stop', name)}` stops it"
     try:
         yield
     except KeyboardInterrupt:

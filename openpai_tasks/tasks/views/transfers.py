@@ -118,7 +118,7 @@ def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Met
     """Show the progress of a copy that can be resumed, and what is copied if it is interrupted."""
     with metered(names) as meter:
         try:
-            with ended_by(lambda: _copied_so_far(meter)):
+            with ended_by(lambda: copied_so_far(meter)):
                 yield meter
         finally:
             if meter.copied and settings(c, output=output).output != "table":
@@ -136,7 +136,7 @@ def ended_by(describe: Callable[[], str]) -> Iterator[None]:
         raise terminal.ending(code, *f"interrupted: {describe()}".split("\n")) from err
 
 
-def _copied_so_far(meter: Meter) -> str:
+def copied_so_far(meter: Meter) -> str:
     if meter.copied is None:
         return "nothing was copied yet"
     return f"{views.listings.describe_copy(meter.copied)}; run it again to continue"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from openpai_tasks.server.paddlecloud.submission import parse_memory
 from tests.server.conftest import wait_for
 
 
@@ -71,3 +73,29 @@ def test_submission_is_refused_with_one_line(user1, change, words):
     answer = user1.call("POST", "/api/v1/jobs/", json=body).json()
     assert answer["code"] >= 400 and words in answer["msg"] and "\n" not in answer["msg"]
     assert user1.job("refused") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "resource", "unit"),
+    [("memory", "requests.memory", "Mi"), ("gpu", "alpha.kubernetes.io/nvidia-gpu", "")],
+)
+def test_more_than_the_quota_is_refused_with_its_numbers(user1, key, resource, unit):
+    hard = user1.get("/api/v1/quota/")["items"][0]["status"]["hard"][resource]
+    limit = parse_memory(hard) if unit else int(hard)
+    user1.package("large")
+    wanted = f"{limit + 1}{unit}" if unit else limit + 1
+    message = user1.submit("large", **{key: wanted})["msg"]
+    assert f"request: {limit + 1}{unit}, usage: " in message and f"limit: {limit}{unit}" in message
+
+
+def test_simultaneous_submissions_stay_within_the_quota(user2):
+    """Ten jobs of three pods each: six fit into twenty."""
+    names = [f"crowd-{number}" for number in range(10)]
+    for name in names:
+        user2.package(name)
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda name: user2.submit(name, "sleep 1000", parallelism=3), names))
+    assert sorted(one["code"] for one in answers) == [200] * 6 + [403] * 4
+    for name, answer in zip(names, answers, strict=True):
+        assert answer["code"] == 403 or user2.kill(name)["code"] == 200
+    wait_for(lambda: not user2.get("/api/v1/jobs")["terminating"])

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.protocol import validate
+from openpai_tasks.server.paddlecloud.document import document
 from openpai_tasks.server.paddlecloud.submission import check_name, parse_memory, read_submission
 
 LEAST = {"entry": "true", "datacenter": "local"}
@@ -87,3 +93,37 @@ def test_odd_values_are_refused_with_their_name(key, value):
     with pytest.raises(ApiError) as err:
         read_submission({**LEAST, key: value})
     assert key in str(err.value) and len(str(err.value)) < 200 and "\n" not in str(err.value)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(
+    str.strip
+)
+
+
+@settings(deadline=None)
+@given(entry=TEXTS, topology=TEXTS)
+def test_any_entry_reaches_the_shell_unchanged(entry, topology):
+    wanted = read_submission({**LEAST, "entry": entry, "topology": topology})
+    commands = validate(document("alice", "train", wanted)).commands("trainer")
+    exported = commands.partition("export ENTRY=")[2].partition("\nexport PADDLE_INIT_TRAINER_COUNT")[0]
+    assert shlex.split(exported, posix=True) == [entry]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+NUMBERS = ["parallelism", "cpu", "gpu", "memory", "pservers", "pscpu", "psmemory", "passes"]
+KEYS = st.sampled_from(["name", "datacenter", "entry", "topology", "image", "registry", "other", *NUMBERS])
+
+
+@settings(deadline=None)
+@given(body=st.dictionaries(KEYS, VALUES) | VALUES)
+def test_any_json_is_a_submission_or_refused_in_one_line(body):
+    try:
+        found = read_submission(body)
+    except ApiError as err:
+        assert str(err) and "\n" not in str(err)
+    else:
+        assert validate(document("alice", "train", found)).name == "train"

@@ -140,6 +140,14 @@ def test_failed_trainer_ends_the_others(user1):
     assert [exit_state(one)["exit_code"] for one in user1.workers("half")][1] == 3
 
 
+def test_fault_tolerant_job_is_started_again(user1):
+    entry = "echo x >> tries; [ $(wc -l < tries) -gt 2 ]"
+    user1.run("tolerant", entry, faulttolerant=True)
+    assert user1.ended("tolerant")["succeeded"] == 1
+    user1.run("intolerant", entry)
+    assert user1.ended("intolerant")["failed"] == 1
+
+
 def test_waiting_worker_says_why_and_the_quota_is_used_up(user1):
     limit = quota(user1)["hard"]["requests.cpu"]
     user1.run("first-in-line", "exec sleep 1000", cpu=int(limit))

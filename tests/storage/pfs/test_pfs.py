@@ -98,6 +98,21 @@ def test_only_changed_chunks_are_sent(line, tmp_path):
     assert line.copied(here(tmp_path / "f"), line.at("f"))[TO_SERVER] < LITTLE
 
 
+def test_smaller_chunks_send_and_fetch_less(line, tmp_path):
+    small = CHUNK // 4
+    line.store.use_chunks(small)
+    noise(tmp_path / "f")
+    line.copied(here(tmp_path / "f"), line.at("f"))
+    content = change(tmp_path / "f", CHUNK + 5)
+    moved = line.copied(here(tmp_path / "f"), line.at("f"))
+    assert (line.here / "f").read_bytes() == content
+    assert small < moved[TO_SERVER] < small + 1000 + LITTLE
+    content = change(line.here / "f", CHUNK + 5)
+    moved = line.copied(line.at("f"), here(tmp_path / "f"))
+    assert (tmp_path / "f").read_bytes() == content
+    assert small < moved[TO_CLIENT] < small + LITTLE
+
+
 def test_only_changed_chunks_are_fetched(line, tmp_path):
     noise(line.here / "f")
     assert line.copied(line.at("f"), here(tmp_path / "f"))[TO_CLIENT] > SIZE

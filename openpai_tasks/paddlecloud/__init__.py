@@ -1,0 +1,1 @@
+"""The program `paddlecloud`: the commands of PaddlePaddle Cloud's client, in both of its spellings."""

@@ -1,0 +1,97 @@
+"""Read a command line with options as Go programs take them, in any order with the other words.
+
+``-x v``, ``-x=v``, ``--x v`` and ``--x=v`` are the same; a switch is ``-x`` or ``-x=false``. ``--`` ends the
+options. The value of an option that is given twice is the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+SWITCH, TEXT, NUMBER = bool, str, int
+Value = bool | str | int
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+
+
+class WrongUsage(Exception):
+    """Raised for a command line that cannot be read; the text is one line for the user."""
+
+
+class Option(NamedTuple):
+    """An option: its name, the kind of its value, its short name, what it means."""
+
+    name: str
+    kind: type[Value]
+    help: str
+    short: str = ""
+    default: str = ""  # as the help shows it
+
+
+class Line(NamedTuple):
+    """The words of a command line, and the values of its options by name, as they were spelt."""
+
+    words: list[str]
+    values: dict[str, Value]
+    spelt: dict[str, str]
+
+
+def read_line(argv: Iterable[str], options: Iterable[Option]) -> Line:
+    """Split a command line into words and options."""
+    known = {name: option for option in options for name in (option.name, option.short) if name}
+    line, rest = Line([], {}, {}), list(argv)[::-1]
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            line.words.extend(rest[::-1])
+            break
+        if not is_option(word):
+            line.words.append(word)
+            continue
+        name, equals, text = word.lstrip("-").partition("=")
+        option = known.get(name.replace("-", "_"))
+        if option is None:
+            raise WrongUsage(f"unknown option {word.partition('=')[0]}{_suggestion(name, known)}")
+        if not equals and option.kind is not SWITCH:
+            text = _next_value(word, rest, known)
+        line.values[option.name] = _value(option, text if equals or option.kind is not SWITCH else "true")
+        line.spelt[option.name] = word.partition("=")[0]
+    return line
+
+
+def is_option(word: str) -> bool:
+    return word.startswith("-") and word.strip("-") != ""
+
+
+def _next_value(word: str, rest: list[str], known: Mapping[str, Option]) -> str:
+    """Return the next word; a known option there is more likely a forgotten value."""
+    if not rest:
+        raise WrongUsage(f"{word} needs a value")
+    following = rest.pop()
+    if is_option(following) and following.lstrip("-").partition("=")[0] in known:
+        raise WrongUsage(f"{word} needs a value, but {following} is an option (or write {word}={following})")
+    return following
+
+
+def _value(option: Option, text: str) -> Value:
+    if option.kind is SWITCH:
+        if option.name == "v" and text.isdigit():  # the Go client has levels of logging before the command
+            return text != "0"
+        if text not in _TRUE + _FALSE:
+            raise WrongUsage(f"-{option.name} is true or false, got {text!r}")
+        return text in _TRUE
+    if option.kind is NUMBER:
+        digits = text.removeprefix("-").removeprefix("+")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise WrongUsage(f"-{option.name} needs a whole number, got {text!r}")
+        return int(text)
+    return text
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f", did you mean -{near[0]}?" if near else ""

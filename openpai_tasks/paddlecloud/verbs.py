@@ -1,0 +1,125 @@
+"""The commands of the program, their options, and the tasks that they run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from openpai_tasks.paddlecloud.go_flags import NUMBER, SWITCH, TEXT, Option
+
+SUBMIT = (
+    Option("jobname", TEXT, "name of the job", default="paddle-cluster-job, or the next free name like it"),
+    Option("parallelism", NUMBER, "number of trainers", "p", "1"),
+    Option("cpu", NUMBER, "cores of a trainer", "c", "1"),
+    Option("gpu", NUMBER, "GPUs of a trainer", default="0"),
+    Option("memory", TEXT, "memory of a trainer, such as 512Mi or 10Gi", "m", "1Gi"),
+    Option("pservers", NUMBER, "number of parameter servers", default="as many as trainers"),
+    Option("pscpu", NUMBER, "cores of a parameter server", default="1"),
+    Option("psmemory", TEXT, "memory of a parameter server", default="1Gi"),
+    Option("entry", TEXT, "command that each trainer runs in the package", "e"),
+    Option("topology", TEXT, "Python file of the package that each trainer runs", "t"),
+    Option("passes", NUMBER, "number of passes over the data", default="1"),
+    Option("image", TEXT, "Docker image of the job", default="the datacenter's"),
+    Option("registry", TEXT, "name of the registry's secret, for a private image"),
+    Option("faulttolerant", SWITCH, "let the job go on without trainers that failed"),
+    Option("min_instance", NUMBER, "with -faulttolerant: least number of trainers", default="1"),
+    Option("max_instance", NUMBER, "with -faulttolerant: largest number of trainers", default="1"),
+    Option("preview", SWITCH, "only show what would be uploaded and sent", "dry_run"),
+)
+ALL = Option("all", SWITCH, "also jobs that were killed, workers of all jobs, every resource", "a")
+OUTPUT = Option("output", TEXT, "output format: table, json, yaml or csv", "o", "table")
+RECURSIVE = Option("r", SWITCH, "folders with everything in them", "recursive")
+VERBOSE = Option("v", SWITCH, "also list files that are unchanged", "verbose")
+COPY = (
+    Option(
+        "r", SWITCH, "accepted for `cp -r`: folders are always copied with everything in them", "recursive"
+    ),
+    VERBOSE,
+    Option("chunksize", NUMBER, "size of the pieces that travel, in KiB", default="4096"),
+)
+YES = Option("y", SWITCH, "do not ask", "yes")
+REMOVE = (RECURSIVE, YES)
+LOGS = (
+    Option("n", NUMBER, "number of lines of each trainer", "lines", "10"),
+    Option("w", TEXT, "only this worker", "worker"),
+    Option("f", SWITCH, "follow the output until the job ends", "follow"),
+)
+KILL = (Option("rm", SWITCH, "also remove the job's folder with its package, output and logs", "remove"), YES)
+REGISTRY = tuple(
+    Option(name, TEXT, f"the registry's {name}") for name in ("name", "username", "password", "server")
+)
+EVERYWHERE = (
+    Option("datacenter", TEXT, "datacenter or cluster to use", "dc", "the current one"),
+    Option("help", SWITCH, "show the options of the command", "h"),
+)
+IGNORED = tuple(
+    Option(name, kind, "ignored: of the logs of the Go client")
+    for name, kind in {
+        "logtostderr": SWITCH,
+        "alsologtostderr": SWITCH,
+        "log_dir": TEXT,
+        "stderrthreshold": TEXT,
+        "vmodule": TEXT,
+        "log_backtrace_at": TEXT,
+    }.items()
+)
+
+
+class Verb(NamedTuple):
+    """A command: its words, the task that it runs, and the other words that it takes.
+
+    ``words`` are the names of the task's arguments: ``name?`` may be missing, ``name*`` takes all the rest.
+    """
+
+    name: str
+    task: str
+    words: tuple[str, ...]
+    options: tuple[Option, ...]
+    summary: str
+    fixed: tuple[tuple[str, object], ...] = ()
+    older: tuple[str, ...] = ()
+    """Other spellings of the command."""
+
+    @property
+    def usage(self) -> str:
+        words = (f"[{word[:-1]}]" if word[-1] == "?" else f"{word.rstrip('*')}" for word in self.words)
+        shown = [
+            word.upper() + ("..." if raw[-1] == "*" else "")
+            for word, raw in zip(words, self.words, strict=True)
+        ]
+        return " ".join(["paddlecloud", self.name, *(["[options]"] if self.options else []), *shown])
+
+
+VERBS = (
+    Verb("submit", "submit", ("package",), SUBMIT, "Upload a folder and start it as a job."),
+    Verb("jobs", "jobs", (), (ALL, OUTPUT), "List your jobs."),
+    Verb("logs", "logs", ("job?",), LOGS, "Show the output of a job, or of the newest one."),
+    Verb("kill", "kill", ("job",), KILL, "Stop a job and take it off the list."),
+    Verb("get jobs", "get", (), (ALL, OUTPUT), "List your jobs.", (("what", "jobs"),)),
+    Verb(
+        "get workers", "get", ("job?",), (ALL, OUTPUT), "List the workers of a job.", (("what", "workers"),)
+    ),
+    Verb("get quota", "get", (), (ALL, OUTPUT), "Show what you may use.", (("what", "quota"),)),
+    Verb("pfs cp", "pfs_cp", ("paths*",), COPY, "Copy files and folders to or from PFS.", older=("cp",)),
+    Verb("pfs ls", "pfs_ls", ("paths*",), (RECURSIVE, OUTPUT), "List files on PFS.", older=("ls",)),
+    Verb("pfs rm", "pfs_rm", ("paths*",), REMOVE, "Remove files on PFS.", older=("rm",)),
+    Verb("pfs mkdir", "pfs_mkdir", ("paths*",), (), "Create folders on PFS.", older=("mkdir",)),
+    Verb("file put", "pfs_cp", ("source", "target"), COPY, "Copy a file or folder into a folder of PFS."),
+    Verb("file get", "pfs_cp", ("source", "target"), COPY, "Copy from PFS to this machine."),
+    Verb("file ls", "pfs_ls", ("paths*",), (), "List the names in a folder of PFS.", (("names", True),)),
+)
+"""Every command; those that the program answers itself are in program.py."""
+
+SECRETS = "the secrets of registries are managed by the administrators of the cluster"
+INSTEAD = {
+    "registry": f"{SECRETS}; `paddlecloud submit -registry NAME` uses one",
+    "get registry": SECRETS,
+    "delete registry": SECRETS,
+    "publish": "files are not published; `paddlecloud pfs cp` and `pai storage.copy` take them elsewhere",
+}
+"""Commands of the Go client that have no task, and what to do instead."""
+
+OPTIONS = tuple(
+    {
+        option.name: option for verb in VERBS for option in (*verb.options, *EVERYWHERE, *IGNORED, *REGISTRY)
+    }.values()
+)

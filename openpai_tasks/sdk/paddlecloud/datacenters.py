@@ -1,0 +1,79 @@
+"""Which datacenter a command uses, and the connection to it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Say, TokenStore
+from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
+from openpai_tasks.sdk.clusters import embedded, embedded_token, known
+from openpai_tasks.settings import paddle_config
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.paddle_config import (
+    CURRENT,
+    DATACENTER,
+    GENERATION,
+    KIND,
+    Datacenter,
+    PaddleConfig,
+)
+from openpai_tasks.settings.registry import LOCAL, Cluster
+
+TOKEN_FILE = "paddlecloud-token"
+
+
+def connect(settings: Settings, alias: str | None, say: Say) -> PaddleBackend:
+    """Connect to a datacenter; to the current one if none is named, else to the embedded cluster."""
+    name = alias or choose(settings)
+    if name == LOCAL:
+        return connect_embedded(settings, say)
+    client = known.connect(settings, name, say)
+    if not isinstance(client, PaddleBackend):
+        raise ConfigError(f"cluster {name!r} is {client.product}, not PaddleCloud: name a datacenter")
+    return client
+
+
+def choose(settings: Settings) -> str:
+    """Return the alias of the current datacenter of ~/.paddle/config, or of the selected cluster.
+
+    A selected cluster that is not PaddleCloud does not count: the embedded one is used instead.
+    """
+    config, clusters = paddle_config.load(), known.open_registry(settings).clusters()
+    if config.datacenters or config.problems:
+        current = _current(config)
+        return next(
+            one.alias for one in clusters if one.kind == KIND and one.info.get(DATACENTER) == current.name
+        )
+    selected = [one for one in clusters if one.alias == settings.cluster_alias]
+    return next((one.alias for one in selected if one.kind == KIND), LOCAL)
+
+
+def _current(config: PaddleConfig) -> Datacenter:
+    """Return the datacenter that the file names, or its only one."""
+    named = [one for one in config.datacenters if one.name == config.current or not config.current]
+    if len(named) == 1:
+        return named[0]
+    names = ", ".join(one.name for one in config.datacenters) or "none"
+    problem = config.problems[0] if config.problems else f"{paddle_config.path()} has no {CURRENT}"
+    raise ConfigError(f"{problem} (usable datacenters: {names}; -datacenter NAME uses one)")
+
+
+def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
+    """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
+    running, folder = embedded.ensure(known.local_options(settings), say), embedded.folder()
+    info = {DATACENTER: LOCAL}
+    cluster = Cluster(
+        LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, KIND, GENERATION, info, prefix=""
+    )
+    tokens = TokenStore(
+        read=partial(embedded_token.read, folder, TOKEN_FILE),
+        save=partial(embedded_token.keep, folder, file=TOKEN_FILE),
+    )
+    login = Credentials(password=embedded.login().password, token=tokens.read())
+    client = kinds.driver(KIND).connect(cluster, login, tokens=tokens, timeout=settings.http_timeout, say=say)
+    assert isinstance(client, PaddleBackend)
+    return client

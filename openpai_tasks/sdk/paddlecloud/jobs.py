@@ -1,0 +1,262 @@
+"""Jobs of a datacenter: submit, list and kill them, and read their output."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from openpai_tasks.backends.paddlecloud.answers import PaddlePod, TrainerSet
+from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
+from openpai_tasks.errors import Conflict, NotFound, TimedOut
+from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.sdk.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
+
+END_SECONDS = 60.0  # for the pods of a killed job
+POLL_SECONDS = 0.1
+
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+TERMINATING, TERMINATED = "Terminating", "Terminated"
+
+
+@dataclass(frozen=True)
+class PaddleJobRow:
+    """A job as the tables show it; times are in ms."""
+
+    name: str
+    state: str
+    namespace: str = ""
+    desired: int = 0
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    started: int | None = None
+    completed: int | None = None
+    ps_ready: int = 0
+    ps_total: int = 0
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the cluster has counts of its workers."""
+        return self.state not in (TERMINATING, TERMINATED)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the start."""
+        return None if self.started is None else max(0.0, time.time() - self.started / 1000)
+
+
+@dataclass(frozen=True)
+class QuotaRow:
+    """A limit of the user, and how much of it is used; "" if the datacenter does not tell."""
+
+    resource: str
+    limit: str
+    used: str = ""
+
+
+@dataclass(frozen=True)
+class JobOutput:
+    """The pods of a job, and the last lines of their output."""
+
+    job: str
+    pods: tuple[PaddlePod, ...]
+    text: str
+
+
+def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
+    """List jobs, newest first; with ``all`` also those that were killed and whose folder is still there."""
+    servers = {found.job: found for found in client.pserver_sets()}
+    rows = []
+    for found in sorted(reversed(client.trainer_sets()), key=_age_order):  # of one second, the last is newest
+        ps = servers.get(found.job)
+        rows.append(_job(client, found, ps.ready if ps else 0, ps.total if ps else 0))
+    known = {row.name for row in rows}
+    gone = [name for name in _folders(client) if name not in known] if all else []
+    return rows + [PaddleJobRow(name, TERMINATED, _namespace(client)) for name in sorted(gone)]
+
+
+def _age_order(found: TrainerSet) -> tuple[bool, int]:
+    """Sort waiting jobs first, then the newest ones; jobs of which only the name is left come last."""
+    return found.is_terminating, -(found.started if found.started is not None else 1 << 60)
+
+
+def _job(client: PaddleClient, found: TrainerSet, ready: int, total: int) -> PaddleJobRow:
+    counted = found.active + found.succeeded + found.failed
+    return PaddleJobRow(
+        found.job,
+        _state(found),
+        found.namespace or _namespace(client),
+        counted if found.parallelism is None else found.parallelism,
+        found.active,
+        found.succeeded,
+        found.failed,
+        found.started,
+        found.completed,
+        ready,
+        total,
+    )
+
+
+def _state(found: TrainerSet) -> str:
+    if found.is_terminating:
+        return TERMINATING
+    if found.active and found.started is not None:
+        return RUNNING
+    if found.failed:
+        return FAILED
+    return SUCCEEDED if found.succeeded and not found.active else PENDING
+
+
+def _namespace(client: PaddleClient) -> str:
+    return client.user.translate(str.maketrans("@._", "---"))
+
+
+def _folders(client: PaddleClient) -> tuple[str, ...]:
+    """Return the names of the folders that submissions have made."""
+    try:
+        return tuple(name.rstrip("/") for name in client.files(f"{client.home}/jobs"))
+    except NotFound:
+        return ()
+
+
+def parse_resource(what: str, job: str, all: bool) -> Callable[[PaddleClient], Sequence[object]]:
+    """Return the function that lists these resources."""
+    if job and what != "workers":
+        raise WrongOption(f"only `get workers` takes a job, got {job!r}")
+    if what == "workers":
+        if not job and not all:
+            raise WrongOption("name the job whose workers to list, or use -a for those of all jobs")
+        return lambda client: list_workers(client, job)
+    if what not in ("jobs", "quota"):
+        raise WrongOption(f"there are jobs, workers and quota to get, not {what!r}")
+    return partial(list_jobs if what == "jobs" else list_quota, all=all)
+
+
+def list_workers(client: PaddleClient, job: str = "") -> list[PaddlePod]:
+    """List the workers of a job, or those of all jobs."""
+    if not job:
+        return list(client.workers())
+    name = known_job(client, job)
+    found = list(client.workers(name))
+    if not found and all(known.job != name for known in client.trainer_sets()):
+        raise NotFound(f"no job named {name!r} on {client.datacenter}", 404)
+    return found
+
+
+NAMES = {
+    "requests.memory": "Memory",
+    "requests.cpu": "CPU",
+    "alpha.kubernetes.io/nvidia-gpu": "GPU",
+    "pods": "MaxParallelism",
+}
+"""The limits that the table shows, by their names in Kubernetes."""
+
+
+def list_quota(client: PaddleClient, all: bool = False) -> list[QuotaRow]:
+    """List the limits of the user; with ``all``, also those that the table usually leaves out."""
+    rows = []
+    for quota in client.quotas():
+        shown = [key for key in NAMES if key in quota.hard]
+        shown += [key for key in sorted(quota.hard) if key not in NAMES] if all else []
+        rows += [QuotaRow(NAMES.get(key, key), quota.hard[key], quota.used.get(key, "")) for key in shown]
+    return rows
+
+
+# Submissions
+
+
+def plan_training(client: PaddleClient, request: PaddleRequest) -> TrainingRequest:
+    """Return the submission of a checked request, with the name that the job gets."""
+    name = _choose_name(client, request.jobname)
+    same = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    for other in ("package", "jobname", "pservers", "faulttolerant"):
+        del same[other]
+    return TrainingRequest(
+        name=name,
+        package=job_folder(client, name),
+        pservers=request.parallelism if request.pservers is None else request.pservers,
+        fault_tolerant=request.faulttolerant,
+        **same,
+    )
+
+
+def _choose_name(client: PaddleClient, wanted: str) -> str:
+    """Return the name of a new job; one that was not chosen by the user is made unique."""
+    there = {found.job: found for found in client.trainer_sets()}
+    if wanted:
+        if wanted in there:
+            raise Conflict(_taken(there[wanted]), 409)
+        return wanted
+    taken = {*there, *_folders(client)}
+    names = itertools.chain([DEFAULT_NAME], (f"{DEFAULT_NAME}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def _taken(found: TrainerSet) -> str:
+    name = found.job
+    if found.is_terminating:
+        return f"a job named {name!r} is still terminating; wait for its end, or use another -jobname"
+    state, kill = _state(found).lower(), command("paddle.kill", name)
+    return f"a job named {name!r} exists already ({state}): `{kill}` removes it, or use another -jobname"
+
+
+def job_folder(client: PaddleClient, name: str) -> str:
+    """Return the folder that the package of a job is uploaded to."""
+    return f"{client.home}/jobs/{name}"
+
+
+# Jobs by name
+
+
+def known_job(client: PaddleClient, name: str) -> str:
+    """Return the name of a job as the cluster knows it; ``NAME-trainer`` is accepted, too."""
+    if not name.endswith("-trainer") or any(found.job == name for found in client.trainer_sets()):
+        return name
+    return name.removesuffix("-trainer")
+
+
+def newest_job(client: PaddleClient) -> str:
+    """Return the name of the newest job."""
+    found = [job for job in list_jobs(client) if job.is_listed]
+    if not found:
+        raise NotFound(
+            f"there are no jobs on {client.datacenter}; `{command('paddle.submit')}` starts one", 404
+        )
+    return found[0].name
+
+
+def check_logs(lines: int, worker: str, follow: bool) -> None:
+    """Raise for options of `logs` that cannot be right."""
+    if lines < 0:
+        raise WrongOption(f"-n must be at least 0, got {lines}")
+    if worker and follow:
+        raise WrongOption("-f follows all trainers: leave out -w")
+
+
+def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
+    """Return the last lines of a job's workers, or those of one of them."""
+    name = known_job(client, job) if job else newest_job(client)
+    pods = () if worker else client.workers(name)
+    return JobOutput(name, pods, client.logs(name, lines, worker))
+
+
+def kill(client: PaddleClient, name: str, is_folder_enough: bool = False) -> None:
+    """Stop a job; with ``is_folder_enough``, it may be gone already, if it has left its folder."""
+    try:
+        client.kill(name)
+    except NotFound:
+        if not (is_folder_enough and name in _folders(client)):
+            raise
+
+
+def wait_for_end(client: PaddleClient, name: str) -> None:
+    """Wait until the pods of a killed job have ended: they could still write to its folder."""
+    limit = time.monotonic() + END_SECONDS
+    while any(found.job == name for found in client.trainer_sets()):
+        if time.monotonic() > limit:
+            raise TimedOut(f"job {name} has not ended within {END_SECONDS:.0f} s; its folder is still there")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,116 @@
+"""The options of a submission, checked before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
+
+DEFAULT_NAME = "paddle-cluster-job"
+LONGEST_NAME = 55  # a label of Kubernetes has 63 characters, and `-trainer` is added to the name
+
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+_QUANTITY = re.compile(
+    r"\+?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[mkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII
+)  # of Kubernetes
+_IMAGE = re.compile(r"[!-~]*", re.ASCII)
+
+
+class WrongOption(ConfigError):
+    """Raised for a value of the command line that cannot be right, before anything is sent."""
+
+
+@dataclass(frozen=True)
+class PaddleRequest:
+    """The options of `submit`; amounts are for each trainer or parameter server."""
+
+    package: str
+    jobname: str = ""  # DEFAULT_NAME, or the next free name like it
+    parallelism: int = 1
+    cpu: int = 1
+    gpu: int = 0
+    memory: str = "1Gi"
+    pservers: int | None = None  # as many as trainers
+    pscpu: int = 1
+    psmemory: str = "1Gi"
+    entry: str = ""
+    topology: str = ""
+    passes: int = 1
+    image: str = ""
+    registry: str = ""
+    faulttolerant: bool = False
+    min_instance: int = 1
+    max_instance: int = 1
+
+
+LEAST = {
+    "parallelism": 1,
+    "cpu": 1,
+    "gpu": 0,
+    "pservers": 0,
+    "pscpu": 1,
+    "passes": 1,
+    "min_instance": 1,
+    "max_instance": 1,
+}
+
+
+def check_request(request: PaddleRequest) -> None:
+    """Raise WrongOption for the first value that the cluster would refuse."""
+    if request.jobname:
+        check_job_name(request.jobname)
+    for name, least in LEAST.items():
+        _check_number(name, getattr(request, name), least)
+    for name in ("memory", "psmemory"):
+        _check_quantity(name, getattr(request, name))
+    if request.min_instance > request.max_instance:
+        raise WrongOption(
+            f"-min_instance {request.min_instance} is more than -max_instance {request.max_instance}"
+        )
+    for name in ("image", "registry"):
+        if not _IMAGE.fullmatch(getattr(request, name)):
+            raise WrongOption(f"-{name} cannot contain spaces, got {getattr(request, name)!r}")
+    _check_start(request)
+
+
+def check_job_name(name: str) -> None:
+    """Raise unless Kubernetes takes the name as a label, with `-trainer` behind it."""
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        rule = f"lower-case letters, digits and '-' inside, at most {LONGEST_NAME} characters"
+        hint = f", such as {near}" if (near := _nearest(name)) else ""
+        raise WrongOption(f"invalid job name {name!r}: use {rule}{hint}")
+
+
+def _nearest(name: str) -> str:
+    """Return a valid name that resembles this one, if there is one."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongOption(f"-{name} needs a whole number, got {value!r}")
+    if not least <= value < 1 << 31:
+        raise WrongOption(f"-{name} must be at least {least} and less than 2147483648, got {value}")
+
+
+def _check_quantity(name: str, value: str) -> None:
+    if not _QUANTITY.fullmatch(value) or not re.search("[1-9]", re.split("[eE]", value)[0]):
+        raise WrongOption(f"-{name} needs a quantity of Kubernetes such as 512Mi or 10Gi, got {value!r}")
+
+
+def _check_start(request: PaddleRequest) -> None:
+    if not request.entry.strip() and not request.topology.strip():
+        raise WrongOption(
+            "what should the trainers run? -entry takes a command such as 'python train.py', "
+            "-topology a file of the package"
+        )
+    for name in ("entry", "topology"):
+        if "\0" in getattr(request, name):
+            raise WrongOption(f"-{name} cannot contain NUL")
+    path = PurePosixPath(request.topology)
+    if path.is_absolute() or ".." in path.parts:
+        raise WrongOption(f"-topology names a file inside the package, got {request.topology!r}")

@@ -1,0 +1,275 @@
+"""Run jobs on PaddleCloud with the commands of its own client."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from openpai_tasks import sdk
+from openpai_tasks.tasks import views
+from openpai_tasks.tasks.framework import prompts, terminal
+from openpai_tasks.tasks.framework.base import say, settings_for, show
+from openpai_tasks.tasks.framework.task import task as any_task
+
+task = functools.partial(any_task, single_dash=True)
+
+ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/config, else `local`)"
+JOB_HELP = "the job's name"
+PFS_HELP = "a path such as /pfs/DATACENTER/home/USER/PATH"
+ALL_HELP = "also killed jobs whose folder is left, the workers of all jobs, every resource"
+
+
+@task(
+    positional=["package"],
+    nicknames={"parallelism": "p", "cpu": "c", "memory": "m", "entry": "e", "topology": "t"},
+    kinds={"pservers": int},
+    help={
+        "package": "the folder to upload and run",
+        "jobname": "name of the job (default: paddle-cluster-job, or the next free name like it)",
+        "parallelism": "number of trainers",
+        "cpu": "cores of a trainer",
+        "gpu": "GPUs of a trainer",
+        "memory": "memory of a trainer, such as 512Mi or 10Gi",
+        "pservers": "number of parameter servers (default: as many as trainers)",
+        "pscpu": "cores of a parameter server",
+        "psmemory": "memory of a parameter server",
+        "entry": "command that each trainer runs in the package",
+        "topology": "Python file of the package that each trainer runs",
+        "passes": "number of passes over the data",
+        "image": "Docker image of the job (default: the datacenter's)",
+        "registry": "name of the registry's secret, for a private image",
+        "faulttolerant": "let the job go on without trainers that failed",
+        "min-instance": "with --faulttolerant: least number of trainers",
+        "max-instance": "with --faulttolerant: largest number of trainers",
+        "preview": "only show what would be uploaded and sent",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def submit(
+    c,
+    package,
+    jobname="",
+    parallelism=1,
+    cpu=1,
+    gpu=0,
+    memory="1Gi",
+    pservers=None,
+    pscpu=1,
+    psmemory="1Gi",
+    entry="",
+    topology="",
+    passes=1,
+    image="",
+    registry="",
+    faulttolerant=False,
+    min_instance=1,
+    max_instance=1,
+    preview=False,
+    cluster_alias=None,
+):
+    """Upload a folder and start it as a job."""
+    request = sdk.paddlecloud.PaddleRequest(
+        package=package,
+        jobname=jobname,
+        parallelism=parallelism,
+        cpu=cpu,
+        gpu=gpu,
+        memory=memory,
+        pservers=pservers,
+        pscpu=pscpu,
+        psmemory=psmemory,
+        entry=entry,
+        topology=topology,
+        passes=passes,
+        image=image,
+        registry=registry,
+        faulttolerant=faulttolerant,
+        min_instance=min_instance,
+        max_instance=max_instance,
+    )
+    collected = sdk.paddlecloud.prepare(request)
+    is_preview = views.submitting.is_preview(c, {"preview": preview})
+    given = settings_for(c, cluster_alias)
+    client = sdk.paddlecloud.connect(given, cluster_alias, say)
+    training = sdk.paddlecloud.plan_training(client, request)
+    if is_preview:
+        body = training.body(client.datacenter)
+        views.paddle.show_preview(collected, training.package, client.cluster.uri, body)
+        return
+    terminal.put("Collecting package ... Done")
+    places = sdk.paddlecloud.PfsPlaces(client, given, say)
+    with views.paddle.copying("Uploading ...", quiet=True) as meter:
+        views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
+    sdk.files.check_copied(copied)
+    terminal.put("Uploading package ... Done")
+    client.submit_training(training)
+    terminal.put("Starting kubernetes job ... Done")
+    terminal.put(f"{training.name} submitted.")
+
+
+@task(
+    positional=["job"],
+    help={
+        "job": JOB_HELP,
+        "remove": "also remove the job's folder, with its package, output and logs",
+        "yes": "do not ask",
+        "cluster-alias": ALIAS_HELP,
+    },
+    nicknames={"remove": "rm"},
+)
+def kill(c, job, remove=False, yes=False, cluster_alias=None):
+    """Stop a job and take it off the list; its folder stays, unless it is removed with --rm."""
+    given = settings_for(c, cluster_alias)
+    sdk.paddlecloud.check_job_name(job)
+    client = sdk.paddlecloud.connect(given, cluster_alias, say)
+    name, folder = (
+        (found := sdk.paddlecloud.known_job(client, job)),
+        sdk.paddlecloud.job_folder(client, found),
+    )
+    if remove and not yes and sys.stdin.isatty():
+        prompts.confirm(f"kill {name} and remove {folder} with everything in it?", "nothing was done")
+    sdk.paddlecloud.kill(client, name, is_folder_enough=remove)
+    if remove:
+        sdk.paddlecloud.wait_for_end(client, name)
+        sdk.paddlecloud.PfsPlaces(client, given, say).remove_folder(folder)
+
+
+@task(
+    nicknames={"all": "a"},
+    help={"all": ALL_HELP, "cluster-alias": ALIAS_HELP},
+)
+def jobs(c, all=False, cluster_alias=None, output=None):
+    """List your jobs, newest first."""
+    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    show(c, sdk.paddlecloud.list_jobs(client, all), views.paddle.short_table, output)
+
+
+@task(
+    positional=["what", "job"],
+    nicknames={"all": "a"},
+    help={
+        "what": "jobs, workers or quota",
+        "job": "with `workers`: the job",
+        "all": ALL_HELP,
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def get(c, what, job="", all=False, cluster_alias=None, output=None):
+    """List jobs, the workers of a job, or your quota."""
+    rows = sdk.paddlecloud.parse_resource(what, job, all)
+    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    show(c, rows(client), getattr(views.paddle, f"{what}_table"), output)
+
+
+@task(
+    positional=["job"],
+    nicknames={"worker": "w"},
+    kinds={"lines": int},
+    help={
+        "job": f"{JOB_HELP} (default: the newest job)",
+        "lines": "number of lines of each trainer",
+        "worker": "only this worker, as `paddle.get workers JOB` lists them",
+        "follow": "follow the output until the job ends, and exit with its exit code",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
+    """Show the output of a job's trainers."""
+    sdk.paddlecloud.check_logs(lines, worker, follow)
+    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    if follow:
+        views.paddle.follow_logs(client, job or sdk.paddlecloud.newest_job(client), lines)
+    else:
+        views.paddle.show_logs(sdk.paddlecloud.read_logs(client, job, lines, worker))
+
+
+@task(
+    name="pfs-cp",
+    positional=["paths"],
+    iterable=["paths"],
+    kinds={"chunksize": int},
+    nicknames={"verbose": "v"},
+    help={
+        "paths": f"the sources and, last, the target: one side on this machine, the other {PFS_HELP}",
+        "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
+        "verbose": "also list files that are unchanged",
+        "chunksize": "size of the pieces that travel, in KiB",
+        "workers": "number of files to copy at once",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_cp(
+    c, paths, recursive=True, verbose=False, chunksize=None, workers=8, cluster_alias=None, output=None
+):
+    """Copy files and folders to or from PFS; run it again to continue."""
+    sdk.paddlecloud.check_pair(paths)
+    chunk = sdk.paddlecloud.check_chunk_size(chunksize)
+    sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
+    done = "Uploaded" if target.origin else "Downloaded"
+    with views.paddle.copying(done, sources[0].origin, verbose) as meter:
+        copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
+    views.paddle.report_failures(copied)
+    show(c, copied, views.paddle.copy_summary, output)
+    sdk.files.check_copied(copied)
+
+
+@task(
+    name="pfs-ls",
+    positional=["paths"],
+    iterable=["paths"],
+    help={
+        "paths": PFS_HELP,
+        "recursive": "list everything below a folder",
+        "names": "only the names",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=None):
+    """List files and folders on PFS."""
+    sdk.paddlecloud.check_pfs(paths)
+    found = sdk.paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
+    show(c, found, views.paddle.names if names else views.paddle.pfs_listings, output)
+
+
+@task(
+    name="pfs-rm",
+    positional=["paths"],
+    iterable=["paths"],
+    help={
+        "paths": PFS_HELP,
+        "recursive": "remove folders with their contents",
+        "yes": "do not ask",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
+    """Remove files and folders on PFS."""
+    sdk.paddlecloud.check_pfs(paths)
+    removals = _places(c, cluster_alias).plan_removals(paths, recursive)
+    if not yes and sys.stdin.isatty():
+        views.listings.confirm_removals(removals)
+    elif not yes:
+        sdk.files.refuse_guesses(removals)
+    for removal in removals:
+        sdk.files.remove([removal])
+        terminal.put(f"rm {removal.place.url}")
+
+
+@task(
+    name="pfs-mkdir",
+    positional=["paths"],
+    iterable=["paths"],
+    help={"paths": PFS_HELP, "cluster-alias": ALIAS_HELP},
+)
+def pfs_mkdir(c, paths, cluster_alias=None):
+    """Create folders on PFS, with missing parents."""
+    sdk.paddlecloud.check_pfs(paths)
+    places = _places(c, cluster_alias)
+    for place in [places.locate(path) for path in paths]:
+        sdk.paddlecloud.make_folder(place)
+        terminal.put(f"mkdir {place.url}")
+
+
+def _places(c, cluster_alias, chunk=None):
+    given = settings_for(c, cluster_alias)
+    return sdk.paddlecloud.PfsPlaces(sdk.paddlecloud.connect(given, cluster_alias, say), given, say, chunk)

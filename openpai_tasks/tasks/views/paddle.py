@@ -1,0 +1,187 @@
+"""What the commands for PaddleCloud print."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from openpai_tasks import render, sdk
+from openpai_tasks.hints import command
+from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.views import listings, submitting
+from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.paddlecloud.answers import PaddlePod
+    from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+    from openpai_tasks.render import TextTable
+    from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
+    from openpai_tasks.sdk.paddlecloud.package import Package
+    from openpai_tasks.sdk.paddlecloud.pfs import PfsFile, PfsListing
+    from openpai_tasks.storage.copying.progress import Copied
+
+NOTHING = "-"
+TRAINER = "trainer"
+
+
+def jobs_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
+    """The table of `get jobs`."""
+    header = ("NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL")
+    return _table(header, [_job_cells(job) for job in jobs])
+
+
+def _job_cells(job: PaddleJobRow) -> tuple[Any, ...]:
+    if not job.is_listed:
+        return (job.name, job.state, *[NOTHING] * 6)
+    times = (_utc(job.started), _utc(job.completed))
+    return (job.name, job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
+
+
+def short_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
+    """The table of `jobs`."""
+    header = ("NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE")
+    return _table(header, [_short_cells(job) for job in jobs])
+
+
+def _short_cells(job: PaddleJobRow) -> tuple[Any, ...]:
+    if not job.is_listed:
+        return job.namespace, job.name, NOTHING, job.state, _age(job.age)
+    return job.namespace, job.name, job.desired, job.succeeded, _age(job.age)
+
+
+def workers_table(pods: Sequence[PaddlePod]) -> TextTable:
+    header = ("NAME", "STATUS", "START", "EXIT_CODE", "MSG")
+    rows = [(pod.name, pod.phase, _utc(pod.started), pod.exit_code, _message(pod)) for pod in pods]
+    return _table(header, rows)
+
+
+def _message(pod: PaddlePod) -> str:
+    return ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
+
+
+def quota_table(rows: Sequence[QuotaRow]) -> TextTable:
+    return _table(("RESOURCE", "LIMIT", "USED"), [(row.resource, row.limit, row.used) for row in rows])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextTable:
+    return render.TextTable(header, [[render.cell("", value) for value in row] for row in rows])
+
+
+def _utc(milliseconds: int | None) -> str:
+    """Format a time as Kubernetes does."""
+    if milliseconds is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _age(seconds: float | None) -> str:
+    """Format an age in its largest unit, as Kubernetes does."""
+    if seconds is None:
+        return ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def show_logs(output: JobOutput) -> None:
+    """Print the pods of the job in one line, then the last lines of their output."""
+    if output.pods:
+        pods = ", ".join(f"({_quoted(pod.phase)}, {_quoted(pod.ip)})" for pod in output.pods)
+        terminal.put(f"running pod list:  [{pods}]")
+    terminal.put(output.text.removesuffix("\n"))
+
+
+def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:
+    """Print the output of the trainers until the job ends; raise if it failed."""
+    again = f"`{command('paddle.logs', job)} --follow` shows its output"
+    with submitting.job_continues(job, again=again, stop=command("paddle.kill", job)):
+        news, choice = sdk.diagnosis.News(client, terminal.say), sdk.logs.LogChoice(role=TRAINER)
+        submitting.write_output(sdk.logs.read_output(client, job, choice, True, lines, news))
+    sdk.jobs.check_succeeded(sdk.jobs.wait(client, job))
+
+
+def _quoted(text: str) -> str:
+    return "'" + render.cell("", text).replace("'", "") + "'"
+
+
+def pfs_listings(found: Sequence[PfsListing]) -> str:
+    """The files of each path, with the time, type and size of each."""
+    return "\n\n".join("\n".join([f"{render.cell('', one.path)} :", *_lines(one.entries)]) for one in found)
+
+
+def _lines(entries: Sequence[PfsFile]) -> list[str]:
+    wide = max((len(str(entry.size)) for entry in entries), default=0)
+    return [
+        f"{_when(entry.modified):19} {'d' if entry.is_folder else 'f'} {entry.size:>{wide}} "
+        + render.cell("", entry.path)
+        for entry in entries
+    ]
+
+
+def _when(milliseconds: int) -> str:
+    """Format a time of this machine; folders on PFS have none."""
+    return render.cell("modified", milliseconds or None)
+
+
+def names(found: Sequence[PfsListing]) -> str:
+    """The name of each file, on its own line."""
+    paths = (entry.path for one in found for entry in one.entries)
+    return "\n".join(render.cell("", path.rpartition("/")[2]) for path in paths)
+
+
+def show_preview(package: Package, folder: str, url: str, body: dict[str, Any]) -> None:
+    """Show the files and the submission that would be sent."""
+    for name, size in package.files:
+        terminal.say(f"  {render.cell('', name)}  {render.size(size)}")
+    total = f"{len(package.files)} files, {render.size(package.size)}"
+    terminal.say(f"would upload {total} to {folder} and POST to {url}; nothing was sent")
+    terminal.exact(render.format_values(body, (), "json") + "\n")
+
+
+class PfsMeter(Meter):
+    """A copy to or from PFS, with a line for each file that has arrived."""
+
+    def __init__(self, done: str, origin: str = "", verbose: bool = False, quiet: bool = False) -> None:
+        super().__init__(names=False)
+        self._done_word, self._origin, self._verbose, self._quiet = done, origin, verbose, quiet
+
+    def ended(self, name: str, outcome: str, size: int) -> None:
+        super().ended(name, outcome, size)
+        word = {"copied": self._done_word, "skipped": "Unchanged" if self._verbose else ""}.get(outcome, "")
+        if word and not self._quiet:
+            terminal.say(f"[INFO]  {word} {render.cell('path', self._origin + name)}")
+
+    def skipped(self, sizes: Mapping[str, int]) -> None:
+        if self._verbose:
+            Watch.skipped(self, sizes)
+        else:
+            super().skipped(sizes)
+
+
+@contextlib.contextmanager
+def copying(done: str, origin: str = "", verbose: bool = False, quiet: bool = False) -> Iterator[PfsMeter]:
+    """Show the progress of a copy; after Ctrl-C, what was copied until then."""
+    meter = PfsMeter(done, origin, verbose, quiet)
+    try:
+        with ended_by(lambda: copied_so_far(meter)):
+            yield meter
+    finally:
+        meter.close()
+
+
+def copy_summary(copied: Copied) -> str:
+    """The counts of a copy, whose failures are reported already."""
+    return listings.describe_copy(copied).rpartition("\n")[2]
+
+
+def report_failures(copied: Copied) -> None:
+    """Print a line for each file that did not arrive."""
+    for one in copied.failed:
+        terminal.say(f"[ERROR]  {render.cell('path', one.path)}: {render.cell('reason', one.reason)}")

@@ -1,0 +1,1 @@
+"""Word embeddings that are trained with parameter servers."""
