@@ -5,7 +5,6 @@ What the server answers is not trusted: it may be of any form and size.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import threading
@@ -156,7 +155,6 @@ class PfsConnection:
         ``more`` is for servers that can replace files: see the embedded cluster's.
         """
         query = {"chunksize": len(data), "offset": offset, "path": self.full(path), **more}
-        query |= {"md5": hashlib.md5(data, usedforsecurity=False).hexdigest()} if self.can_replace else {}
         head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; '
         head += f'filename="{urlencode(query)}"\r\nContent-Type: application/octet-stream\r\n\r\n'
         body = b"".join([head.encode(), data, f"\r\n--{BOUNDARY}--\r\n".encode()])

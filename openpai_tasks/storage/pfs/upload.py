@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -43,15 +44,17 @@ class PfsUpload:
         return join(parent(self.path), f"{PART}00000000{mark[:8]}")
 
 
-class LocalChunk(NamedTuple):
-    offset: int
-    data: bytes
+class LocalChunk:
+    """A chunk to send."""
+
+    def __init__(self, offset: int, data: bytes) -> None:
+        self.offset, self.data = offset, data
 
     @property
     def end(self) -> int:
         return self.offset + len(self.data)
 
-    @property
+    @functools.cached_property
     def sum(self) -> ChunkSum:
         return ChunkSum(len(self.data), hashlib.md5(self.data, usedforsecurity=False).hexdigest())
 
@@ -127,6 +130,8 @@ class _Writer:
 
     def _send(self, chunk: LocalChunk, more: Mapping[str, Any]) -> None:
         ours = chunk.sum
+        if self._connection.can_replace:
+            more = {**more, "md5": ours.md5}
 
         def once() -> None:
             found = self._connection.write(self._path, chunk.offset, chunk.data, more)
