@@ -239,8 +239,11 @@ class Backend(Protocol):
 
     # Jobs
 
-    def submit(self, document: Document) -> None:
-        """Submit a job document unchanged; version 1 needs the capability ``v1_documents``."""
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+        """Submit a job document unchanged; version 1 needs the capability ``v1_documents``.
+
+        ``environment`` are variables for jobs that run as processes of this machine.
+        """
 
     def submit_url(self, document: Document) -> str:
         """Return the URL that the document would be sent to."""

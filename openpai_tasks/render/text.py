@@ -105,6 +105,7 @@ def status(job: Any) -> Page:
     """A job, the reason of its failure, its tasks and its events."""
     parts: list[TextTable | str] = [rows([job], JOB)]
     parts += [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
+    parts += [f"Python: {cell('python', job.python)}"] if job.python else []
     parts += [rows(job.tasks, TASK)] if job.tasks else []
     parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)

@@ -34,6 +34,7 @@ from openpai_tasks.settings.layers import (
     read_defaults,
     section,
 )
+from openpai_tasks.settings.registry import LOCAL
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
@@ -73,9 +74,9 @@ class Settings:
     image: str = _setting("image", "python:3", "the docker image that jobs run in")
     workspace: str = _setting("workspace", "", "folder on the storage for the files of jobs")
     virtual_cluster: str = _setting("virtual-cluster", "", "the virtual cluster that jobs run in")
-    cpu: int = _setting("cpu", 2, "CPU cores per task", least=1)
+    cpu: int = _setting("cpu", 2, "CPU cores per task; 1 on `local`", least=1)
     gpu: int = _setting("gpu", 0, "GPUs per task", least=0)
-    memory_mb: int = _setting("memoryMB", 4096, "memory per task, in MB", least=1)
+    memory_mb: int = _setting("memoryMB", 4096, "memory per task, in MB; 1024 on `local`", least=1)
     sources: tuple[str, ...] = _setting(
         "sources", (), "files and folders that are uploaded with jobs", reach=OUTSIDE
     )
@@ -180,12 +181,23 @@ class Settings:
             if values.get(key) != own.get(key)
         }
         return cls(
-            **values,
+            **{**_small_requests(values), **values},
             origins=origins,
             unknown=tuple(unknown),
             withheld=tuple(withheld),
             overruled=overruled,
         )
+
+
+def _small_requests(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the defaults on the embedded cluster, where an idle job must not take the whole machine.
+
+    Its containers, unlike its processes, are killed if they use more memory than requested.
+    """
+    if values.get("cluster_alias", LOCAL) != LOCAL:
+        return {}
+    is_limit = values.get("local_engine", engines.DEFAULT) != engines.DEFAULT
+    return {"cpu": 1} if is_limit else {"cpu": 1, "memory_mb": 1024}
 
 
 class Variable(NamedTuple):

@@ -17,7 +17,7 @@ from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State
-from openpai_tasks.server.variables import for_tasks
+from openpai_tasks.server.variables import for_job
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Launcher:
         self._state = state
         self._progress = progress
         self._engine = engine
-        self._inherited = {} if engine.uses_images else for_tasks(inherited)  # images have their own
+        self._inherited = {} if engine.uses_images else inherited  # images have their own
         self._logins = logins
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
 
@@ -140,7 +140,8 @@ class Launcher:
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
             gpus = self._engine.capacity().total.gpu
-            found = environment.variables(job.user, document, tasks, self._inherited, gpus)
+            inherited = self._inherited and for_job(self._inherited, self._state.environment(job.key))
+            found = environment.variables(job.user, document, tasks, inherited, gpus)
             self._known = (which, found)
         return self._known[1]
 
