@@ -112,7 +112,7 @@ class Settings:
         "local.engine",
         engines.DEFAULT,
         "how the embedded cluster runs tasks",
-        among=" ".join(engines.ENGINES),
+        among=" ".join([engines.AUTO, *engines.ENGINES]),
     )
     local_profile: str = _far(
         "local.profile", "union", "OpenPAI version of the embedded cluster", among="union 0.14 0.18 1.8"

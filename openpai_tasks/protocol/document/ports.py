@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.fields import mapping, whole
 from openpai_tasks.protocol.states import role_key
 
 if TYPE_CHECKING:
@@ -46,7 +45,11 @@ def listening_mark(roles: Iterable[RoleRequest]) -> dict[str, Any]:
 
 def listening_ports(document: Any, role: str) -> dict[str, int]:
     """Read the ports that the programs of a role listen on, by label; servers may have renamed the role."""
-    marks = mapping(mapping(mapping(document).get("extras")).get(MARK))
+    marks = _mapping(_mapping(_mapping(document).get("extras")).get(MARK))
     known = next((ports for name, ports in marks.items() if role in (name, role_key(str(name)))), None)
-    found = {str(label): whole(number) for label, number in mapping(known).items()}
-    return {label: number for label, number in found.items() if number and FIRST <= number <= LAST}
+    ports = _mapping(known).items()
+    return {str(label): one for label, one in ports if isinstance(one, int) and FIRST <= one <= LAST}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

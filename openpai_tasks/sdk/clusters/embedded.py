@@ -24,7 +24,7 @@ from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.engines import ENGINES
+from openpai_tasks.settings.engines import AUTO, ENGINES, choose_engine
 from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
@@ -84,7 +84,8 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
         with locked(folder() / "start"):
             if not _facts():
                 _start(options)
-                say(f"started the embedded cluster in {folder()}; jobs run {ENGINES[options.engine].label}")
+                engine = ENGINES[str((_facts() or {}).get("engine", options.engine))]
+                say(f"started the embedded cluster in {folder()}; jobs run {engine.label}")
                 return _cluster()
     _mention_differences(options, say)
     return _cluster()
@@ -95,6 +96,8 @@ def _mention_differences(options: LocalOptions, say: Say) -> None:
     facts = _facts() or {}
     for name in ("engine", "enforce", "profile", "ssh", "body_limit", "keep"):
         wanted = getattr(options, name)
+        if wanted == AUTO and name == "engine":
+            continue
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
             say(f"{setting} is still {facts[name]}; it changes to {wanted} after `{command('cluster.stop')}`")
@@ -249,7 +252,14 @@ def _start(options: LocalOptions) -> None:
     make_private(folder())
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder())]
-    argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
+    argv += [
+        "--engine",
+        choose_engine(options.engine),
+        "--port",
+        str(options.port),
+        "--profile",
+        options.profile,
+    ]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:

@@ -37,7 +37,7 @@ from openpai_tasks.sdk.jobs import provenance, records, updates
 from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait_for_job
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
-from openpai_tasks.sdk.jobs.validation import as_v1
+from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
@@ -177,6 +177,7 @@ def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = N
 def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> Submission:
     """Return the submission of a document, unchanged; convert v1 unless the cluster accepts it."""
     if isinstance(document, str):
+        document = without_comments(document)
         v1 = as_v1(document)
     else:
         v1 = dict(document) if "protocolVersion" not in document else None
@@ -201,6 +202,7 @@ def load_document(path: Path) -> tuple[dict[str, Any], bool]:
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         raise PathError(f"cannot read the job file {str(path)!r}: {reason}") from err
+    text = without_comments(text)
     v1 = as_v1(text)
     return (protocol.validate(text).source.value, False) if v1 is None else (v1, True)
 
