@@ -246,6 +246,11 @@ VARIABLES: dict[str, Variable] = {
     for item in dataclasses.fields(Settings)
     if item.metadata
 }
+OLD_NAMES = """
+    container-sdk-branch image-list mem resource-list storage-alias
+    web-default-form web-default-image web-default-resource
+    """.split()  # noqa: SIM905
+"""Settings of older clients that mean nothing here."""
 _BY_SPELLING = {_spelling(name): variable for name, variable in VARIABLES.items()}
 _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
 
@@ -274,11 +279,9 @@ def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
 
 
 def _ignored_names(layer: Layer) -> list[str]:
-    """Return a line for each ignored name.
-
-    Our own files may hold names of older clients, which are skipped.
-    """
-    names = [] if layer.is_ours else [name for name in layer.values if _spelling(name) not in _BY_SPELLING]
+    """Return a line for each ignored name, except those of older clients in files that we share with them."""
+    known = {*_BY_SPELLING, *(map(_spelling, OLD_NAMES) if layer.is_ours else ())}
+    names = [name for name in layer.values if _spelling(name) not in known]
     lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
     return [layer.ignored, *lines] if layer.ignored else lines
 

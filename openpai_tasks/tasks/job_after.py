@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from openpai_tasks import render, sdk
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
@@ -95,7 +96,7 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
 
 
 def _summary(found, to):
-    return f"{len(found.files)} files ({render.size(found.size)}) copied to {to}"
+    return f"{counted(len(found.files), 'file')} ({render.size(found.size)}) copied to {to}"
 
 
 @task(

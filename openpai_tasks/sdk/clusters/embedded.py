@@ -20,6 +20,7 @@ from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback import lock, process
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
@@ -284,7 +285,7 @@ def _stop_jobs(say: Say) -> int:
             client.stop_job(key)
         stopped.update(new)
     if stopped:
-        say(f"stopping {len(stopped)} jobs")
+        say(f"stopping {counted(len(stopped), 'job')}")
         _wait_until(lambda: not client.jobs(state=_UNFINISHED, limit=1), STOP_SECONDS, "the jobs to stop")
     return len(stopped)
 
