@@ -119,6 +119,7 @@ def test_flags_are_the_defaults_of_every_role(cluster):
         (["--role", "a", "--role", "a"], "duplicate name"),
         (["--mem", "lots"], "16g"),
         (["--max-time", "soon"], "30m"),
+        (["--mem", "16gg"], "--mem needs megabytes or a size such as 512m or 16g, got '16gg'"),
         (["--ports", "8080"], "label"),
         (["--ports", "web=500"], "--ports web needs a number: up to 100 ports, or the port that the program"),
         (["--ports", "web=0"], "--ports web must be at least 1"),

@@ -81,9 +81,8 @@ class SweepRun:
         if self.sweep.request.tags and not self.client.capabilities.tags:
             self.say(f"{self.client.product} has no tags, so the jobs get none")
         if self.submitted:
-            self.say(
-                f"{self.submitted} of {counted(len(self.jobs), 'job')} of sweep {self.sweep.name} exist already"
-            )
+            share = f"{self.submitted} of {counted(len(self.jobs), 'job')}"
+            self.say(f"{share} of sweep {self.sweep.name} exist already")
 
     def _look(self) -> list[str]:
         """Update the states of all jobs; return the names of those that exist."""
