@@ -63,7 +63,7 @@ def setting_overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that flags override; None for those that were not given."""
     memory = flags.get("memoryMB")
     given = {name: flags.get(name) for name in SETTINGS}
-    return {**given, "memory_mb": None if memory is None else megabytes(memory, "--mem")}
+    return {**given, "memory_mb": None if memory is None else megabytes(memory, "--memoryMB (--mem)")}
 
 
 def build_changes(flags: Mapping[str, Any]) -> JobRequest:
