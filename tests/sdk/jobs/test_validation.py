@@ -140,7 +140,7 @@ COMMENTED = """\
   "image": "host//not-a-comment:1",
   "taskRoles": [
     // one role
-    {"name": "main", "command": "echo \\"a // b\\" http://host/ // said"}
+    {"name": "main", "command": "echo \\"a // b\\" http://host/ // end"}
   ]
 }
 """
@@ -151,7 +151,7 @@ def test_comments_of_json_are_left_out_but_not_in_strings(shell):
     assert shell.ok("job.validate", "old.json").out == "old.json: valid\n"
     document = yaml.safe_load(shell.ok("job.submit", "old.json", "--preview").out)
     assert document["name"] == "noted" and document["prerequisites"][0]["uri"] == "host//not-a-comment:1"
-    assert document["taskRoles"]["main"]["commands"] == ['echo "a // b" http://host/ // said']
+    assert document["taskRoles"]["main"]["commands"] == ['echo "a // b" http://host/ // end']
     (shell.project / "wrong.json").write_text(COMMENTED.replace('"image"', '"imaeg"'))
     assert "wrong.json:4: imaeg: unknown key" in shell.inv("job.validate", "wrong.json").out
 
