@@ -105,3 +105,8 @@ def _escape(match: re.Match[str]) -> str:
 def _json_escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun: ``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -124,3 +124,7 @@ def test_common_output_is_not_copied():
     assert one.feed("half of ü".encode()[:-1]) == b"half of "
     assert one.feed(line) == b"\\xc3" + line and one.feed(line) is line
     assert one.feed(b"10%\r") == b"10%" and one.feed(b"\n" + line) == b"\n" + line
+
+
+def test_one_thing_is_not_counted_as_several():
+    assert [plain_text.counted(number, "file") for number in (0, 1, 2)] == ["0 files", "1 file", "2 files"]

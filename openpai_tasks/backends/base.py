@@ -249,8 +249,8 @@ class Backend(Protocol):
     def check_document(self, document: Document) -> None:
         """Raise if the cluster cannot run a valid document; nothing is sent."""
 
-    def submit(self, document: Document) -> None:
-        """Submit a job document unchanged; version 1 needs the capability ``v1_documents``."""
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+        """Submit a job document unchanged; ``environment`` is for processes of this machine."""
 
     def submit_url(self, document: Document) -> str:
         """Return the URL that the document would be sent to."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL, SUCCEEDED, WAITING, reported_state
@@ -108,12 +110,18 @@ class JobInfo:
     events: tuple[EventInfo, ...] = ()
     namespace: str | None = None  # the prefix of its key, if not its user; "" for a job without an owner
     diagnostics: Diagnostics | None = None  # how its last attempt ended; ``message`` is its summary
+    environment: dict[str, str] = field(default_factory=dict, hash=False)  # its submitter's, if used
 
     @property
     def key(self) -> str:
         """Its name in paths; very old jobs without an owner only have their name."""
         owner = self.user if self.namespace is None else self.namespace
         return job_key(owner, self.name) if owner else self.name
+
+    @property
+    def python(self) -> str:
+        """The folder of the virtual or conda environment that it runs with; empty if there is none."""
+        return python_folder(self.environment)
 
     @property
     def final(self) -> bool:
@@ -219,6 +227,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         tasks=tasks,
         namespace=None if owner == user else owner,
         diagnostics=None if end == diagnostics.Diagnostics() else end,
+        environment={name: text(value) for name, value in mapping(body.get("environment")).items()},
     )
 
 

@@ -134,6 +134,7 @@ def status(job: Any) -> Page:
     """A job, the reason of its failure, its tasks and its events."""
     parts: list[TextTable | str] = [rows([job], JOB)]
     parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
+    parts += [f"Python: {cell('python', job.python)}"] if job.python else []
     parts += [rows(task_rows(job), TASK)] if job.tasks else []
     parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from openpai_tasks.protocol.environment import is_submitted
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 
 TASKS = frozenset(
@@ -35,12 +36,23 @@ PROGRAMS = frozenset(
 SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
 """Only for the server: its GPUs, and where Python finds it."""
 
+CONDA_NAME = "CONDA_DEFAULT_ENV"  # of the environment in the server's CONDA_PREFIX
+
 CLEANED = "OPENPAI_SERVER_VARIABLES"  # set after the restart
 
 
 def for_tasks(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that tasks may see."""
     return {name: value for name, value in environment.items() if name in TASKS or name.startswith("LC_")}
+
+
+def for_job(environment: Mapping[str, str], submitted: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that tasks may see, those of the submitter instead of the server's."""
+    own = for_tasks(environment)
+    if not submitted:
+        return own
+    kept = {name: value for name, value in own.items() if not is_submitted(name) and name != CONDA_NAME}
+    return {**kept, **submitted}
 
 
 def for_program(environment: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from openpai_tasks.settings.layers import (
     section,
 )
 from openpai_tasks.settings.project import own_folder
+from openpai_tasks.settings.registry import LOCAL
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
@@ -74,9 +75,9 @@ class Settings:
     image: str = _setting("image", "python:3", "the docker image that jobs run in")
     workspace: str = _setting("workspace", "", "folder on the storage for the files of jobs")
     virtual_cluster: str = _setting("virtual-cluster", "", "the virtual cluster that jobs run in")
-    cpu: int = _setting("cpu", 2, "CPU cores per task", least=1)
+    cpu: int = _setting("cpu", 2, "CPU cores per task; 1 on `local`", least=1)
     gpu: int = _setting("gpu", 0, "GPUs per task", least=0)
-    memory_mb: int = _setting("memoryMB", 4096, "memory per task, in MB", least=1)
+    memory_mb: int = _setting("memoryMB", 4096, "memory per task, in MB; 1024 on `local`", least=1)
     sources: tuple[str, ...] = _setting(
         "sources", (), "files and folders that are uploaded with jobs", reach=OUTSIDE
     )
@@ -112,7 +113,7 @@ class Settings:
         "local.engine",
         engines.DEFAULT,
         "how the embedded cluster runs tasks",
-        among=" ".join(engines.ENGINES),
+        among=" ".join([engines.AUTO, *engines.ENGINES]),
     )
     local_profile: str = _far(
         "local.profile", "union", "OpenPAI version of the embedded cluster", among="union 0.14 0.18 1.8"
@@ -183,12 +184,23 @@ class Settings:
             if values.get(key) != own.get(key)
         }
         return cls(
-            **values,
+            **{**_small_requests(values), **values},
             origins=origins,
             unknown=tuple(unknown),
             withheld=tuple(withheld),
             overruled=overruled,
         )
+
+
+def _small_requests(values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the defaults on the embedded cluster, where an idle job must not take the whole machine.
+
+    Its containers, unlike its processes, are killed if they use more memory than requested.
+    """
+    if values.get("cluster_alias", LOCAL) != LOCAL:
+        return {}
+    is_limit = values.get("local_engine", engines.DEFAULT) != engines.DEFAULT
+    return {"cpu": 1} if is_limit else {"cpu": 1, "memory_mb": 1024}
 
 
 class Variable(NamedTuple):
@@ -246,6 +258,8 @@ _SDK_BRANCH = "jobs run without the SDK in their container"
 OLD_NAMES = {
     "container-sdk-branch": _SDK_BRANCH,
     "sdk-branch": _SDK_BRANCH,
+    "mem": "`--mem` sets the memory of a job",
+    "storage-alias": "a storage is chosen by its name",
     **dict.fromkeys(("image-list", "resource-list"), _PANEL),
     **dict.fromkeys(("web-default-form", "web-default-image", "web-default-resource"), _PANEL),
 }
@@ -276,11 +290,9 @@ def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
 
 
 def _ignored_names(layer: Layer) -> list[str]:
-    """Return a line for each ignored name.
-
-    Our own files may hold names of older clients, which are skipped.
-    """
-    names = [] if layer.is_ours else [name for name in layer.values if _spelling(name) not in _BY_SPELLING]
+    """Return a line for each ignored name, except those of older clients in files that we share with them."""
+    known = {*_BY_SPELLING, *(map(_spelling, OLD_NAMES) if layer.is_ours else ())}
+    names = [name for name in layer.values if _spelling(name) not in known]
     lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
     return [layer.ignored, *lines] if layer.ignored else lines
 

@@ -6,6 +6,8 @@ of all jobs and with the folders of storages by name.
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -25,3 +27,35 @@ _KINDS = (
 )
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name
+AUTO = "auto"
+PROGRAMS: tuple[str, ...] = ("docker", "podman")
+"""The programs that run containers."""
+ANSWER_SECONDS = 20.0  # a busy daemon needs a few
+
+
+def answers(program: str) -> bool:
+    """Whether docker or podman can be used: it is installed, its daemon runs, and the user has access."""
+    import subprocess
+
+    argv, quiet = [program, "ps", "--quiet"], subprocess.DEVNULL
+    try:
+        done = subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def answering_program(
+    find: Callable[[str], str | None] = shutil.which, is_usable: Callable[[str], bool] = answers
+) -> str:
+    """Return the first program that answers, else the first that is installed, else nothing."""
+    installed = [name for name in PROGRAMS if find(name)]
+    usable = (name for name in installed if len(installed) == 1 or is_usable(name))
+    return next(usable, installed[0] if installed else "")
+
+
+def choose_engine(wanted: str) -> str:
+    """Return the wanted engine; for ``auto``, the one that answers, which processes always do."""
+    if wanted != AUTO:
+        return wanted
+    return next((name for name in PROGRAMS if shutil.which(name) and answers(name)), DEFAULT)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.portal import starting
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
@@ -232,7 +233,9 @@ def clean(c, keep=None, preview=False, yes=False, cluster_alias=None, output=Non
 def _ask(found):
     """Show the jobs that would be removed, and ask; raise if there is no terminal to ask on."""
     if not sys.stdin.isatty():
-        raise ConfigError(f"{len(found)} jobs not removed: add --yes to remove or --preview to list them")
+        raise ConfigError(
+            f"{counted(len(found), 'job')} not removed: add --yes to remove or --preview to list them"
+        )
     say_view(views.leftovers.removed_jobs(found))
     confirm(f"remove {len(found)} finished jobs ({render.size(sum(job.size for job in found))})?")
 

@@ -164,14 +164,18 @@ def put(
     positional=["name", "ports"],
     iterable=["ports"],
     kinds={"index": int},
-    help={**WHICH, "ports": "ports of the container, PORT or PORT:LOCAL for a different local port"},
+    help={
+        **WHICH,
+        "ports": "ports of the container, as number or label; PORT:LOCAL for a different local port",
+    },
 )
 def forward(c, name, ports, role=None, index=None, cluster_alias=None):
     """Forward ports of a container to this machine, until Ctrl-C or the end of the job."""
-    wanted = [sdk.containers.parse_port(text) for text in ports]
+    typed = [sdk.containers.parse_port(text) for text in ports]
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
     container = sdk.containers.first_running(found, role, index)
+    wanted = sdk.containers.find_ports(client, found.job, container.role, container.index, typed)
     with views.containers.forward(client, found, container, given, wanted) as forward:
         for one in forward.start().ports:
             target = views.containers.describe_container(found, container)

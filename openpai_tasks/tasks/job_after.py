@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from openpai_tasks import render, sdk
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
@@ -88,7 +89,7 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
     found = views.transfers.find_outputs(client, names, mounted)
     chosen = found if all else [one.of_program for one in found]
     if hidden := sum(len(one.files) for one in found) - sum(len(one.files) for one in chosen):
-        say(f"{views.listings.count_files(hidden)} of the runtime left out; --all includes them")
+        say(f"{counted(hidden, 'file')} of the runtime left out; --all includes them")
     for one in chosen:
         views.listings.report_left_out(one)
         if to is not None and (one.files or len(names) == 1):

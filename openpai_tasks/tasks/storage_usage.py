@@ -6,6 +6,7 @@ import sys
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.prompts import confirm
@@ -61,7 +62,8 @@ def _home(c, cluster_alias, workspace):
 
 def _ask(cleaning, url):
     """Show what would be removed, and ask; raise if there is no terminal to ask on."""
-    count = f"{len(cleaning.jobs)} jobs and {len(cleaning.archives)} archives of sources"
+    jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
+    count = f"{jobs} and {archives} of sources"
     if not sys.stdin.isatty():
         raise ConfigError(f"not removed from {url}: {count}; add --yes to remove or --preview to list them")
     say_view(views.leftovers.table(cleaning.jobs))

@@ -136,12 +136,13 @@ def test_a_server_that_does_not_answer_is_an_error(project):
         OpenPAIClient(NOWHERE, "ann", token="x").jobs()
 
 
-def test_a_job_submits_another_with_its_environment(login, cluster):
+def test_a_job_submits_another_with_its_environment(login, cluster, monkeypatch):
     """As a program in the job: address and token come from the environment, the user from the job."""
     lines = ["from openpai_tasks import OpenPAIClient", "client = OpenPAIClient.from_env()"]
     lines += ["print(client.submit('echo inner', cpu=1).wait().state)"]
     Path("inner.py").write_text("\n".join(lines))
     token = cluster.ok("cluster.credentials", "-o", "json").json()["token"]
+    monkeypatch.setenv("PATH", cluster.environment["PATH"])  # whose python3 has the package
     job = submit(
         "OPENPAI_HOME=$PWD/home python3 inner.py",
         sources="inner.py",

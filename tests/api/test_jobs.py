@@ -402,5 +402,5 @@ def test_messages_are_logged(project, caplog):
         submit("echo {n}", sweep={"n": [1]}, job_name="logged")
         submit("echo {n}", sweep={"n": [1]}, job_name="logged")
     found = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("INFO", "1 of 1 jobs of sweep logged exist already") in found
+    assert ("INFO", "1 of 1 job of sweep logged exist already") in found
     assert any(level == "WARNING" and "no setting named 'imgae'" in text for level, text in found)

@@ -90,7 +90,7 @@ def test_diff_shows_only_the_differences(cluster, twin):
     lines = cluster.ok("job.diff", "diff-a", f"{twin}:diff-b").out.splitlines()
     assert lines[:2] == ["--- local:diff-a", "+++ twin:diff-b"]
     changed = {line.strip("-+ ") for line in lines[2:] if line[0] in "+-"}
-    assert {"echo one", "echo two", "memoryMB: 4096", "memoryMB: 128"} <= changed
+    assert {"echo one", "echo two", "memoryMB: 1024", "memoryMB: 128"} <= changed
     assert not [line for line in changed if line.startswith("gpu")]
     same = cluster.ok("job.diff", "diff-a", "local:diff-a")
     assert same.out.strip() == "" and "are the same" in same.err

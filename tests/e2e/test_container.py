@@ -207,6 +207,28 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
             process.communicate(timeout=SECONDS)
 
 
+def test_a_port_is_forwarded_by_its_label_and_a_taken_one_replaced(cluster):
+    port = free_port()
+    serve = f"echo hello >page; exec python3 -m http.server {port} --bind 127.0.0.1"
+    cluster.ok("job.sub", serve, "-j", "web", "--ssh", "--ports", f"web={port}", "--ports", "spare")
+    wait_for(lambda: page(port))
+    wait_for(lambda: cluster.inv("container.run", "web", "--", "true").code == 0)
+    spare = cluster.ok("job.status", "web", "-o", "json").json()["tasks"][0]["ports"]["spare"]
+    forward = cluster.start("inv", "container.forward", "web", "web", "spare:0")
+    try:
+        line = forward.stderr.readline()  # the program itself has the port on this machine
+        here = int(line.split()[1].rpartition(":")[2])
+        assert line == f"forwarding 127.0.0.1:{here} → job web:{port}\n" and here != port
+        assert forward.stderr.readline().endswith(f" → job web:{spare}\n")
+        assert wait_for(lambda: page(here)) == b"hello\n"
+    finally:
+        forward.send_signal(signal.SIGINT)
+        forward.communicate(timeout=SECONDS)
+    unknown = cluster.inv("container.forward", "web", "wbe")
+    assert unknown.code == 120 and "job 'web' has no port labelled 'wbe' (it has: " in unknown.err
+    cluster.ok("job.stop", "web")
+
+
 @pytest.mark.parametrize("inside", ["sshd"], indirect=True)  # drop() would kill all of asyncssh
 def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
     there, here = free_port(), free_port()

@@ -95,7 +95,7 @@ def test_unresponsive_server_is_left_alone_with_a_hint_without_force(shell):
 def test_force_is_a_normal_stop_if_the_server_answers(shell):
     job = running_job(shell)
     ran = shell.ok("cluster.stop", "--force")
-    assert "does not answer" not in ran.err and "stopping 1 jobs" in ran.err
+    assert "does not answer" not in ran.err and "stopping 1 job\n" in ran.err
     until(lambda: not is_alive(job))
     assert "was not running" in shell.ok("cluster.stop", "--force").err
 

@@ -135,7 +135,7 @@ def test_clean_removes_only_files_of_old_finished_jobs(cluster):
     flags = ("--workspace", "cleaned")
     assert cluster.ok("storage.clean", "--older-than", "30d", "--preview", *flags).out.splitlines() == [
         "would be removed: vanished",
-        f"1 jobs, 0 archives, {size} B would be removed",
+        f"1 job, 0 archives, {size} B would be removed",
     ]
     ran = cluster.inv("storage.clean", "--older-than", "30d", *flags)
     assert ran.code == 120 and "--yes" in ran.err and (root / "jobs" / "vanished").exists()
@@ -188,7 +188,7 @@ def test_folder_of_the_user_is_never_cleaned_as_a_job(cluster):
     found = cluster.ok("storage.usage", "-o", "json", *flags).json()
     assert [job["name"] for job in found["jobs"]] == ["real-1"]
     assert [(one["name"], one["size"]) for one in found["others"]] == [("mine", 13), ("odd", 2)]
-    assert "not a job's: mine (1 files, 13 B)" in cluster.ok("storage.usage", *flags).out
+    assert "not a job's: mine (1 file, 13 B)" in cluster.ok("storage.usage", *flags).out
     assert (root / "mine" / "thesis.txt").read_text() == "years of work" and (
         root / "odd" / "source"
     ).exists()
@@ -254,7 +254,7 @@ def test_clean_asks_on_a_terminal(cluster, answer, is_there):
     os.write(master, f"{answer}\n".encode())
     out, err = process.communicate(timeout=60)
     os.close(master)
-    assert "[y/N]" not in out and name in err and "remove the files of 1 jobs" in err
+    assert "[y/N]" not in out and name in err and "remove the files of 1 job " in err
     assert (storage(cluster) / name / "jobs" / name).exists() is is_there
     assert process.returncode == (120 if is_there else 0)
 

@@ -214,7 +214,7 @@ def test_exact_repeats_the_recorded_files_from_the_storage(cluster):
     (cluster.project / "exact.py").write_text("print('changed since')\n")
     ran = cluster.ok("job.resubmit", name, "--exact", "--follow", "-j", "exactly-2")
     assert ran.out == "as it was\n"
-    assert "repeats job exactly of local" in ran.err and "1 files" in ran.err
+    assert "repeats job exactly of local" in ran.err and "1 file " in ran.err
     assert record(cluster, "exactly-2")["source_hash"] == record(cluster, name)["source_hash"]
     assert cluster.ok("job.resubmit", "exactly-2", "--exact", "--follow").out == "as it was\n"
 

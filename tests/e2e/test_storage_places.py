@@ -200,8 +200,8 @@ def test_invalid_record_is_named_and_the_others_are_used(places):
 
 def test_sources_that_exist_already_are_not_sent_again_and_this_is_reported(places):
     first, again = (places.ok("job.sub", "true", "--sources", "mine", "--follow").err for _ in range(2))
-    assert "sources: 1 files" in first and "already uploaded" not in first
-    assert "sources: 1 files" in again and "sources: already uploaded, not sent again\n" in again
+    assert "sources: 1 file," in first and "already uploaded" not in first
+    assert "sources: 1 file," in again and "sources: already uploaded, not sent again\n" in again
 
 
 def test_page_commands_run(places):

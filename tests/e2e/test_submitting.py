@@ -49,6 +49,15 @@ def test_updates_change_a_file_before_it_is_sent(cluster, file):
     assert job["taskRoles"]["main"]["instances"] == 3
 
 
+def test_a_job_of_this_machine_requests_little_by_default(cluster):
+    def requested(*flags):
+        role = preview(cluster, "job.sub", "true", *flags)["taskRoles"]["main"]
+        return role["resourcePerInstance"]
+
+    assert requested() == {"cpu": 1, "memoryMB": 1024, "gpu": 0}
+    assert requested("--cpu", "2", "--mem", "4g") == {"cpu": 2, "memoryMB": 4096, "gpu": 0}
+
+
 def test_updates_change_a_generated_job(cluster):
     ran = cluster.ok("job.sub", "echo one", "-u", "taskRoles.main.commands[0]=echo two", "-f")
     assert ran.out == "two\n"
@@ -119,7 +128,11 @@ def test_flags_are_the_defaults_of_every_role(cluster):
         (["--role", "a", "--role", "a"], "duplicate name"),
         (["--mem", "lots"], "16g"),
         (["--max-time", "soon"], "30m"),
+        (["--mem", "16gg"], "--memoryMB (--mem) needs megabytes or a size such as 512m or 16g, got '16gg'"),
         (["--ports", "8080"], "label"),
+        (["--ports", "web=500"], "--ports web needs a number: up to 100 ports, or the port that the program"),
+        (["--ports", "web=0"], "--ports web must be at least 1"),
+        (["--role", "a:ports=web:70000,command=x"], "--role a: ports web needs a number"),
         (["--env", "NAME"], "NAME=VALUE"),
         (["--env", "A-B=1"], "A-B"),
         (["--secret", "KEY=value"], "command line"),

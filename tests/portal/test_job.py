@@ -57,6 +57,14 @@ def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed)
     assert shown.rindex("TaskFailed") < shown.index("the job has ended")
 
 
+def test_the_page_names_the_port_of_a_program_and_its_environment(cluster, visitor):
+    cluster.ok("job.sub", "true", "-j", "listens", "--ports", "web=8080", VIRTUAL_ENV="/opt/some-venv")
+    cluster.ok("job.wait", "listens")
+    shown = text(visitor.get("/c/local/jobs/listens").text)
+    assert re.search(r"web \d+ listens on 8080", shown)
+    assert "Python /opt/some-venv" in shown
+
+
 def test_earlier_attempts_can_be_seen(visitor, failed):
     latest = visitor.get("/c/local/jobs/fails").text
     assert 'href="/c/local/jobs/fails?attempt=0"' in latest

@@ -320,7 +320,7 @@ def test_hostile_names_are_refused(visitor, name):
         ({"command": " "}, "the command is empty"),
         ({"command": "x", "gpu": "two"}, "gpu needs a whole number, got &#39;two&#39;"),
         ({"command": "x", "cpu": "-1"}, "at least 1"),
-        ({"command": "x", "memoryMB": "much"}, "--memoryMB needs megabytes"),
+        ({"command": "x", "memoryMB": "much"}, "--memoryMB (--mem) needs megabytes"),
         ({"command": "x", "env_name": "A=B", "env_value": "1"}, "needs a name without ="),
         ({"command": "x", "env_name": "", "env_value": "1"}, "needs a name without ="),
         ({"command": "x", "secret_name": "KEY", "secret_value": ""}, "enter the value of the secret KEY"),

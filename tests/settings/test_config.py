@@ -17,8 +17,10 @@ def isolated(tmp_path, monkeypatch):
 
 
 def test_every_setting_has_a_default_and_a_description():
-    settings = Settings.load()
+    settings = Settings.load(flags={"cluster_alias": "lab"})
     for name, variable in VARIABLES.items():
+        if name == "cluster-alias":
+            continue
         assert getattr(settings, variable.field) == variable.default
         assert settings.origins[name] == "built-in"
         assert variable.about
@@ -28,6 +30,23 @@ def test_the_defaults_are_the_documented_ones():
     settings = Settings()
     assert (settings.cpu, settings.gpu, settings.memory_mb, settings.python) == (2, 0, 4096, "python3")
     assert (settings.sources, settings.pip_installs, settings.clusters_in_local) == ((), (), False)
+
+
+@pytest.mark.parametrize(
+    "flags, requests",
+    [
+        ({}, (1, 1024)),
+        ({"cluster_alias": "local", "cpu": 3}, (3, 1024)),
+        ({"memory_mb": 4096}, (1, 4096)),
+        ({"cluster_alias": "lab"}, (2, 4096)),
+        ({"local_engine": "docker"}, (1, 4096)),  # it would kill what uses more
+        ({"cluster_alias": "lab", "local_engine": "process"}, (2, 4096)),
+    ],
+)
+def test_jobs_of_the_embedded_cluster_request_little_by_default(flags, requests):
+    settings = Settings.load(flags=flags)
+    assert (settings.cpu, settings.memory_mb) == requests
+    assert "cpu" not in settings.overruled
 
 
 def test_the_documentation_lists_every_setting():

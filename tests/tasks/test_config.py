@@ -89,6 +89,14 @@ def test_invalid_input_is_a_one_line_error_and_nothing_is_written(project, inv, 
     assert not (project.folder / ".openpai" / "defaults.yaml").exists()
 
 
+def test_an_unknown_setting_in_defaults_yaml_is_a_warning(project, inv):
+    project.write(".openpai/defaults.yaml", "imgae: a\ncpu: 3\n")
+    ran = inv("config.show")
+    path = project.folder / ".openpai" / "defaults.yaml"
+    assert (ran.code, ran.err) == (0, f"warning: {path}: no setting named 'imgae', did you mean image?\n")
+    assert shown(inv, "cpu")[0] == 3
+
+
 def test_unset_removes_a_setting_of_an_older_client(project, inv):
     project.write(".openpai/defaults.yaml", "image-list: [a]\nimage: b\n")
     ran = inv("config.show")

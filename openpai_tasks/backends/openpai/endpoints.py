@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
 from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.protocol import fields, routes
+from openpai_tasks.protocol.environment import HEADER, encode
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import (
     EventInfo,
@@ -250,12 +252,14 @@ class Client(LogEndpoints):
     def check_document(self, document: Document) -> None:
         self._submit_path(document)
 
-    def submit(self, document: Document) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
         path = self._submit_path(document)
+        headers = {HEADER: encode(environment)} if environment else {}
         if isinstance(document, str):
-            self._call("POST", path, data=document.encode(), headers={"Content-Type": "text/yaml"})
+            headers["Content-Type"] = "text/yaml"
+            self._call("POST", path, data=document.encode(), headers=headers)
         else:
-            self._call("POST", path, json=document)
+            self._call("POST", path, json=document, headers=headers)
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):

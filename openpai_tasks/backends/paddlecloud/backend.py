@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -122,7 +123,7 @@ class PaddleBackend(PaddleClient):
     def check_document(self, document: Document) -> None:
         self._checked_document(document)
 
-    def submit(self, document: Document) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
         from openpai_tasks.backends.paddlecloud import packages
 
         checked = self._checked_document(document)

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from openpai_tasks.errors import Denied, PaiError
 from openpai_tasks.portal.live import LiveEvent, LiveStream
 from openpai_tasks.portal.pages.job_frame import heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
+from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
 from openpai_tasks.settings.project import load_settings
@@ -92,14 +94,20 @@ def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
         "task_end": sdk.diagnosis.task_end,
         "attempts": earlier if client.capabilities.attempts else (),
         "timeline": timeline(job),
+        "listening": partial(listening_ports, _document(client, job)),
     }
+
+
+def _document(client: Backend, job: JobInfo) -> Any:
+    """Return the job's document; None if it cannot be read."""
+    with contextlib.suppress(PaiError):
+        return client.job_document(job.key)
+    return None
 
 
 def _sweep(client: Backend, job: JobInfo) -> str:
     """Return the name of the job's sweep; empty if it has none, or the document cannot be read."""
-    with contextlib.suppress(PaiError):
-        return str(sdk.sweeps.read_sweep_mark(client.job_document(job.key)).get("name") or "")
-    return ""
+    return str(sdk.sweeps.read_sweep_mark(_document(client, job)).get("name") or "")
 
 
 def _why(client: Backend, job: JobInfo) -> Explanation | None:

@@ -10,6 +10,7 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.job_storage import Home
+from openpai_tasks.protocol.document.ports import listening_mark, port_counts
 from openpai_tasks.protocol.document.template import OPEN, escape_brackets
 from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrap_commands
 
@@ -29,7 +30,7 @@ class RoleRequest:
     gpu: int | None = None
     memory_mb: int | None = None
     shm_mb: int | None = None
-    ports: Mapping[str, int] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=dict)  # counts, or from 1024 up the program's port
     min_failed: int | None = None
     min_succeeded: int | None = None
 
@@ -102,6 +103,8 @@ def build_document(request: JobRequest) -> dict[str, Any]:
             role.name: _role(request, role, images[_image(request, role)]) for role in request.all_roles
         },
     }
+    listening = listening_mark(request.all_roles)
+    result |= {"extras": listening} if listening else {}
     commands = [_command(request, role) for role in request.all_roles]
     return wrap_commands(result, request, any(OPEN in command for command in commands))
 
@@ -141,7 +144,7 @@ def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
         "gpu": role.gpu or 0,
     }
     if role.ports:
-        resources["ports"] = dict(role.ports)
+        resources["ports"] = port_counts(role.ports)
     result: dict[str, Any] = {"instances": role.instances}
     completion = _completion(request, role)
     if completion:

@@ -65,7 +65,7 @@ def export_to_logins(variables: Mapping[str, str]) -> str:
     Values with line breaks, or too long for one line, are left out; without the file, nothing is done.
     """
     names = [name for name, value in variables.items() if _is_line(f"{name}={value}")]
-    lines = " ".join(f'"{name}=${variable(name)}"' for name in names)
+    lines = " ".join(f'"{name}=${{{variable(name)}-}}"' for name in names)
     return _FOR_LOGINS.format(lines=lines) if names else ""
 
 
@@ -73,8 +73,37 @@ def _is_line(text: str) -> bool:
     return len(text.encode("utf-8", "surrogateescape")) < LOGIN_LINE and not re.search(r"[\n\r\0]", text)
 
 
+_LAYER = """\
+import os, site, subprocess, sys, sysconfig, venv
+layer, *packages = sys.argv[1:]
+venv.create(layer, system_site_packages=True, symlinks=True)
+modules = sysconfig.get_path("purelib", "posix_prefix", {"base": layer, "platbase": layer})
+with open(os.path.join(modules, "pai_base.pth"), "w") as file:
+    file.writelines(f"import site; site.addsitedir({path!r})\\n" for path in site.getsitepackages())
+os.symlink(modules, os.path.join(layer, "modules"))
+python = os.path.join(layer, "bin", "python")
+if subprocess.run([python, "-c", "import pip"], stderr=subprocess.DEVNULL).returncode:
+    subprocess.run([python, "-m", "ensurepip"], stdout=subprocess.DEVNULL)
+os.execve(python, [python, "-m", "pip", "install", *packages], {**os.environ, "PIP_USER": "0"})
+"""
+_INSTALL = """\
+if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then
+  pai_layer=${{PAI_WORK_DIR%/work}}/packages
+  {python} -c {layer} "$pai_layer" {packages} || exit 1
+  export PATH="$PATH:$pai_layer/bin" PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}$pai_layer/modules"
+else
+  {python} -m pip install {packages} || exit 1
+fi"""
+
+
 def install(python: str, packages: Iterable[str]) -> str:
-    return f"{shlex.quote(python)} -m pip install {' '.join(map(shlex.quote, packages))}"
+    """Install packages in the container; in a job that is a process of this machine, for that job only.
+
+    There they go into a layer over the Python's own packages: a virtual environment that sees these, and
+    whose modules come after those of the job's sources.
+    """
+    words = " ".join(map(shlex.quote, packages))
+    return _INSTALL.format(python=shlex.quote(python), layer=shlex.quote(_LAYER), packages=words)
 
 
 def step(command: str) -> str:

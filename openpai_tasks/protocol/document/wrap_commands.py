@@ -91,12 +91,12 @@ def _steps(request: JobRequest) -> list[str]:
         steps.append(request.home.output(request.outputs))
     if request.home and request.archive:
         steps.append(request.home.fetch(request.archive))
-    if request.home and request.ssh_key:
-        steps.append(
-            scripts.export_to_logins({scripts.OUTPUT: "", **({"PYTHONPATH": ""} if request.archive else {})})
-        )
     if request.pip_installs:
-        steps.append(scripts.step(scripts.install(request.python, request.pip_installs)))
+        steps.append(scripts.install(request.python, request.pip_installs))
+    if request.ssh_key:
+        changed = [scripts.OUTPUT] if request.home else []
+        changed += ["PYTHONPATH"] if request.archive or request.pip_installs else []
+        steps += [scripts.export_to_logins(dict.fromkeys(changed, ""))] if changed else []
     return steps
 
 

@@ -22,10 +22,12 @@ NAME = "default"
 FOREVER = 2**31 - 1
 """Negative counts in v1 mean retries without end; v2 only has large numbers."""
 
+EXPORT_CODE = 'export PAI_CODE_DIR="<% $script.uri %>"'
+"""The step that marks a job whose ``codeDir`` a server may download, as OpenPAI 0.14 does."""
 _FOLDERS = {
     "data": ("dataDir", 'export PAI_DATA_DIR="<% $data.uri[0] %>"'),
     "output": ("outputDir", 'export PAI_OUTPUT_DIR="<% $output.uri %>"'),
-    "script": ("codeDir", 'export PAI_CODE_DIR="<% $script.uri %>"'),
+    "script": ("codeDir", EXPORT_CODE),
 }
 
 

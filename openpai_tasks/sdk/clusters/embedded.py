@@ -20,12 +20,13 @@ from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback import lock, process
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.engines import AUTO, ENGINES, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
-from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
@@ -85,7 +86,8 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
         with locked(folder() / "start"):
             if not _facts():
                 _start(options)
-                say(f"started the embedded cluster in {folder()}; jobs run {ENGINES[options.engine].label}")
+                engine = ENGINES[str((_facts() or {}).get("engine", options.engine))]
+                say(f"started the embedded cluster in {folder()}; jobs run {engine.label}")
                 return _cluster()
     _mention_differences(options, say)
     return _cluster()
@@ -96,8 +98,8 @@ def _mention_differences(options: LocalOptions, say: Say) -> None:
     facts = _facts() or {}
     for name in ("engine", "enforce", "profile", "ssh", "body_limit", "keep"):
         wanted = getattr(options, name)
-        if name == "engine" and wanted == DEFAULT_ENGINE:
-            continue  # `cluster.start --engine` has chosen another
+        if name == "engine" and wanted in (AUTO, DEFAULT_ENGINE):
+            continue  # `cluster.start --engine` may have chosen another
         if facts.get(name, wanted) != wanted:
             setting = f"local.{name.replace('_', '-')}"
             say(f"{setting} is still {facts[name]}; it changes to {wanted} after `{command('cluster.stop')}`")
@@ -254,7 +256,14 @@ def _start(options: LocalOptions) -> None:
     make_private(folder())
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder())]
-    argv += ["--engine", options.engine, "--port", str(options.port), "--profile", options.profile]
+    argv += [
+        "--engine",
+        choose_engine(options.engine),
+        "--port",
+        str(options.port),
+        "--profile",
+        options.profile,
+    ]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
     with _log_file() as log:
@@ -279,7 +288,7 @@ def _stop_jobs(say: Say) -> int:
             client.stop_job(key)
         stopped.update(new)
     if stopped:
-        say(f"stopping {len(stopped)} jobs")
+        say(f"stopping {counted(len(stopped), 'job')}")
         _wait_until(lambda: not client.jobs(state=_UNFINISHED, limit=1), STOP_SECONDS, "the jobs to stop")
     return len(stopped)
 

@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "fanout": ["Fanout"],
         "files": ["get", "open_files", "put"],
-        "forwarding": ["Forward", "parse_port"],
+        "forwarding": ["Forward", "find_ports", "parse_port"],
         "interactive": [
             "NAME",
             "extend",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import select
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
 from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.addresses import LAST_PORT
+from openpai_tasks.protocol.document.ports import listening_ports
+from openpai_tasks.protocol.fields import whole
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.login_errors import NotListening
 
@@ -35,15 +40,43 @@ class Port:
 
     there: int
     here: int
+    label: str = ""  # instead of ``there``, until the job is known
+    is_preferred: bool = False  # whether another local port is used if this one is taken
 
 
 def parse_port(text: str) -> Port:
-    """Parse ``8888``, the same port on both sides, or ``8888:9999``, with 9999 on this machine."""
+    """Parse ``8888``, the same port on both sides, or ``8888:9999``, with 9999 on this machine.
+
+    The label of a port, as in ``web`` and ``web:9999``, stands for its number.
+    """
     there, colon, here = text.partition(":")
-    numbers = [int(word) if word.isdecimal() else -1 for word in (there, here if colon else there)]
-    if not (0 < numbers[0] <= LAST_PORT and 0 <= numbers[1] <= LAST_PORT):
-        raise ConfigError(f"invalid port {text!r}: expected PORT or PORT:LOCAL, such as 8888 or 8888:9999")
-    return Port(*numbers)
+    label = there if there.isidentifier() else ""
+    words = ("1" if label else there, here if colon else "0" if label else there)
+    first, second = (int(word) if word.isdecimal() else -1 for word in words)
+    if not (0 < first <= LAST_PORT and 0 <= second <= LAST_PORT):
+        how = "expected PORT or PORT:LOCAL, such as 8888, 8888:9999 or a label of --ports"
+        raise ConfigError(f"invalid port {text!r}: {how}")
+    return Port(first, second, label, is_preferred=bool(label) and not colon)
+
+
+def find_ports(
+    client: Backend, job: JobInfo, role: str, index: int, wanted: Sequence[Port]
+) -> tuple[Port, ...]:
+    """Return the ports with the numbers of labels: where the program listens, or else as assigned."""
+    if not any(one.label for one in wanted):
+        return tuple(wanted)
+    task = next(task for task in job.tasks if (task.role, task.index) == (role, index))
+    assigned = {label: whole(text.partition(",")[0]) or 0 for label, text in task.ports.items()}
+    known = {**assigned, **listening_ports(client.job_document(job.key), role)}
+    return tuple(_numbered(one, known, job) if one.label else one for one in wanted)
+
+
+def _numbered(port: Port, known: Mapping[str, int], job: JobInfo) -> Port:
+    if not 0 < known.get(port.label, 0) <= LAST_PORT:
+        labels = ", ".join(known) or "none"
+        raise ConfigError(f"job {job.name!r} has no port labelled {port.label!r} (it has: {labels})")
+    there = known[port.label]
+    return dataclasses.replace(port, there=there, here=there if port.is_preferred else port.here)
 
 
 class Forward:
@@ -166,7 +199,12 @@ def _listen(wanted: Port, word: str) -> socket.socket:
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOOPBACK, wanted.here))
+        try:
+            listener.bind((LOOPBACK, wanted.here))
+        except OSError:
+            if not wanted.is_preferred:
+                raise
+            listener.bind((LOOPBACK, 0))
         listener.listen(64)
     except OSError as err:
         listener.close()

@@ -15,7 +15,7 @@ from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.clusters import capacity
-from openpai_tasks.sdk.diagnosis import shortage, symptoms
+from openpai_tasks.sdk.diagnosis import missing_modules, shortage, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
 
@@ -119,7 +119,8 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     log = _last_lines(client, job, task)
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
-    symptom = symptoms.in_output(log or kept)
+    lines = log or kept
+    symptom = missing_modules.explain_missing(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(

@@ -29,6 +29,9 @@ def _new_symptom(pattern: str, meaning: str, advice: str) -> Symptom:
     return Symptom(re.compile(pattern, re.IGNORECASE), meaning, advice)
 
 
+INSTALL = "install it (`--pip-installs NAME`), use an image that has it, or send it along (`--sources`)"
+_MODULE = r"No module named '?([\w.]+)"
+
 IN_OUTPUT = (
     _new_symptom(
         r"^error: (the sources (?:are damaged|cannot be (?:checked|unpacked))|cannot fetch the sources)",
@@ -41,11 +44,7 @@ IN_OUTPUT = (
         "its output could not be sent to the storage",
         "check that the image has curl, and that the cluster's nodes reach the storage",
     ),
-    _new_symptom(
-        r"No module named '?([\w.]+)",
-        "Python found no module {0}",
-        "install it (`--pip-installs NAME`), use an image that has it, or send it along (`--sources`)",
-    ),
+    _new_symptom(_MODULE, "Python found no module {0}", INSTALL),
     _new_symptom(
         r"(?:CUDA|HIP|GPU).{0,20}out of memory",
         "the GPU ran out of memory",
@@ -130,6 +129,12 @@ IN_EVENTS = (
         "check the job's `extras.storages`, and ask the cluster's administrator",
     ),
 )
+
+
+def missing_module(lines: Iterable[str]) -> str:
+    """Return the module that Python did not find, of the last line about one; empty if there is none."""
+    found = [match[1] for line in lines if (match := re.search(_MODULE, line))]
+    return found[-1] if found else ""
 
 
 def in_output(lines: Iterable[str]) -> tuple[str, str] | None:

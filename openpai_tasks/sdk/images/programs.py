@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings import engines
 
-AUTO, ENGINES = "auto", ("docker", "podman")
 BUILD_FILES = ("Dockerfile", "Containerfile")
 LONGEST_SECONDS = 2 * 60 * 60  # for a build, a push, or a check that pulls the image first
 LIST_SECONDS = 60  # for a list of local images
@@ -28,14 +28,20 @@ _FORMAT = "\t".join(f"{{{{.{name}}}}}" for name in _FIELDS)
 _MARK = "pai-check"
 
 
-def find_engine(wanted: str, find: Callable[[str], str | None] = shutil.which) -> str:
-    """Return the wanted engine, or the first that is installed."""
-    names = ENGINES if wanted == AUTO else (wanted,)
-    for name in names:
-        if find(name):
-            return name
-    hint = "install one" if wanted == AUTO else "install it, or set container.engine=auto"
-    raise ConfigError(f"{' or '.join(names)} not found on this machine: {hint}")
+def find_engine(
+    wanted: str,
+    find: Callable[[str], str | None] = shutil.which,
+    is_usable: Callable[[str], bool] = engines.answers,
+) -> str:
+    """Return the wanted engine, or the first that answers."""
+    if wanted == engines.AUTO:
+        names, found, hint = engines.PROGRAMS, engines.answering_program(find, is_usable), "install one"
+    else:
+        names, found = (wanted,), wanted if find(wanted) else ""
+        hint = "install it, or set container.engine=auto"
+    if not found:
+        raise ConfigError(f"{' or '.join(names)} not found on this machine: {hint}")
+    return found
 
 
 def check_reference(text: str, where: str = "the image") -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest, RoleRequest
 from openpai_tasks.protocol.document import kept_files
+from openpai_tasks.protocol.document.ports import check_port
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import at_least, megabytes, parse_int, parse_seconds
@@ -62,7 +63,7 @@ def setting_overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that flags override; None for those that were not given."""
     memory = flags.get("memoryMB")
     given = {name: flags.get(name) for name in SETTINGS}
-    return {**given, "memory_mb": None if memory is None else megabytes(memory, "--memoryMB")}
+    return {**given, "memory_mb": None if memory is None else megabytes(memory, "--memoryMB (--mem)")}
 
 
 def build_changes(flags: Mapping[str, Any]) -> JobRequest:
@@ -184,11 +185,12 @@ def _split_command(text: str) -> tuple[str, bool, str]:
 
 
 def parse_port(text: str, equals: str, where: str) -> tuple[str, int]:
-    """Parse ``web``, one port with that label, or ``web=2``, two ports."""
+    """Parse ``web``, one port with that label, ``web=2``, two ports, or ``web=8080``, a program's port."""
     label, has_count, count = text.partition(equals)
     if not _LABEL.fullmatch(label):
         raise ConfigError(f"{where} needs a label such as web{equals}1, got {text!r}")
-    return label, at_least(parse_int(count, f"{where} {label}"), 1, f"{where} {label}") if has_count else 1
+    place = f"{where} {label}"
+    return label, check_port(parse_int(count, place), place) if has_count else 1
 
 
 def parse_variable(text: str) -> tuple[str, str]:

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import __version__
+from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import environment
 from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.jobs.git import Revision, revision
 from openpai_tasks.settings.digests import sha256
+from openpai_tasks.settings.registry import LOCAL
 
 STAMP = "openpaiTasks"
 """Our key in the job's extras."""
@@ -75,6 +78,17 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: getattr(value, item.name) for item in dataclasses.fields(value) if item.repr}
     return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def submitter_environment(client: Backend) -> dict[str, str]:
+    """Return the variables that the embedded cluster runs the job with; other clusters get none."""
+    if client.cluster.alias != LOCAL:
+        return {}
+    found = environment.select(os.environ)
+    if len(environment.encode(found)) > environment.LIMIT:
+        client.say("PATH and the like are too long to send: the job has those of the embedded cluster")
+        return {}
+    return found
 
 
 def total_hash(files: Mapping[str, str]) -> str:

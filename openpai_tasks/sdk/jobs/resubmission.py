@@ -12,6 +12,7 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
@@ -229,7 +230,7 @@ def _changed(record: Record, now: dict[str, str]) -> str:
 
 
 def _describe_files(record: Record, count: int) -> str:
-    files = f", {count} files ({record.source_hash[:19]})" if count else ", no files"
+    files = f", {counted(count, 'file')} ({record.source_hash[:19]})" if count else ", no files"
     if not record.commit:
         return f"{files}; it has no git commit"
     dirty = "; the tree had uncommitted changes, of which only those files are repeated"

@@ -33,11 +33,11 @@ from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
-from openpai_tasks.sdk.jobs import records, updates
+from openpai_tasks.sdk.jobs import provenance, records, updates
 from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait_for_job
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
-from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp, origin_of_file, origin_of_request
-from openpai_tasks.sdk.jobs.validation import as_v1
+from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
+from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
@@ -105,7 +105,7 @@ def pack_files(
         storage = seen.storage if isinstance(seen, Mounted) else None
         sha256 = archive.sha256 if archive else ""
         request = dataclasses.replace(request, home=seen, storage=storage, archive=sha256)
-    origin = origin_of_request(here, request, archive.files if archive else {})
+    origin = provenance.origin_of_request(here, request, archive.files if archive else {})
     return request, JobFiles(archive, home, origin)
 
 
@@ -155,7 +155,7 @@ def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Su
 
 
 def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
-    origin = origin_of_file(path)
+    origin = provenance.origin_of_file(path)
     document, is_v1 = load_document(path)
     document = updates.apply_updates(document, changes)
     if is_v1:
@@ -177,6 +177,7 @@ def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = N
 def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> Submission:
     """Return the submission of a document, unchanged; convert v1 unless the cluster accepts it."""
     if isinstance(document, str):
+        document = without_comments(document)
         v1 = as_v1(document)
     else:
         v1 = dict(document) if "protocolVersion" not in document else None
@@ -201,6 +202,7 @@ def load_document(path: Path) -> tuple[dict[str, Any], bool]:
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         raise PathError(f"cannot read the job file {str(path)!r}: {reason}") from err
+    text = without_comments(text)
     v1 = as_v1(text)
     return (protocol.validate(text).source.value, False) if v1 is None else (v1, True)
 
@@ -224,10 +226,9 @@ def _letters(count: int) -> str:
 
 def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:
     """Upload the sources, submit the document, and return the job from the cluster."""
-    name, key = submission.name, job_key(client.user, submission.name)
+    name, alias, key = submission.name, client.cluster.alias, job_key(client.user, submission.name)
     if exists(client, key):
-        where = f"cluster {client.cluster.alias!r}"
-        raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
+        raise Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
     with sent(client, submission, say=say):
         submit_once(client, submission)
     records.save_record(client, submission.text, submission.origin)
@@ -312,7 +313,7 @@ class Missed(Unreachable):
 def submit_once(client: Backend, submission: Submission) -> None:
     """Send the document once; without an answer, check whether it arrived, as it must not be sent twice."""
     try:
-        client.submit(submission.v1 or submission.text)
+        client.submit(submission.v1 or submission.text, provenance.submitter_environment(client))
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +38,7 @@ def validate_file(path: Path) -> FileVerdict:
 
 def validate_text(text: str, file: str = "") -> FileVerdict:
     """Validate the text of a job file by the same rules."""
-    version = None
+    version, text = None, without_comments(text)
     try:
         v1 = as_v1(text)
         version = 2 if v1 is None else 1
@@ -55,6 +56,28 @@ def check_verdicts(verdicts: Sequence[FileVerdict]) -> None:
     wrong = [repr(one.file) for one in verdicts if not one.valid]
     if wrong:
         raise ProtocolError(f"{len(wrong)} of {len(verdicts)} job files are not valid: {', '.join(wrong)}")
+
+
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*')
+
+
+def without_comments(text: str) -> str:
+    """Return JSON without its ``//`` comments, as editors and OpenPAI's examples have them, line by line.
+
+    Other text is returned as it is: in YAML, ``//`` may be part of a value.
+    """
+    if "//" not in text or _is_json(text):
+        return text
+    bare = _STRING_OR_COMMENT.sub(lambda found: "" if found[0].startswith("//") else found[0], text)
+    return bare if _is_json(bare) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def as_v1(text: str) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, JobFailed
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.provenance import STAMP
@@ -110,7 +111,7 @@ def describe_progress(name: str, rows: Sequence[SweepJob]) -> str:
     """Describe the sweep's progress in one line."""
     states = Counter(job.state or "not submitted" for job in rows)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return f"sweep {name}: {len(rows)} jobs, {counts}"
+    return f"sweep {name}: {counted(len(rows), 'job')}, {counts}"
 
 
 def check_sweep(name: str, rows: Sequence[SweepJob]) -> None:
@@ -118,4 +119,6 @@ def check_sweep(name: str, rows: Sequence[SweepJob]) -> None:
     failed = [job.name for job in rows if job.final and job.state != "SUCCEEDED"]
     if failed:
         names = ", ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
-        raise JobFailed(f"{len(failed)} of {len(rows)} jobs of sweep {name!r} did not succeed: {names}", 1)
+        raise JobFailed(
+            f"{len(failed)} of {counted(len(rows), 'job')} of sweep {name!r} did not succeed: {names}", 1
+        )

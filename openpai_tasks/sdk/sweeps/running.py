@@ -14,6 +14,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Conflict, Unreachable
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.amounts import at_least
@@ -81,7 +82,8 @@ class SweepRun:
         if self.sweep.request.tags and not self.client.capabilities.tags:
             self.say(f"{self.client.product} has no tags, so the jobs get none")
         if self.submitted:
-            self.say(f"{self.submitted} of {len(self.jobs)} jobs of sweep {self.sweep.name} exist already")
+            share = f"{self.submitted} of {counted(len(self.jobs), 'job')}"
+            self.say(f"{share} of sweep {self.sweep.name} exist already")
 
     def _look(self) -> list[str]:
         """Update the states of all jobs; return the names of those that exist."""

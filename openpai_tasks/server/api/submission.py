@@ -12,12 +12,14 @@ from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.job import check
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.environment import HEADER, decode, encode
 from openpai_tasks.protocol.problems import Problem
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.request import Request
 
 
 def read_document(text: object) -> JobDocument:
@@ -43,6 +45,17 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
         fitting, _ = fit_names(job)
         text = dump(to_v2({**fitting, "authFile": ""}))  # no image is pulled, so no registry needs it
         return dataclasses.replace(validate(text), name=job["jobName"]), text
+    except ProtocolError as err:
+        raise refusals.invalid(str(err)) from err
+
+
+def read_environment(context: Context, request: Request) -> str:
+    """Return the submitter's variables as JSON; empty if there are none, or tasks have those of an image."""
+    given = request.headers.get(HEADER, "")
+    if not given or context.engine.uses_images:
+        return ""
+    try:
+        return encode(decode(given))
     except ProtocolError as err:
         raise refusals.invalid(str(err)) from err
 

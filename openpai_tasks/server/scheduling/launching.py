@@ -8,16 +8,17 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
-from openpai_tasks.protocol import JobDocument, TaskRole, states
+from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
 from openpai_tasks.server.engines import registries
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
+from openpai_tasks.server.scheduling.code_folder import fetch_code
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State
-from openpai_tasks.server.variables import for_tasks
+from openpai_tasks.server.variables import for_job
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Launcher:
         self._state = state
         self._progress = progress
         self._engine = engine
-        self._inherited = {} if engine.uses_images else for_tasks(inherited)  # images have their own
+        self._inherited = {} if engine.uses_images else inherited  # images have their own
         self._logins = logins
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
         self._committed: list[tuple[str, list[Launch]]] = []  # jobs that are recorded, to be started
@@ -110,6 +111,7 @@ class Launcher:
         shared = variables.shared if job.tasks > 1 else {}
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
+        storages = {name: _storages(document, name) for name in plans}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
@@ -121,7 +123,7 @@ class Launcher:
                 environment={**({} if shared else variables.shared), **variables.own(task)},
                 shared=shared,
                 image=self._role(task).image,
-                storages=document.storages,
+                storages=storages[task.role],
                 container=self._container(document, task),
                 ssh=logins.get(task.uid),
                 virtual_cluster=job.virtual_cluster,
@@ -153,7 +155,8 @@ class Launcher:
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
             gpus = self._engine.capacity().total.gpu
-            found = environment.variables(job.user, document, tasks, self._inherited, gpus)
+            inherited = self._inherited and for_job(self._inherited, self._state.environment(job.key))
+            found = environment.variables(job.user, document, tasks, inherited, gpus)
             self._known = (which, found)
         return self._known[1]
 
@@ -188,6 +191,13 @@ class Launcher:
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)
+
+
+def _storages(document: JobDocument, role: str) -> tuple[StorageMount, ...] | None:
+    """Return the storages to mount; the default ones also for a code folder, which may be in one of them."""
+    if document.storages is None and fetch_code(document, role):
+        return ()
+    return document.storages
 
 
 def _plans(document: JobDocument) -> dict[str, plugins.PluginPlan]:

@@ -17,6 +17,7 @@ from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.yaml.values import text_of
+from openpai_tasks.server.scheduling.code_folder import fetch_code
 from openpai_tasks.server.ssh import plugin as ssh_plugin
 from openpai_tasks.server.ssh.plugin import SshRequest
 
@@ -74,11 +75,13 @@ def _call(name: str, step: PluginStep) -> str:
 
 
 def plan(document: JobDocument, role: str) -> PluginPlan:
-    """Return the steps and notes of all plugins of one task role."""
+    """Return the steps and notes of all plugins of one task role, and the download of its code folder."""
     before: list[PluginStep] = []
     after: list[PluginStep] = []
     notes: list[str] = []
     ssh: SshRequest | None = None
+    code = fetch_code(document, role)
+    before += [PluginStep(code, may_fail=False)] if code else []
     for plugin in _chosen(document, role):
         name, may_fail = plugin["plugin"], _may_fail(plugin)
         if name in _SKIPPED:

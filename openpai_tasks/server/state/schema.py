@@ -15,6 +15,7 @@ from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 
 # jobs.source is the submitted document with its secrets: it is read to run the job, never for answers.
 # jobs.pending: some task of the job has yet to be started; jobs.queued: its position in the queue.
+# jobs.environment: variables of the submitter, as JSON.
 # jobs.tries: automatic retries since the user last set START.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -27,7 +28,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     cpu INTEGER NOT NULL, memory_mb INTEGER NOT NULL, gpus INTEGER NOT NULL,
     tasks INTEGER NOT NULL, roles INTEGER NOT NULL, gang INTEGER NOT NULL,
     pending INTEGER NOT NULL, queued INTEGER NOT NULL, not_before INTEGER NOT NULL DEFAULT 0,
-    explained INTEGER NOT NULL DEFAULT 0
+    explained INTEGER NOT NULL DEFAULT 0, environment TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_by_place ON jobs (virtual_cluster, queued) WHERE pending = 1;
 CREATE INDEX IF NOT EXISTS jobs_unexplained ON jobs (virtual_cluster, queued)
@@ -92,7 +93,11 @@ BEGIN {_counting("OLD", "-1")} {_counting("NEW", "1")} END;
 """
 SCHEMA = "\n".join([_TABLES, *query.indexes(), _TRIGGERS])
 
-_ADDED = {"attempts": ("matched", "log_end"), "tasks": ("matched", "log_end")}
+_ADDED = {
+    "jobs": ("environment",),
+    "attempts": ("matched", "log_end"),
+    "tasks": ("matched", "log_end"),
+}
 
 
 def complete(database: Database) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import Conflict, NotFound
 from openpai_tasks.protocol import states, validate
+from openpai_tasks.protocol.environment import decode
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
@@ -65,14 +66,14 @@ class State:
 
     # Changes by users
 
-    def submit(self, user: str, document: JobDocument, text: str) -> Job:
+    def submit(self, user: str, document: JobDocument, text: str, environment: str = "") -> Job:
         """Add a job to the end of its virtual cluster's queue.
 
-        ``text`` is its source, which is never shown.
+        ``text`` is its source, which is never shown; ``environment`` are variables of the submitter, as JSON.
         """
         job = _new_job(user, document)
         with self.database.transaction():
-            if not self._insert_job(job, document, text):
+            if not self._insert_job(job, document, text, environment):
                 message = f"job {document.name} of user {user} exists already: choose another name"
                 raise Conflict(message, status=409, code="ConflictJobError")
             self.add_attempt(job.key, 0)
@@ -213,6 +214,11 @@ class State:
             document = self._remember(key, validate(row["source"]))
         return document
 
+    def environment(self, key: str) -> dict[str, str]:
+        """Return the variables of the submitter that the job runs with; empty for those of the server."""
+        row = self.database.row("SELECT environment FROM jobs WHERE key = ?", [key])
+        return decode(row["environment"]) if row and row["environment"] else {}
+
     # Changes by the scheduler
 
     def add_event(
@@ -252,18 +258,18 @@ class State:
         with self._documents_lock:
             self._documents.pop(key, None)
 
-    def _insert_job(self, job: Job, document: JobDocument, text: str) -> bool:
+    def _insert_job(self, job: Job, document: JobDocument, text: str, environment: str) -> bool:
         """Insert a job; return False if it exists."""
         need = demand(document)
         added = self.database.write(
             "INSERT INTO jobs (key, user, name, virtual_cluster, config, source, execution, priority, state,"
-            " sub_state, attempt, submitted, cpu, memory_mb, gpus, tasks, roles, gang, pending, queued)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 1,"
+            " sub_state, attempt, submitted, cpu, memory_mb, gpus, tasks, roles, gang, environment, pending,"
+            " queued) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, 1,"
             " (SELECT coalesce(max(queued), 0) + 1 FROM jobs)) ON CONFLICT (key) DO NOTHING",
             [
                 *(job.key, job.user, job.name, job.virtual_cluster, job.config, text, job.execution),
                 *(job.priority, job.state, job.sub_state, job.submitted),
-                *(need.cpu, need.memory_mb, job.gpus, job.tasks, job.roles, document.gang),
+                *(need.cpu, need.memory_mb, job.gpus, job.tasks, job.roles, document.gang, environment),
             ],
         )
         return added > 0

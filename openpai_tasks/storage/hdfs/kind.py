@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openpai_tasks.storage.hdfs.store import HdfsStore
 
 PYLON = "/webhdfs/api/v1"
-NATIVE_PORTS = (8020, 9000)  # of Hadoop's native protocol; the web port is a different one
+NATIVE_PORTS = (8020, 9000, 9820)  # of Hadoop's native protocol; the web port is a different one
 WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI
 
 
@@ -59,6 +59,9 @@ def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
             raise ConfigError(f"--option port: put the port into the url instead: {scheme}://HOST:PORT")
         return {"webhdfs": storage.address} | root
     hosts = (rest if mark else storage.address).strip("/")
+    if mark and not storage.path:  # as in Hadoop's own URLs
+        hosts, _, folder = hosts.partition("/")
+        root = {"path": rooted(folder)}
     if (mark and scheme not in ("hdfs", "webhdfs")) or "/" in hosts or not hosts.strip(","):
         raise ConfigError(f"--address must be HOST:PORT[,HOST:PORT] or a url, got {storage.address!r}")
     return {"namenode": hosts} | root | dict(storage.options)

@@ -39,7 +39,10 @@ FLAGS: dict[str, tuple[type, str]] = {
     "gpu": (int, "GPUs per task"),
     "memoryMB": (str, "memory per task, in MB or as a size such as 16g"),
     "shm": (str, "shared memory per task, in MB or as a size such as 1g"),
-    "ports": (list, "ports per task, label=count; repeat for more"),
+    "ports": (
+        list,
+        "ports per task, label=count, or label=8080 for where a program listens; repeat for more",
+    ),
     "env": (list, "environment variable of the job, NAME=VALUE; repeat for more"),
     "secret": (list, "name of a secret variable, read from your environment or asked for; repeat for more"),
     "retries": (int, "how often to retry the job after a failure"),

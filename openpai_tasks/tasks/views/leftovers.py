@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from openpai_tasks import render
+from openpai_tasks.plain_text import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import RemovedJob
@@ -39,18 +40,17 @@ def usage(found: Leftovers) -> Page:
     shared = [one for one in found.archives if len(one.jobs) > 1]
     unused = [one for one in found.archives if not one.jobs]
     size = render.size(sum(one.size for one in found.archives))
-    archives = f"{len(found.archives)} archives of sources, {size}"
+    archives = f"{counted(len(found.archives), 'archive')} of sources, {size}"
     archives += f", {len(shared)} of them shared by several jobs" if shared else ""
     archives += f", {len(unused)} unused" if unused else ""
-    total = f"{len(found.jobs)} jobs; {archives}; {render.size(found.total)} in all"
+    total = f"{counted(len(found.jobs), 'job')}; {archives}; {render.size(found.total)} in all"
     lines = [_other_folder(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
     return render.Page([table(found.jobs), *lines] if found.jobs else lines, spaced=False)
 
 
 def _other_folder(folder: Folder) -> str:
-    return (
-        f"not a job's: {render.cell('name', folder.name)} ({folder.files} files, {render.size(folder.size)})"
-    )
+    files = counted(folder.files, "file")
+    return f"not a job's: {render.cell('name', folder.name)} ({files}, {render.size(folder.size)})"
 
 
 def cleaned(found: Cleaned) -> str:
@@ -60,8 +60,8 @@ def cleaned(found: Cleaned) -> str:
     lines += [
         f"kept: {render.cell('name', one.name)}: {render.cell('reason', one.reason)}" for one in found.kept
     ]
-    total = f"{len(found.jobs)} jobs, {len(found.archives)} archives, {render.size(found.size)} {verb}"
-    return "\n".join([*lines, total])
+    jobs, archives = counted(len(found.jobs), "job"), counted(len(found.archives), "archive")
+    return "\n".join([*lines, f"{jobs}, {archives}, {render.size(found.size)} {verb}"])
 
 
 def removed_jobs(jobs: Sequence[RemovedJob]) -> TextTable:

@@ -107,10 +107,6 @@ def confirm_removals(removals: Sequence[Removal], ask_all: bool = False) -> None
         confirm(f"remove {', '.join(words)}?")
 
 
-def count_files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
-
-
 def report_left_out(found: Outputs) -> None:
     """Report files in a job's output folder that are not its own."""
     if found.left_out:

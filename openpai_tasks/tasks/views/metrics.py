@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks.framework.base import say
 from openpai_tasks.tasks.framework.screen import LiveView
 
@@ -44,7 +45,7 @@ def watch(rounds: Iterable[list[Metric]], patterns: Sequence[str], plot: bool) -
         for found in rounds:
             chosen = sdk.jobs.select_metrics(found, patterns)
             points = sum(metric.count for metric in chosen)
-            screen.show(view(plot)(chosen), f"{points} points of {len(chosen)} metrics")
+            screen.show(view(plot)(chosen), f"{counted(points, 'point')} of {counted(len(chosen), 'metric')}")
     return found
 
 

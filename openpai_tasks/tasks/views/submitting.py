@@ -12,6 +12,7 @@ from invoke.context import Context
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
 from openpai_tasks.hints import command
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
@@ -68,7 +69,7 @@ def report_sources(packed: Submission | JobFiles) -> None:
     if home and home.note:
         say(home.note)
     if archive and home:
-        total = f"{len(archive.members)} files, {render.size(archive.unpacked)}"
+        total = f"{counted(len(archive.members), 'file')}, {render.size(archive.unpacked)}"
         path = home.layout.archive(archive.sha256)
         say(f"sources: {total}, compressed to {render.size(archive.size)} in {home.storage}:{path}")
 

@@ -13,6 +13,7 @@ from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import report_sources, show_preview
@@ -39,7 +40,7 @@ def run_sweep(
     sdk.jobs.check_tags(client, sweep.request.tags)
     report_sources(sweep.files)
     if preview:
-        say(f"sweep {sweep.name}: {len(sweep.points)} jobs, of which the first is shown")
+        say(f"sweep {sweep.name}: {counted(len(sweep.points), 'job')}, of which the first is shown")
         show_preview(client, sweep.submission(next(iter(sweep.points))))
         return
     sdk.jobs.wait_for_success(client, sweep.request.after, say)
@@ -74,6 +75,6 @@ def _resumable(run: SweepRun) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        state = f"{run.submitted} of {len(run.jobs)} jobs of sweep {run.sweep.name} are submitted"
+        state = f"{run.submitted} of {counted(len(run.jobs), 'job')} of sweep {run.sweep.name} are submitted"
         say("", f"{state} and continue; run the same command again to submit the rest")
         raise

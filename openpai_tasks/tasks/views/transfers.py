@@ -13,6 +13,7 @@ from invoke.context import Context
 
 from openpai_tasks import exits, render, sdk
 from openpai_tasks.errors import ConfigError, NotFound, PathError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
@@ -136,7 +137,7 @@ def download(found: Outputs, folder: Path) -> None:
     """Copy a job's output files, and summarise the copy."""
     with metered() as meter:
         copied = sdk.jobs.download_outputs(found, folder, meter)
-    files = views.listings.count_files(len(found.files))
+    files = counted(len(found.files), "file")
     summary = f"{files} ({render.size(found.size)}) copied to {folder}"
     terminal.say(*views.listings.describe_copy(copied).split("\n") if copied.failed else [summary])
     sdk.files.check_copied(copied)

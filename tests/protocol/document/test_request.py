@@ -85,7 +85,7 @@ def test_every_field_of_the_request_is_in_the_document():
     assert job.extras == {"submitFrom": "here", "storages": [{"name": "home"}]}
     first, *middle, last, command = job.entrypoints()["worker"].splitlines()
     assert (first, command) == ("export A='b c' || exit 1", "run")
-    assert last == "python3 -m pip install numpy 'torch>=2' || exit 1"
+    assert last == "fi" and "  python3 -m pip install numpy 'torch>=2' || exit 1" in middle
     assert [line for line in middle if line.startswith("#")] == [job_storage.OUTPUT, job_storage.SOURCES]
 
 

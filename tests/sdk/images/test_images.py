@@ -9,6 +9,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.sdk.images import dockerfiles, programs
+from openpai_tasks.settings import engines
 
 
 def having(*names: str):  # type: ignore[no-untyped-def]
@@ -16,9 +17,31 @@ def having(*names: str):  # type: ignore[no-untyped-def]
 
 
 def test_first_available_engine_is_used() -> None:
-    assert programs.find_engine("auto", having("docker", "podman")) == "docker"
+    assert programs.find_engine("auto", having("docker", "podman"), lambda name: True) == "docker"
     assert programs.find_engine("auto", having("podman")) == "podman"
     assert programs.find_engine("podman", having("docker", "podman")) == "podman"
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"), [({"podman"}, "podman"), ({"docker", "podman"}, "docker"), (set(), "docker")]
+)
+def test_the_engine_that_answers_is_used(answers: set[str], found: str) -> None:
+    both = having("docker", "podman")
+    assert programs.find_engine("auto", both, answers.__contains__) == found  # one that fails says why
+
+
+@pytest.mark.parametrize(
+    ("docker", "podman", "engine"), [(1, 0, "podman"), (0, 0, "docker"), (1, 1, "process")]
+)
+def test_the_embedded_cluster_takes_the_engine_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: int, podman: int, engine: str
+) -> None:
+    for name, code in (("docker", docker), ("podman", podman)):
+        (tmp_path / name).write_text(f'#!/bin/sh\n[ "$*" = "ps --quiet" ] && exit {code}\nexit 9\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert engines.choose_engine("auto") == engine
+    assert engines.choose_engine("podman") == "podman"
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("auto", "docker or podman"), ("podman", "podman not found")])

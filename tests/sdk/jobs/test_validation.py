@@ -10,6 +10,7 @@ import yaml
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.jobs import validation
 from openpai_tasks.sdk.templates.schemas import settings_schema
 from openpai_tasks.settings import config
 
@@ -130,3 +131,37 @@ def test_settings_schema_accepts_every_spelling_and_nothing_else(shell):
     assert set(config.VARIABLES) <= set(described)
     assert described["gpu"]["description"] == "GPUs per task." and described["gpu"]["default"] == 0
     json.dumps(schema)
+
+
+COMMENTED = """\
+// Made with an editor
+{
+  "jobName": "noted", // unique
+  "image": "host//not-a-comment:1",
+  "taskRoles": [
+    // one role
+    {"name": "main", "command": "echo \\"a // b\\" http://host/ // end"}
+  ]
+}
+"""
+
+
+def test_comments_of_json_are_left_out_but_not_in_strings(shell):
+    (shell.project / "old.json").write_text(COMMENTED)
+    assert shell.ok("job.validate", "old.json").out == "old.json: valid\n"
+    document = yaml.safe_load(shell.ok("job.submit", "old.json", "--preview").out)
+    assert document["name"] == "noted" and document["prerequisites"][0]["uri"] == "host//not-a-comment:1"
+    assert document["taskRoles"]["main"]["commands"] == ['echo "a // b" http://host/ // end']
+    (shell.project / "wrong.json").write_text(COMMENTED.replace('"image"', '"imaeg"'))
+    assert "wrong.json:4: imaeg: unknown key" in shell.inv("job.validate", "wrong.json").out
+
+
+def test_comments_of_json_are_left_out_in_version_2(shell):
+    text = json.dumps(yaml.safe_load(GOOD), indent=1).replace("{", "{ // begin", 1)
+    (shell.project / "new.json").write_text(text)
+    assert shell.ok("job.validate", "new.json").out == "new.json: valid\n"
+
+
+def test_slashes_of_yaml_are_no_comments():
+    flow = "{protocolVersion: 2, name: a, uri: http://host/x}"
+    assert validation.without_comments(flow) == flow

@@ -312,7 +312,7 @@ def test_local_port_that_is_taken_is_an_error():
             forwarding.Forward(lambda: None, [forwarding.Port(80, port)], print)
 
 
-@pytest.mark.parametrize("text", ["", "x", "0", "70000", "80:x", "80:70000", "80:-1", "1:2:3"])
+@pytest.mark.parametrize("text", ["", "x-y", "x:y", "0", "70000", "80:x", "80:70000", "80:-1", "1:2:3"])
 def test_invalid_port_is_an_error(text):
     with pytest.raises(ConfigError, match="invalid port"):
         forwarding.parse_port(text)

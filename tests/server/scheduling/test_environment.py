@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openpai_tasks.server.variables import for_tasks
+from openpai_tasks.server.variables import for_job, for_tasks
 from tests.server.workshop import Workshop, role, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -70,3 +70,13 @@ def test_job_inherits_only_the_server_variables_that_programs_need() -> None:
     ]
     plain = ["PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV"]
     assert list(for_tasks(dict.fromkeys(held_back + plain, "x"))) == plain
+
+
+def test_variables_of_the_submitter_replace_all_of_the_server() -> None:
+    server = {"PATH": "/s", "HOME": "/h", "CONDA_PREFIX": "/c", "CONDA_DEFAULT_ENV": "c", "LC_TIME": "C"}
+    assert for_job(server, {}) == server
+    assert for_job(server, {"PATH": "/p", "VIRTUAL_ENV": "/v"}) == {
+        "HOME": "/h",
+        "PATH": "/p",
+        "VIRTUAL_ENV": "/v",
+    }

@@ -506,3 +506,15 @@ def test_refused_job_leaves_no_files(client, tmp_path):
         submit(client, prepare(client, spec, here))
     home = job_folders.require_home(client)
     assert [one.name for one in walk(home.location("/")) if not one.entry.is_folder] == []
+
+
+def test_job_of_version_1_gets_its_code_from_hdfs(cluster, hdfs):
+    files = HdfsStore([hdfs.name_node], "root")
+    files.make_folder("/ann/code")
+    files.write("/ann/code/train.sh", [b"echo trained\n"], 13)
+    role = {"name": "main", "command": "sh code/train.sh"}
+    url = f"webhdfs://root@{hdfs.name_node}/ann/code"
+    job = {"jobName": "from_hdfs", "image": "i", "codeDir": url, "taskRoles": [role]}
+    (cluster.project / "from_hdfs.json").write_text(json.dumps(job))
+    ran = cluster.ok("job.submit", "from_hdfs.json", "-f")
+    assert ran.out == "trained\n"

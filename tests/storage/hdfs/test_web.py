@@ -20,10 +20,11 @@ from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.hdfs.digest import SUMS, translated_sums
-from openpai_tasks.storage.hdfs.kind import open_store, open_url
+from openpai_tasks.storage.hdfs.kind import make_data, open_store, open_url
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience, make_error
+from openpai_tasks.storage.kinds import UserStorage, find_type
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.retry import Damaged, retrying
@@ -477,6 +478,7 @@ def test_large_file_on_a_fast_connection_is_read_by_one_connection(store, gatewa
         ("webhdfs://bob@nn1:1,nn2:2", ("nn1:1", "nn2:2"), "/"),
         ("hdfs://nn/a", ("nn:9870", "nn:50070", "nn:5070"), "/a"),
         ("hdfs://nn:9000/", ("nn:9870", "nn:50070", "nn:5070"), "/"),
+        ("hdfs://nn:9820", ("nn:9870", "nn:50070", "nn:5070"), "/"),
         ("hdfs://bob@[::1]:9870,nn2:2/a", ("[::1]:9870", "nn2:2"), "/a"),
         ("hdfs://[::1]", ("[::1]:9870", "[::1]:50070", "[::1]:5070"), "/"),
     ],
@@ -484,6 +486,32 @@ def test_large_file_on_a_fast_connection_is_read_by_one_connection(store, gatewa
 def test_a_url_names_its_name_nodes(url, hosts, path):
     store, found = open_url(url)
     assert (store.hosts, found) == (hosts, path)
+
+
+def test_a_web_port_that_cannot_be_found_is_asked_for():
+    hosts = [f"127.0.0.1:{refusing_port()}" for _ in range(2)]
+    ports = ", ".join(host.partition(":")[2] for host in hosts)
+    with pytest.raises(Unreachable) as caught:
+        list(HdfsStore(hosts, "ann", patience=Patience(tries=1)).list("/"))
+    hint = f"(tried its web ports {ports}; if it has another one, use webhdfs://127.0.0.1:PORT)"
+    assert str(caught.value).endswith(hint)
+
+
+@pytest.mark.parametrize(
+    "address, path, data",
+    [
+        ("hdfs://nn:9000", "/user/ann", {"namenode": "nn:9000", "path": "/user/ann"}),
+        ("hdfs://nn:9000/user/ann/", "", {"namenode": "nn:9000", "path": "/user/ann"}),
+        ("hdfs://nn1:8020,nn2:8020", "", {"namenode": "nn1:8020,nn2:8020", "path": "/"}),
+    ],
+)
+def test_an_address_may_be_a_url_of_hadoop(address, path, data):
+    assert make_data(UserStorage("own", find_type("hdfs"), address, path), "") == data
+
+
+def test_an_address_with_a_folder_and_another_path_is_refused():
+    with pytest.raises(ConfigError, match="--address must be"):
+        make_data(UserStorage("own", find_type("hdfs"), "hdfs://nn/a", "/b"), "")
 
 
 @pytest.mark.parametrize(

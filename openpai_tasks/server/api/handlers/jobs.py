@@ -21,7 +21,7 @@ def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
     user = request.caller.account
     submission.check_permissions(context, user, document)
-    context.state.submit(user.name, document, request.body)
+    context.state.submit(user.name, document, request.body, submission.read_environment(context, request))
     return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
 
 
@@ -63,7 +63,8 @@ def get_job(context: Context, request: Request) -> Reply:
     attempt = context.state.attempt(job.key, number)
     if attempt is None:
         raise refusals.no_job(job.key)
-    return 200, views.detail(context.profile, job, attempt, task_roles(context, request, job, number))
+    roles = task_roles(context, request, job, number)
+    return 200, views.detail(context.profile, job, attempt, roles, context.state.environment(job.key))
 
 
 def get_config(context: Context, request: Request) -> Reply:

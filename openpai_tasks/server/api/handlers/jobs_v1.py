@@ -29,8 +29,9 @@ def submit(context: Context, request: Request) -> Reply:
     if document.virtual_cluster not in context.virtual_clusters:
         raise refusals.no_virtual_cluster(document.virtual_cluster)
     submission.check_permissions(context, user, document)
+    environment = submission.read_environment(context, request)
     with context.state.database.transaction():
-        job = context.state.submit(user.name, document, text)
+        job = context.state.submit(user.name, document, text, environment)
         context.originals.keep(job.key, request.body)
     return 202, Headed(
         {"message": f"update job {job.name} successfully"}, _headers(user.name, job.name, config)

@@ -35,7 +35,7 @@ def schemas(profile: Profile) -> dict[str, Schema]:
     return {
         "JobSummary": record(profile.without("summary", _summary(profile))),
         "JobSummaries": record({"totalCount": WHOLE, "data": listed(ref("JobSummary"))}),
-        "JobDetail": record(profile.without("detail", _detail())),
+        "JobDetail": record(profile.without("detail", _detail()), optional=["environment"]),
         "JobStatus": record(profile.without("status", _status(profile))),
         "TaskRole": _role(ref("TaskStatus")),
         "TaskStatus": record(profile.without("task", {**task, **run})),
@@ -73,6 +73,7 @@ def _detail() -> dict[str, Schema]:
         "tags": listed(TEXT),
         "jobStatus": ref("JobStatus"),
         "taskRoles": by_name(ref("TaskRole")),
+        "environment": by_name(TEXT),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
+from openpai_tasks.protocol.json_text import whole_characters
 from openpai_tasks.server.api.shapes.kubernetes import timestamp
 from openpai_tasks.server.api.shapes.profiles import Profile
 from openpai_tasks.server.engines.base import EngineCapacity
@@ -51,8 +52,10 @@ def summary(profile: Profile, job: Job) -> dict[str, Any]:
     return profile.without("summary", body)
 
 
-def detail(profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any]) -> dict[str, Any]:
-    """Return a job with one of its attempts and that attempt's tasks."""
+def detail(
+    profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any], environment: dict[str, str]
+) -> dict[str, Any]:
+    """Return a job with one of its attempts, that attempt's tasks, and its submitter's variables."""
     body = {
         "debugId": states.debug_id(job.key),
         "name": job.name,
@@ -60,6 +63,8 @@ def detail(profile: Profile, job: Job, attempt: Attempt, roles: dict[str, Any]) 
         "jobStatus": profile.without("status", _status(profile, job, attempt)),
         "taskRoles": roles,
     }
+    if environment:
+        body["environment"] = {name: whole_characters(value) for name, value in environment.items()}
     return profile.without("detail", body)
 
 

@@ -154,7 +154,7 @@ _NEW_TASK_KEYS = _keys(
 )
 _HIDDEN_IN_MIDDLE = {
     "summary": _keys("tags submissionTime launchedTime jobPriority"),
-    "detail": _keys("tags"),
+    "detail": _keys("tags environment"),
     "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
     "task": _NEW_TASK_KEYS,
     "storage": _keys("default readOnly"),
@@ -162,14 +162,15 @@ _HIDDEN_IN_MIDDLE = {
 _HIDDEN_IN_OLDEST = {
     **_HIDDEN_IN_MIDDLE,
     "summary": _HIDDEN_IN_MIDDLE["summary"] | _keys("debugId retryDelayTime"),
-    "detail": _keys("tags debugId"),
+    "detail": _keys("tags debugId environment"),
     "status": (_HIDDEN_IN_MIDDLE["status"] | _keys("retryDelayTime")) - _keys("name"),
     "user": _keys("storageConfig"),
 }
-_HIDDEN_IN_NEWEST = {"status": _keys("name")}
+_HIDDEN_IN_UNION = {"status": _keys("name")}
+_HIDDEN_IN_NEWEST = {**_HIDDEN_IN_UNION, "detail": _keys("environment")}
 
 _PROFILES = (
-    Profile(UNION, "v1.8.1", hidden=_HIDDEN_IN_NEWEST),
+    Profile(UNION, "v1.8.1", hidden=_HIDDEN_IN_UNION),
     Profile(NEWEST, "v1.8.1", hidden=_HIDDEN_IN_NEWEST, rates=_rates(600, 120, 3600)),
     Profile(
         MIDDLE,

@@ -13,6 +13,7 @@ from . import FOLDERS
 MANY_VARIABLES = 300  # enough to make bash slow to start
 ATOMIC = 512  # bytes that every system writes to a pipe at once
 F_SETPIPE_SZ = 1031
+PACKAGES = "packages"  # as the steps before a job's commands name it
 
 
 def milliseconds() -> int:
@@ -128,6 +129,14 @@ def write_whole(name: str, text: str) -> None:
     finally:
         os.close(handle)
     os.rename(f"{name}.new", name)
+
+
+def remove_packages() -> None:
+    """Remove the packages that the task installed for itself: they may be large, and of many tasks."""
+    if os.path.isdir(PACKAGES):
+        import shutil
+
+        shutil.rmtree(PACKAGES, ignore_errors=True)
 
 
 def ring(bell: str, folder: str) -> None:

@@ -258,5 +258,6 @@ def run(folder: str, options: RunnerOptions, shared: SharedVariables, previous: 
     runner.started = started
     runner.run()
     files.ring(options.bell, folder)
+    files.remove_packages()
     runner.close()
     return runner.childless and not runner.logs

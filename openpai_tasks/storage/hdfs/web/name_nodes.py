@@ -108,7 +108,15 @@ class NameNodes(pyhdfs.HdfsClient):  # type: ignore[misc,unused-ignore]
             with reading(FOREIGN, str(args[1])):
                 return super()._request(*args, **kwargs)
         except pyhdfs.HdfsNoServerException as err:
-            raise pyhdfs.HdfsNoServerException(self._wire.trouble()) from err
+            raise pyhdfs.HdfsNoServerException(self._wire.trouble() + self._guesses()) from err
+
+    def _guesses(self) -> str:
+        """Return which ports of a host were tried because its web port is not known; empty if it is."""
+        host = self.hosts[0].rpartition(":")[0]
+        ports = [one.rpartition(":")[2] for one in self.hosts if one.rpartition(":")[0] == host]
+        if len(ports) < 2:
+            return ""
+        return f" (tried its web ports {', '.join(ports)}; if it has another one, use webhdfs://{host}:PORT)"
 
     def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
         """Return some of a folder's entries, those after a name, and the number of those left."""
