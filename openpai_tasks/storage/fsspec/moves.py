@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from openpai_tasks.errors import PathError
+import contextlib
+import uuid
+
+from openpai_tasks.errors import Denied, PathError
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import Errand, is_within, refuse_itself
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.store import Entry, WritesWhole, parent
+from openpai_tasks.storage.store import Entry, WritesWhole, base, join, parent
 
 
 def move(source: Location, entry: Entry, target: Location) -> None:
@@ -23,11 +26,44 @@ def move(source: Location, entry: Entry, target: Location) -> None:
         return
     if is_within(source, target):
         raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
+    _refuse_same_place(errand)
     copied = copy([errand], Rules(checksum=True))  # equal size and time are not enough to remove the source
     if copied.failed:
         failure = copied.failed[0]
         raise PathError(f"{source.url} was not moved: {failure.path}: {failure.reason}")
     source.store.remove(source.path, recursive=True)
+
+
+def _refuse_same_place(errand: Errand) -> None:
+    """Raise if stores of different kinds lead to the same place, which only a new file there can show."""
+    source, target = errand.source, errand.target
+    if source.store.kind == target.store.kind:
+        return
+    if errand.entry.is_folder:
+        place, seen_at = source.path, [target.path, *_folders_above(target.path)]
+    else:
+        place, seen_at = (
+            parent(source.path),
+            [parent(target.path)] if base(target.path) == source.name else [],
+        )
+    name = f".pai-probe-{uuid.uuid4().hex}"
+    source.store.write(join(place, name), [b""], 0)
+    try:
+        if any(_is_there(target, join(folder, name)) for folder in seen_at):
+            raise PathError(f"{source.url} cannot be moved to {target.url}: they are the same place")
+    finally:
+        source.store.remove(join(place, name))
+
+
+def _is_there(target: Location, path: str) -> bool:
+    """Whether the path exists; one that may not be seen is not the user's own."""
+    with contextlib.suppress(Denied):
+        return target.store.stat(path) is not None
+    return False
+
+
+def _folders_above(path: str) -> list[str]:
+    return [] if path == "/" else [parent(path), *_folders_above(parent(path))]
 
 
 def _refuse_other_kind(errand: Errand, there: Entry | None) -> None:

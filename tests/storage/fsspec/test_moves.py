@@ -14,6 +14,7 @@ from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import StorageSpec
+from tests.storage import pfs_server
 from tests.storage.stores import s3
 from tests.storage.trees import plant, seen
 
@@ -236,3 +237,21 @@ def test_reader_does_not_mix_two_versions_of_a_file(fs, size):
         with pytest.raises(OSError, match="was changed while it was read"):
             file.read()
     assert fs.cat(f"{ROOT}f") == b"y" * size
+
+
+@pytest.mark.parametrize("name", ["same", "folder"])
+def test_what_two_kinds_of_stores_share_is_never_moved_onto_itself(name):
+    server = pfs_server.shared()
+    place = server.home / f"moves-{name}-{os.getpid()}"
+    (place / "folder").mkdir(parents=True, exist_ok=True)
+    for path in (place / "same", place / "folder" / "file"):
+        path.write_text("kept")
+    fs = StoresFileSystem({"here": LocalStore(str(place)), "there": server.store()})
+    here, there = f"pai://lab/here/{name}", f"pai://lab/there/home/{server.user}/{place.name}/{name}"
+    for source, target in ((here, there), (there, here)):
+        with pytest.raises(OSError, match="they are the same place"):
+            fs.mv(source, target, recursive=True)
+    assert [path.read_text() for path in (place / "same", place / "folder" / "file")] == ["kept"] * 2
+    assert sorted(os.listdir(place)) == ["folder", "same"]
+    fs.mv(f"pai://lab/here/{name}", f"{there}-new", recursive=True)
+    assert (place / f"{name}-new").exists() and not (place / name).exists()
