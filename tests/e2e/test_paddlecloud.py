@@ -1,7 +1,6 @@
 """The walk of PaddleCloud's design document, typed as printed: data, submission, list, logs, output."""
 
 import getpass
-import json
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from tests.conftest import Ran, make_shell
 
-PACKAGE = Path(__file__).parent.parent / "data" / "job_word_emb"
+PACKAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "paddlecloud" / "job_word_emb"
 USER = getpass.getuser()
 HOME = f"/pfs/local/home/{USER}"
 WALK = "paddlecloud submit ./job_word_emb -p 4 -c 2 -m 10Gi -t modules/train.py"
@@ -25,7 +24,10 @@ class Laptop:
         self.shell = make_shell(folder)
         self.shell.environment["HOME"] = str(folder)
         self.folder = self.shell.project
-        shutil.copytree(PACKAGE, self.folder / "job_word_emb", ignore=shutil.ignore_patterns("__pycache__"))
+        package = self.folder / "job_word_emb"
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "data" / "more").mkdir()
+        (package / "data" / "more" / "part-2.txt").write_text("the horse eats grass\n")
 
     def type(self, line: str) -> Ran:
         return self.shell.run(*line.split())
@@ -60,7 +62,7 @@ def test_the_data_is_on_pfs_as_a_tree(laptop, trained):
     paths = [
         (line.split()[-3], line.split()[-1].removeprefix(f"{HOME}/job_word_emb/")) for line in listed[1:]
     ]
-    assert paths == [("d", "part-1"), ("f", "part-1/more.txt"), ("f", "words.txt")]
+    assert paths == [("d", "more"), ("f", "more/part-2.txt"), ("f", "part-0.txt"), ("f", "part-1.txt")]
 
 
 def test_submit_prints_what_the_walk_shows(trained):
@@ -78,17 +80,17 @@ def test_jobs_prints_the_table_of_the_walk(trained):
 def test_logs_begin_with_the_pods(laptop, trained):
     first, *rest = laptop.ok("paddlecloud logs").out.splitlines()
     assert re.fullmatch(r"running pod list:  \[(\('Succeeded', '127\.\d+\.\d+\.\d+'\)(, )?){4}\]", first)
-    said = [line for line in rest if not line.startswith("=")]
-    assert [line[:14] for line in said] == [f"trainer {number} of 4" for number in range(4)]
-    assert trained[2].out.count("-> ") == 4  # followed until the end
+    said = [line[:14] for line in rest if line.startswith("trainer")]
+    assert said == [f"trainer {number} of 4" for number in range(4)]
+    assert trained[2].out.count("pass 0 ended") == 4  # followed until the end
 
 
 def test_the_output_is_downloaded_and_shows_that_it_learned(laptop, trained):
-    laptop.ok(f"paddlecloud pfs cp -r {HOME}/jobs/paddle-cluster-job/output ./output")
-    assert numpy.load(laptop.folder / "output" / "embedding-0.npy").shape == (12, 4)
-    for number in range(4):
-        losses = json.loads((laptop.folder / "output" / f"loss-{number}.json").read_text())
-        assert losses[-1] < losses[0] / 2
+    laptop.ok(f"paddlecloud pfs cp -r {HOME}/job_word_emb_model ./model")
+    with numpy.load(laptop.folder / "model" / "vectors.npz") as model:
+        assert model["vectors"].shape == (len(model["words"]), 8)
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", laptop.ok("paddlecloud logs").out)]
+    assert min(losses) < max(losses) / 2
 
 
 def test_get_shows_the_tables_of_the_go_client(laptop, trained):
@@ -109,12 +111,12 @@ def test_get_shows_the_tables_of_the_go_client(laptop, trained):
 def test_one_workers_log_has_no_heading(laptop, trained):
     rows = laptop.ok("paddlecloud get workers paddle-cluster-job").out.splitlines()
     ran = laptop.ok(f"paddlecloud logs -w {rows[2].split()[0]} paddle-cluster-job -n 1")
-    assert ran.out.startswith("trainer 1 of 4") and ran.out.count("\n") == 1
+    assert ran.out.startswith("pass 0 ended: loss") and ran.out.count("\n") == 1
 
 
 def test_openpai_commands_see_the_job_and_its_files(laptop, trained):
     assert laptop.ok("pai job.status paddle-cluster-job -o json").json()["state"] == "SUCCEEDED"
-    assert laptop.ok("pai storage.cat pai://local/home/job_word_emb/words.txt").out.startswith("the quick")
+    assert laptop.ok("pai storage.cat pai://local/home/job_word_emb/part-0.txt").out.startswith("the dog")
 
 
 def test_a_name_in_use_is_refused_before_the_upload(laptop, trained):
@@ -202,12 +204,12 @@ def test_files_are_copied_listed_and_removed_in_both_spellings(laptop, trained):
 def test_file_puts_gets_and_lists_as_the_go_client_did(laptop, trained):
     laptop.ok(f"paddlecloud file put job_word_emb/data {HOME}/put")
     laptop.ok(f"paddlecloud file put job_word_emb/data/ {HOME}/contents")
-    laptop.ok(f"paddlecloud file put job_word_emb/data/words.txt {HOME}/contents")
+    laptop.ok(f"paddlecloud file put job_word_emb/data/part-0.txt {HOME}/contents")
     assert laptop.ok(f"paddlecloud file ls {HOME}/put").out == "data\n"
-    assert laptop.ok(f"paddlecloud file ls {HOME}/contents").out == "part-1\nwords.txt\n"
-    laptop.ok(f"paddlecloud file get {HOME}/contents/words.txt got.txt")
-    assert (laptop.folder / "got.txt").read_bytes() == (PACKAGE / "data" / "words.txt").read_bytes()
-    assert laptop.type(f"paddlecloud file get {HOME}/contents/words.txt got.txt").code == 2
+    assert laptop.ok(f"paddlecloud file ls {HOME}/contents").out == "more\npart-0.txt\npart-1.txt\n"
+    laptop.ok(f"paddlecloud file get {HOME}/contents/part-0.txt got.txt")
+    assert (laptop.folder / "got.txt").read_bytes() == (PACKAGE / "data" / "part-0.txt").read_bytes()
+    assert laptop.type(f"paddlecloud file get {HOME}/contents/part-0.txt got.txt").code == 2
     assert laptop.type(f"paddlecloud file get {HOME}/contents/nothing new.txt").code == 1
     assert not (laptop.folder / "new.txt").exists()
 
@@ -232,7 +234,7 @@ def test_the_program_reads_the_config_file_of_the_go_client(laptop, trained):
     )
     try:
         ran = laptop.ok(f"paddlecloud ls /pfs/dc1/home/{USER}/job_word_emb")
-        assert f"/pfs/dc1/home/{USER}/job_word_emb/words.txt" in ran.out
+        assert f"/pfs/dc1/home/{USER}/job_word_emb/part-0.txt" in ran.out
         assert "paddle-cluster-job" in laptop.ok("paddlecloud jobs").out
         assert "paddle-cluster-job" in laptop.ok("paddlecloud -dc local jobs").out
         file.write_text("{")

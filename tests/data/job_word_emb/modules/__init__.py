@@ -1,1 +1,0 @@
-"""Word embeddings that are trained with parameter servers."""
