@@ -18,7 +18,17 @@ from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.tasks import job, job_after, job_submit
 from openpai_tasks.tasks.framework.task import NICKNAMES
 
-SCREEN = {"c", "follow", "plain", "output"}  # of what a command prints
+SCREEN = {
+    "c",
+    "follow",
+    "plain",
+    "output",
+    "notify",
+    "absolute",
+    "fields",
+    "summary",
+    "watch",
+}  # of what is shown
 
 
 def flags(task):
@@ -44,11 +54,12 @@ def test_resubmit_takes_every_flag_of_job_resubmit():
 @pytest.mark.parametrize("method", [Job.logs, Job.logs_async])
 def test_logs_take_every_flag_of_job_logs(method):
     of_records = {"structured", "level", "since", "grep", "output"}
-    assert parameters(method) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias", *of_records}
+    of_command = {"c", "name", "cluster", "cluster_alias", "notify"}
+    assert parameters(method) == flags(job.logs) - of_command - of_records
 
 
 def test_records_take_the_flags_of_structured_logs():
-    of_text = {"structured", "output", "stdout", "stderr", "plain"}
+    of_text = {"structured", "output", "stdout", "stderr", "plain", "notify"}
     assert parameters(Job.records) == flags(job.logs) - {"c", "name", "cluster", "cluster_alias", *of_text}
 
 

@@ -70,7 +70,7 @@ def test_runner_that_never_starts_fails_the_task(bench: EngineBench, monkeypatch
 
 def test_failed_runner_reports_the_reason(bench: EngineBench) -> None:
     started = bench.launch("uid", "true")
-    bench.engine._prepare(started)
+    bench.engine.prepare(started)
     (started.folder / "logs").touch()  # not a folder
     bench.engine._request({started.uid: started.folder})
     end = until(lambda: bench.end("uid"))
