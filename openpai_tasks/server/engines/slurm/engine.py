@@ -36,7 +36,6 @@ from openpai_tasks.server.engines.process import (
     remove_inputs,
     write_file,
 )
-from openpai_tasks.server.engines.runner.slurm_task import PLACE
 from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.engines.slurm import batches, programs, reasons, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
@@ -297,8 +296,9 @@ class SlurmEngine:
     # The rest
 
     def forget(self, task: Task) -> None:
+        """Remove what is not needed any more; peers that start later may still look for the place."""
         self._files.forget(task)
-        for name in (ID, BATCH, PLACE):
+        for name in (ID, BATCH):
             with contextlib.suppress(OSError):
                 (task.folder / name).unlink()
 
