@@ -127,6 +127,7 @@ class TaskExit:
     platform_code: int | None = None  # the platform's exit code, if the platform failed
     stopped: bool = False  # it ended because of a stop request
     ended: int | None = None
+    place: TaskPlace | None = field(default=None, compare=False)
 
 
 TaskStatus = TaskQueued | TaskRunning | TaskExit

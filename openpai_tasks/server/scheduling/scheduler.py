@@ -332,5 +332,5 @@ class Scheduler:
 
 def _placed(task: Task, status: TaskStatus) -> Task:
     """Return the task at the place where its engine has started it."""
-    place = status.place if isinstance(status, TaskRunning) else None
+    place = None if isinstance(status, TaskQueued) else status.place
     return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus) if place else task

@@ -204,7 +204,7 @@ class SlurmEngine:
         self._failed.pop(task.uid, None)
         self._ended_at.pop(task.uid, None)
         remove_inputs(task.folder)
-        return done
+        return replace(done, place=task_files.place_of(task))
 
     def _ask(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
         """Ask Slurm about tasks without an exit, all at once."""
