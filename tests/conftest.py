@@ -130,8 +130,8 @@ def serve() -> Any:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for each processor: half of the time, tests wait for processes and servers."""
-    return 3 * (os.cpu_count() or 1)
+    """Four for each processor: most of the time, tests wait for processes and servers."""
+    return 4 * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

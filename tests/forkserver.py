@@ -39,6 +39,7 @@ ENTRY_POINTS = {
     "inv": ("invoke.main", "program.run"),
     "fab": ("fabric.main", "program.run"),
     "pai": ("openpai_tasks.__main__", "main"),
+    "opai": ("openpai_tasks.__main__", "main"),
     "paddlecloud": ("openpai_tasks.paddlecloud.__main__", "main"),
 }
 OTHER_PROGRAMS = ("openpai_tasks.server", "openpai_tasks.magics", "openpai_tasks.api.pytest_plugin")
@@ -46,6 +47,8 @@ PARTS_OF_THE_SERVER = (  # with those that it loads later
     "openpai_tasks.server.command",
     "openpai_tasks.server.engines.containers",
     "openpai_tasks.server.engines.process",
+    "openpai_tasks.server.engines.slurm.engine",
+    "openpai_tasks.server.paddlecloud.app",
     "anyio._backends._asyncio",
     "uvicorn.lifespan.off",
     "openpai_tasks.portal.__main__",
