@@ -55,6 +55,8 @@ def test_named_values_exist():
         "TaskQueued",
         "TokenStore",
         "ClusterStorage",
+        "TaskPlace",
+        "EngineCapacity",
     ):
         name = re.match(r"\w+", words)[0]
         assert words in PAGE

@@ -14,6 +14,12 @@ PACKAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "paddlecloud" / "jo
 USER = getpass.getuser()
 HOME = f"/pfs/local/home/{USER}"
 WALK = "paddlecloud submit ./job_word_emb -p 4 -c 2 -m 10Gi -t modules/train.py"
+KINDS = (
+    {"cat", "dog", "horse", "cow"},
+    {"fish", "bread", "grass", "corn"},
+    {"hammer", "saw", "drill", "brush"},
+)
+"""Words that occur in the same places of the data."""
 SUBMITTED = "Collecting package ... Done\nUploading package ... Done\nStarting kubernetes job ... Done\n"
 
 
@@ -88,9 +94,18 @@ def test_logs_begin_with_the_pods(laptop, trained):
 def test_the_output_is_downloaded_and_shows_that_it_learned(laptop, trained):
     laptop.ok(f"paddlecloud pfs cp -r {HOME}/job_word_emb_model ./model")
     with numpy.load(laptop.folder / "model" / "vectors.npz") as model:
-        assert model["vectors"].shape == (len(model["words"]), 8)
+        assert all(nearest(model, word) in kind for kind in KINDS for word in kind)
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", laptop.ok("paddlecloud logs").out)]
     assert min(losses) < max(losses) / 2
+
+
+def nearest(model, word):
+    """Return the word whose vector has the smallest angle to that of this word."""
+    words, vectors = list(model["words"]), model["vectors"]
+    unit = vectors / numpy.linalg.norm(vectors, axis=1, keepdims=True)
+    close = unit @ unit[words.index(word)]
+    close[words.index(word)] = -1
+    return words[int(close.argmax())]
 
 
 def test_get_shows_the_tables_of_the_go_client(laptop, trained):
