@@ -102,8 +102,10 @@ def test_a_failing_task_is_retried_with_its_exit_code(lab: SlurmWorkshop) -> Non
 
 
 def test_one_failing_task_ends_the_others(lab: SlurmWorkshop) -> None:
-    waits = "trap 'echo bye; exit 0' TERM; while :; do sleep 0.1; done"
-    roles = {"bad": role("sleep 0.5; exit 7"), "good": role(waits, instances=2, cpu=2)}
+    up = lab.folder / "up"
+    waits = f"trap 'echo bye; exit 0' TERM; touch {up}-$PAI_TASK_INDEX; while :; do sleep 0.1; done"
+    fails = f"until test -e {up}-0 && test -e {up}-1; do sleep 0.05; done; exit 7"
+    roles = {"bad": role(fails), "good": role(waits, instances=2, cpu=2)}
     job = lab.run("policy", roles)
     assert job.state == "FAILED"
     assert lab.tasks(job.key)[0].user_exit_code == 7

@@ -88,7 +88,7 @@ def test_packing_a_file_takes_five_system_calls(folder, is_confined):
     """One for its listing; then it is opened, read, looked at again and closed."""
     found = calls_per_file(folder, is_confined, PACK)
     assert found["openat"] < 1.3
-    assert found.total() < 5.6
+    assert found.total() < 5.6, found
 
 
 @pytest.mark.parametrize("is_confined", [False, True])
@@ -96,4 +96,4 @@ def test_unpacking_a_file_takes_six_system_calls(folder, is_confined):
     """It is read from its shard, created, written, given its time, closed and renamed."""
     found = calls_per_file(folder, is_confined, UNPACK, before=PACK)
     assert found["renameat"] + found["renameat2"] == 1
-    assert found.total() < 6.6
+    assert found.total() < 6.6, found

@@ -246,6 +246,8 @@ class SlurmEngine:
         """Return the end of a task that Slurm has ended, and that has left no exit."""
         first = self._ended_at.setdefault(task.uid, time.monotonic())
         done = traces.read_exit(task.folder)
+        if done and not task_files.is_foreign(task, done):
+            return self._over(task, done)
         if done:
             why = reasons.STATES.get(row.state if row else "", done.reason)
             return self._over(task, replace(done, stopped=False, reason=why))
