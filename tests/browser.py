@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or "/usr/bin/chromium"
+"""The one without a user interface needs a third less time."""
 WHY_NOT = "" if os.access(CHROMIUM, os.X_OK) else "no chromium here (Debian: apt-get install chromium)"
 FLAGS = [
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     if places is None:
         return 1
     _add_variables(task, places)
-    run(folder, RunnerOptions(shell, float(grace), bell, "slurm", passes_term=not is_step), SharedVariables())
+    run(folder, RunnerOptions(shell, float(grace), bell, "slurm"), SharedVariables())
     return _exit_code()
 
 

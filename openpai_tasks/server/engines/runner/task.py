@@ -27,7 +27,6 @@ class RunnerOptions(NamedTuple):
     grace: float
     bell: str
     boot: str
-    passes_term: bool = True  # whether the task's processes need it from the runner
 
 
 class Runner:
@@ -59,12 +58,18 @@ class Runner:
         os.set_blocking(self.bell, False)
         for number in HANDLED:
             signal.signal(number, self.on_signal)
+        signal.signal(signal.SIGCONT, self.look_for_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self.ring, warn_on_full_buffer=False)
         self.poller.register(self.bell, select.POLLIN)
 
     def on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD and not self.is_meant_for_previous():
+            self.term = True
+
+    def look_for_stop(self, _number: int, _frame: object) -> None:
+        """Stop if the server has asked for it: some platforms can only signal all processes of a task."""
+        if os.path.exists(STOP):
             self.term = True
 
     def is_meant_for_previous(self) -> bool:
@@ -182,8 +187,7 @@ class Runner:
             self.kill_rest()
         elif self.term and self.kill_at is None:
             self.kill_at = time.monotonic() + self.options.grace
-            if self.options.passes_term:
-                signal_group(self.main, signal.SIGTERM)
+            signal_group(self.main, signal.SIGTERM)
 
     def is_time_to_kill(self) -> bool:
         """Whether the command or, after a stop, all its processes have ended, or the grace period has."""

@@ -278,7 +278,7 @@ class SlurmEngine:
         self._stopping[job] = time.monotonic()
         try:
             if task_files.place_of(task):
-                programs.signal_term(job, is_batch=not task_files.is_step(task))
+                programs.ask_to_stop(job, is_batch=not task_files.is_step(task))
             else:
                 programs.cancel([job])
         except (SlurmDown, SlurmRefusal) as err:

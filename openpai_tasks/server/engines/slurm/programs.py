@@ -96,9 +96,12 @@ def _rows(text: str) -> Iterable[QueueRow]:
             yield QueueRow(*cells)
 
 
-def signal_term(id: str, is_batch: bool) -> None:
-    """Send TERM to the processes of a job's tasks; ``is_batch`` if its script has become the task."""
-    run(["scancel", "--signal=TERM", *(["--batch"] if is_batch else []), id])
+def ask_to_stop(id: str, is_batch: bool) -> None:
+    """Signal the runners of a job's tasks; ``is_batch`` if its script has become the only one.
+
+    Otherwise, all processes of the tasks get the signal: CONT, which means something to runners only.
+    """
+    run(["scancel", "--signal=TERM", "--batch", id] if is_batch else ["scancel", "--signal=CONT", id])
 
 
 def cancel(ids: Iterable[str]) -> None:
