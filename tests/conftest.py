@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -79,6 +80,15 @@ def make_shell(folder: Path) -> Shell:
     return Shell(project, folder / "home")
 
 
+def end_portals(home: Path) -> None:
+    """End the portals that the tests have started there; they would end by themselves, but much later."""
+    for status in home.glob("portal/*/server.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            pid = json.loads(status.read_text())["pid"]
+            if os.fsencode(status.parent) in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGTERM)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Keep tests that choose no home away from the developer's, and from starting a cluster nobody stops."""
@@ -102,6 +112,7 @@ def shell(tmp_path: Path) -> Any:
     yield shell
     if (shell.home / "local").exists():
         shell.pai("cluster.stop")  # `pai` needs no tasks.py
+    end_portals(shell.home)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +122,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
     shell.ok("cluster.start")
     yield shell
     shell.ok("cluster.stop")
+    end_portals(shell.home)
 
 
 @pytest.fixture
