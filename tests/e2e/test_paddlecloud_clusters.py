@@ -106,6 +106,13 @@ def test_a_token_that_the_cluster_has_forgotten_is_renewed(dc):
     assert "0" * 40 not in kept.read_text()
 
 
+def test_an_exit_code_is_that_of_the_command(dc):
+    dc.pai("job.sub", "exit 3", "-j", "exit-3", "-a", DC)
+    assert dc.pai("job.wait", "exit-3", "-a", DC).code == 3
+    why = ok(dc, "job.why", "exit-3", "-a", DC).out
+    assert "ended with exit code 3" in why and "the command failed" in why and "administrator" not in why
+
+
 def test_failure_by_a_kill_is_explained_as_a_lack_of_memory(dc):
     ok(dc, "job.sub", "exit 137", "-j", "killed-137", "-a", DC)
     assert dc.pai("job.wait", "killed-137", "-a", DC).code == 137

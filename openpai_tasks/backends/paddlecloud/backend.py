@@ -45,6 +45,7 @@ RESOURCES = {
 }
 """Resources of a job document, and their names in quotas of Kubernetes."""
 KILLED = 137
+COMMAND_FAILED = ExitMeaning("the command failed", "look at its output: PaddleCloud shows its own exit code")
 EXITS = {
     KILLED: ExitMeaning(
         "the container was killed, most likely as it used more memory than it asked for",
@@ -204,7 +205,7 @@ class PaddleBackend(PaddleClient):
         require(self, "tags")
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
-        return EXITS.get(code)
+        return EXITS.get(code) or (COMMAND_FAILED if 0 < code < 256 else None)
 
     # Tasks
 
