@@ -184,7 +184,7 @@ def credentials(c, cluster_alias=None, type="openpai", output=None):
     kinds={"port": int},
     help={
         "port": "port to listen on (default: the one it had before)",
-        "engine": "what runs its jobs: process, docker, podman or slurm (default: local.engine)",
+        "engine": "what runs its jobs: auto, process, docker, podman or slurm (default: local.engine)",
     },
 )
 def start(c, port=0, engine=None, output=None):

@@ -122,10 +122,8 @@ def kill(c, job, remove=False, yes=False, cluster_alias=None):
     given = settings_for(c, cluster_alias)
     sdk.paddlecloud.check_job_name(job)
     client = sdk.paddlecloud.connect(given, cluster_alias, say)
-    name, folder = (
-        (found := sdk.paddlecloud.known_job(client, job)),
-        sdk.paddlecloud.job_folder(client, found),
-    )
+    name = sdk.paddlecloud.known_job(client, job)
+    folder = sdk.paddlecloud.job_folder(client, name)
     if remove and not yes and sys.stdin.isatty():
         prompts.confirm(f"kill {name} and remove {folder} with everything in it?", "nothing was done")
     sdk.paddlecloud.kill(client, name, is_folder_enough=remove)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -183,3 +184,17 @@ def test_setting_that_needs_a_restart_is_reported(shell):
 def test_invalid_port_is_reported_in_one_line(shell, port):
     ran = shell.inv("cluster.start", "--port", port)
     assert ran.code == 120 and len(ran.err.splitlines()) == 1 and "65535" in ran.err
+
+
+def test_engine_of_a_start_is_checked_first(shell):
+    ran = shell.inv("cluster.start", "--engine", "foo")
+    known = "auto, process, docker, podman, slurm"
+    assert (ran.code, ran.err) == (120, f"error: no engine named 'foo' (known: {known})\n")
+    assert not (shell.home / "local").exists()
+
+
+def test_engine_that_answers_is_taken(shell, tmp_path):
+    """Without docker and podman in PATH, it is the one that runs processes."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{tmp_path}"
+    started = shell.ok("cluster.start", "--engine", "auto", "-o", "json", PATH=path)
+    assert started.json()["engine"] == "process"

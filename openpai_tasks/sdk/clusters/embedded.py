@@ -118,8 +118,8 @@ def embedded_uri() -> str:
 def start_embedded(options: LocalOptions) -> bool:
     """Start the embedded cluster; False if it was running already."""
     lock.check_port(options.port)
-    if options.engine not in ENGINES:
-        raise ConfigError(f"no engine named {options.engine!r} (known: {', '.join(ENGINES)})")
+    if options.engine not in (AUTO, *ENGINES):
+        raise ConfigError(f"no engine named {options.engine!r} (known: {', '.join((AUTO, *ENGINES))})")
     with locked(folder() / "start"):
         if _facts():
             return False

@@ -92,6 +92,7 @@ def test_points_of_a_sweep_are_one_array(lab: SlurmWorkshop, slurm: SlurmCluster
     assert states == ["SUCCEEDED", "FAILED"] * 100
     assert calls.count("sbatch") <= 3  # the scheduler starts a hundred jobs in a turn
     assert calls.count("squeue") < 100
+    until(lambda: not list((lab.folder / "jobs" / ".slurm").iterdir()))  # nothing is left of a batch
 
 
 def test_a_failing_task_is_retried_with_its_exit_code(lab: SlurmWorkshop) -> None:

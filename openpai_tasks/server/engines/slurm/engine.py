@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -300,9 +301,20 @@ class SlurmEngine:
     def forget(self, task: Task) -> None:
         """Remove what is not needed any more; peers that start later may still look for the place."""
         self._files.forget(task)
+        batch = task_files.batch_of(task.folder)
         for name in (ID, BATCH):
             with contextlib.suppress(OSError):
                 (task.folder / name).unlink()
+        if batch:
+            self._forget_batch(self._folder / f"{batch[0]}.json")
+
+    def _forget_batch(self, path: Path) -> None:
+        """Remove the files of a batch with its last task."""
+        with contextlib.suppress(OSError, ValueError):
+            tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+            if not any(task_files.batch_of(Path(one["folder"])) for one in tasks):
+                path.unlink()
+                path.with_suffix(".log").unlink(missing_ok=True)
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
         return self._files.notes(task)

@@ -13,7 +13,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.server.engines.base import Node
 from openpai_tasks.server.resources import ResourceAmount
 
-SECONDS = 60.0
+SECONDS = 20.0  # less than a command waits for the server to start
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
     r"munge|authentication|controller.*(down|not respond)|communication|network is unreachable|try again",
