@@ -42,7 +42,7 @@ def test_a_waiting_job_is_explained_in_slurms_words(shell: Shell) -> None:
     shell.ok("job.sub", "true", "-j", "behind", "--cpu", "4", "--mem", "100")
     why = until(lambda: "(Resources)" in (text := shell.ok("job.why", "behind").out) and text)
     assert "waits until enough CPUs, memory or GPUs are free (Resources)" in why
-    for name in ("large", "behind"):
+    for name in ("behind", "large"):
         shell.ok("job.stop", name)
     assert shell.inv("job.wait", "behind").code != 0
 

@@ -774,10 +774,10 @@ def test_colours_stay_with_their_text_and_erased_text_is_dropped(printed):
 
 def test_long_progress_bars_are_rendered_quickly():
     bar = "".join(f"\r\x1b[32m{i}\x1b[0m |{'#' * 60}|" for i in range(5_000))
-    began = time.monotonic()
+    began = time.process_time()  # a waiting machine does not count
     assert runner.render_text(bar) == f"\x1b[32m4999\x1b[0m |{'#' * 60}|"
     assert runner.render_text("\r" + "\x1b[32m.\x1b[0m," * 30_000).endswith("\x1b[32m.\x1b[0m,")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 # Downloaded results
