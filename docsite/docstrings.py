@@ -1,0 +1,46 @@
+"""Extension of griffe that turns our docstrings into markdown: examples in blocks, commands as links."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+from openpai_tasks.tasks.index import COLLECTIONS
+
+LAZY = "openpai_tasks.lazy_dataclass.dataclass"
+COMMANDS = "|".join(f"{name}\\.(?:{'|'.join(tasks)})" for name, (_, tasks) in COLLECTIONS.items())
+COMMAND = re.compile(rf"(?<!`)`({COMMANDS})((?: [^`]*)?)`(?!`)")
+EXAMPLE = re.compile(r"^>>> .*?(?=\n\n(?!>>>)|\Z)", re.M | re.S)
+TREE = re.compile(r"(?:^.*[├└│─].*\n?)+", re.M)
+
+
+class Docstrings(griffe.Extension):
+    """Reads fields' comments as their docstrings, and our dataclasses as the standard ones."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        if attr.docstring is None and attr.parent is not None and attr.parent.is_class and attr.lineno:
+            comment = attr.lines[0].partition("  # ")[2] if attr.lines else ""
+            attr.docstring = griffe.Docstring(_sentence(comment), parent=attr) if comment else None
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
+        for decorator in cls.decorators:
+            call = decorator.value
+            if isinstance(call, griffe.ExprCall) and call.canonical_path == LAZY:
+                call.function = griffe.ExprName("dataclasses.dataclass")
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value)
+
+
+def markdown(text: str) -> str:
+    """Return a docstring with examples in blocks, and with links to the commands that it names."""
+    text = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
+    return COMMAND.sub(r"[`\1\2`][\1]", text)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + "."
