@@ -15,12 +15,16 @@ DEV = [  # pinned: another version may find other faults
 ]
 
 DOCS = [  # pinned: another version may render or warn about other things
-    "mkdocs==1.6.1",
-    "mkdocs-material==9.8.1",
-    "mkdocstrings==1.0.8",
-    "mkdocstrings-python==2.0.10",
-    "griffelib==2.4.1",
-    "pymdown-extensions==13.0",
+    f"{name}; python_full_version >= '3.11.5'"
+    for name in (
+        "griffelib==2.4.1",
+        "mkdocs==1.6.1",
+        "mkdocs-autorefs==1.4.5",
+        "mkdocs-material==9.8.1",
+        "mkdocstrings==1.0.8",
+        "mkdocstrings-python==2.0.10",
+        "pymdown-extensions==13.0",
+    )
 ]
 
 HERE = Path(__file__).parent

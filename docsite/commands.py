@@ -34,12 +34,12 @@ GUIDES = {
 HEAD = """\
 # Commands
 
-Every command takes `--help`, and most take `-o table|json|yaml|csv` for the output format. Results go to stdout and
-messages to stderr, so `pai job.list -o json | jq .` always works. `-q` prints only results and errors, `-v` also what is
-sent to which server.
+Every command takes `--help`, and most take `-o table|json|yaml|csv` for the output format. Results go to
+stdout and messages to stderr, so `pai job.list -o json | jq .` always works. `-q` prints only results and
+errors, `-v` also what is sent to which server.
 
-`pai` alone shows the everyday commands, `pai help COMMAND` explains one, and `pai --list` lists them all. In a project
-with a `tasks.py`, `inv` and `fab` have the same commands.
+`pai` alone shows the everyday commands, `pai help COMMAND` explains one, and `pai --list` lists them all. In
+a project with a `tasks.py`, `inv` and `fab` have the same commands.
 """
 PAI_HEAD = """
 ## Other names in pai

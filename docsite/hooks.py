@@ -8,6 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from docsite import commands, notebooks
+from docsite.indents import GitHubIndents
 
 ROOT = Path(__file__).parent.parent
 TOP_PAGES = {
@@ -24,6 +25,11 @@ class PageFile(File):
 
     def is_documentation_page(self) -> bool:
         return True
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Let lists nest as on GitHub."""
+    config.markdown_extensions.insert(0, GitHubIndents())
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -46,6 +52,8 @@ def _file(config: MkDocsConfig, path: Path, place: str, text: str | None = None)
         file.content_string = text
     elif path.name == "commands.md":
         file.content_string = commands.overview(_link)
+    if path.name == "README.md" and path.parent.name:
+        file.name = path.parent.name  # an ordinary page, not the one of its section
     return file
 
 
