@@ -22,10 +22,10 @@ def bench(c, topics="", rounds=0, write=False):
     c.run(shlex.join([sys.executable, "-m", "benchmarks", *flags, *filter(None, topics.split(","))]))
 
 
-@task(help={"to": "the folder to write it into"})
-def build(c, to="site"):
+@task(help={"to": "the folder to write it into (default: site)"})
+def build(c, to=None):
     """Build the documentation site; every warning is an error."""
-    _mkdocs(c, "build", "--site-dir", str(Path(to).resolve()))
+    _mkdocs(c, "build", *(["--site-dir", str(Path(to).resolve())] if to else []))
 
 
 @task(help={"port": "port of this machine"})
@@ -48,7 +48,8 @@ def screenshots(c, to="docs/images"):
 
 def _mkdocs(c, *words):
     quiet = {"NO_MKDOCS_2_WARNING": "1"}  # an announcement of the theme's next generation
-    c.run(shlex.join([sys.executable, "-m", "mkdocs", *words]), env=quiet)
+    with c.cd(str(Path(__file__).parent)):
+        c.run(shlex.join([sys.executable, "-m", "mkdocs", *words]), env=quiet)
 
 
 docs = Collection("docs", build, serve, commands, screenshots)

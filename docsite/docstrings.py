@@ -16,7 +16,6 @@ OPTIONS = "openpai_tasks.api.options."
 LAZY = "openpai_tasks.lazy_dataclass.dataclass"
 COMMANDS = "|".join(f"{name}\\.(?:{'|'.join(tasks)})" for name, (_, tasks) in COLLECTIONS.items())
 COMMAND = re.compile(rf"(?<!`)`({COMMANDS})((?: [^`]*)?)`(?!`)")
-EXAMPLE = re.compile(r"^>>> .*?(?=\n\n(?!>>>)|\Z)", re.M | re.S)
 
 
 class Docstrings(griffe.Extension):
@@ -41,7 +40,14 @@ class Docstrings(griffe.Extension):
 
 def markdown(text: str) -> str:
     """Return a docstring with examples in blocks, and with links to the commands that it names."""
-    text = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
+    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith(">>>"):
+        return f"```pycon\n{text}\n```"
+    if "├" in text:
+        return f"```text\n{text}\n```"
     return COMMAND.sub(r"[`\1\2`][\1]", text)
 
 
