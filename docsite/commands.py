@@ -19,7 +19,7 @@ from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
 FILE = Path(__file__).parent.parent / "docs" / "commands.md"
 IN_PAI = CLASSIC | SPACED
-TYPES = {str: "text", int: "whole number", float: "number", list: "text, repeatable"}
+TYPES = {str: "text", int: "integer", float: "number", list: "texts"}
 GUIDES = {
     "job": ("jobs", "runtime", "afterwards", "sweeps", "templates", "metrics"),
     "storage": ("storage", "packing"),
@@ -94,7 +94,9 @@ def _section(context: TaskContext) -> Iterator[str]:
     yield f"## {context.name} {{ #{context.name} }}"
     yield inspect.getdoc(context.task) or ""
     yield f"```sh\npai {context.usage()}{' [--flags]' if context.flags else ''}\n```"
+    yield '<div class="flags" markdown>'
     yield "\n".join(_rows(context))
+    yield "</div>"
     aliases = [f"pai {name}" for name, row in IN_PAI.items() if row.target == context.name]
     if aliases or context.aliases:
         yield f"Other names: {_names([*context.aliases, *aliases])}"
