@@ -14,6 +14,19 @@ DEV = [  # pinned: another version may find other faults
     "types-requests==2.33.0.20261030",
 ]
 
+DOCS = [  # pinned: another version may render or warn about other things
+    f"{name}; python_full_version >= '3.11.5'"
+    for name in (
+        "griffelib==2.4.1",
+        "mkdocs==1.6.1",
+        "mkdocs-autorefs==1.4.5",
+        "mkdocs-material==9.8.1",
+        "mkdocstrings==1.0.8",
+        "mkdocstrings-python==2.0.10",
+        "pymdown-extensions==13.0",
+    )
+]
+
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "openpai_tasks/__init__.py").read_text())[1]
 
@@ -93,8 +106,10 @@ setup(
         "azure": ["adlfs>=2024.7"],
         "notebook": ["nbconvert>=7.17", "ipykernel>=6.29"],
         "dev": DEV,
+        "docs": DOCS,
         "test": [
             *DEV,
+            *DOCS,
             "jupyterlab>=4.1",
             "websocket-client>=1.7",
             "nbconvert>=7.17",

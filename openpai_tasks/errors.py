@@ -45,6 +45,8 @@ def _unpickle(kind: type[PaiError], args: tuple[object, ...]) -> PaiError:
 
 
 class ConfigError(PaiError):
+    """Settings or arguments are wrong or missing."""
+
     exit_code = exits.BAD_INPUT
 
 
@@ -59,6 +61,8 @@ class ProtocolError(PaiError):
 
 
 class Unreachable(PaiError):
+    """The cluster or storage does not answer; ``is_outage`` if it may answer later."""
+
     exit_code = exits.UNREACHABLE
 
     def __init__(self, message: str = "", is_outage: bool = False) -> None:
@@ -71,6 +75,8 @@ class Lost(Unreachable):
 
 
 class ApiError(PaiError):
+    """The server refused a request, with the HTTP ``status`` and OpenPAI's ``code``."""
+
     exit_code = exits.REFUSED
 
     def __init__(self, message: str, status: int = 0, code: str = "") -> None:
@@ -80,11 +86,11 @@ class ApiError(PaiError):
 
 
 class Denied(ApiError):
-    pass
+    """The login was refused, or the user may not do this (401, 403)."""
 
 
 class NotFound(ApiError):
-    pass
+    """The server does not know the job, cluster or other thing that was named (404)."""
 
 
 class NoSuchPath(NotFound):
@@ -106,7 +112,7 @@ class Unsupported(NotFound):
 
 
 class Conflict(ApiError):
-    pass
+    """It exists already, such as a job of this name (409)."""
 
 
 class TooManyRequests(ApiError):
@@ -118,10 +124,14 @@ class TooManyRequests(ApiError):
 
 
 class PathError(PaiError, OSError):
+    """A path cannot be used: it exists already, is no folder, or its name is not allowed."""
+
     exit_code = exits.BAD_PATH
 
 
 class TimedOut(PaiError):
+    """The time limit of a wait or a request has passed."""
+
     exit_code = exits.TIMED_OUT
 
 

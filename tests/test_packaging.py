@@ -15,6 +15,13 @@ import openpai_tasks
 
 ROOT = Path(__file__).parent.parent
 FILES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tasks.py", "invoke.yaml", ".ci/run"]
+FILES += [
+    "mkdocs.yml",
+    "docs/commands.md",
+    "docsite/hooks.py",
+    "docsite/pages/api/index.md",
+    "docsite/assets/site.css",
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +51,8 @@ CONTENT = [
         "LICENSE",
         "MANIFEST.in",
     ),
-    *("README.md", "SECURITY.md", "benchmarks", "docs", "fabfile.py", "invoke.yaml", "job_templates"),
-    *("openpai_tasks", "pyproject.toml", "setup.py", "tasks.py", "tests"),
+    *("README.md", "SECURITY.md", "benchmarks", "docs", "docsite", "fabfile.py", "invoke.yaml"),
+    *("job_templates", "mkdocs.yml", "openpai_tasks", "pyproject.toml", "setup.py", "tasks.py", "tests"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the portal's main pages for the documentation: `inv screenshots`."""
+"""Pictures of the portal's main pages for the documentation: `inv docs.screenshots`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from openpai_tasks.storage.location import Book
 
 
 class PaiFileSystem(ClusterFileSystem):
-    """Every storage of every cluster that `cluster.list` shows."""
+    """The file system ``pai://CLUSTER/STORAGE/PATH``, over all clusters that `cluster.list` shows."""
 
     def make_book(self) -> Book:
         return ClusterStorages(Settings.load())

@@ -162,6 +162,7 @@ class LazyTask(PaiTask):
 
 
 task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
+"""Decorator that makes a function a task, with the options of Invoke's ``task`` and those of ``PaiTask``."""
 
 
 def _check_format(name: str) -> None:

@@ -1,0 +1,179 @@
+"""The documentation site: it builds without warnings, is complete, and needs no other host."""
+
+import functools
+import http.server
+import inspect
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from markdown_it import MarkdownIt
+
+import openpai_tasks
+from openpai_tasks import runtime, tasks
+from tests import browser
+
+pytest.importorskip(
+    "mkdocs", reason="mkdocs is not installed (pip install -e '.[docs]', Python 3.11.5 or newer)"
+)
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {
+    "README.md": "",
+    "CHANGELOG.md": "changelog/",
+    "CONTRIBUTING.md": "contributing/",
+    "SECURITY.md": "security-policy/",
+    **{f"docs/{page.name}": f"{page.stem}/" for page in sorted((ROOT / "docs").glob("*.md"))},
+}
+BLOCKS = ("blockquote", "h2", "h3", "h4", "img", "li", "ol", "pre", "tr", "ul")
+BROKEN = {
+    "a missing page": "[other](missing.md)",
+    "a missing anchor": "[other](other.md#missing)",
+    "an anchor that this page lacks": "[above](#missing)",
+    "a missing picture": "![picture](missing.png)",
+}
+
+
+class Site:
+    """The pages of a built site by their path, which is empty for the home page."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        files = sorted(folder.rglob("*.html"))
+        self.pages = {
+            path.relative_to(folder).as_posix().removesuffix("index.html"): path.read_text() for path in files
+        }
+        self.anchors = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in self.pages.items()}
+
+    def article(self, path):
+        text = self.pages[path]
+        return text[text.index("<article") : text.index("</article>")]
+
+    def has(self, path, link):
+        """Whether a link of a page leads to a file of the site, and to an anchor that is there."""
+        target = posixpath.normpath(posixpath.join("/", path, "." if not link.path else link.path))
+        file = self.folder / target.lstrip("/")
+        page = "" if target == "/" else target.lstrip("/") + ("/" if file.is_dir() else "")
+        is_page = page in self.pages
+        return (is_page or file.is_file()) and (not link.fragment or link.fragment in self.anchors[page])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "invoke", "docs.build", "--to", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    return Site(folder)
+
+
+def test_every_internal_link_and_anchor_leads_somewhere(site):
+    broken = []
+    for path, text in site.pages.items():
+        start = "" if path == "404.html" else path
+        for address in set(re.findall(r'(?:href|src)="([^"]*)"', text)):
+            link = urlsplit(unquote(unescape(address)))
+            if not link.scheme and not site.has(start, link):
+                broken.append(f"{path or 'home'}: {address}")
+    assert len(site.pages) > 50 and not broken
+
+
+@pytest.mark.parametrize("why", BROKEN)
+def test_a_broken_link_stops_the_build(tmp_path, why):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
+
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "other.md").write_text("# Other\n\n## There\n")
+    (docs / "index.md").write_text("# Home\n\n[other](other.md#there)\n")
+    small = {"docs_dir": str(docs), "site_dir": str(tmp_path / "site"), "theme": "mkdocs"}
+    small |= {"nav": ["index.md", "other.md"], "hooks": [], "plugins": [], "extra_css": []}
+    load = functools.partial(load_config, str(ROOT / "mkdocs.yml"), **small)
+    build(load())
+    (docs / "index.md").write_text(f"# Home\n\n{BROKEN[why]}\n")
+    with pytest.raises(Abort, match="1 warning"):
+        build(load())
+
+
+def test_every_command_has_a_section_and_every_flag_a_row(site):
+    for name in openpai_tasks.namespace().task_names:
+        page = name.partition(".")[0]
+        assert name in site.anchors[f"commands/{page}/"]
+        assert f'href="{page}/#{name}"' in site.pages["commands/"]
+    sub = site.article("commands/job/").partition('id="job.sub"')[2].partition("<h2")[0]
+    assert "<code>pai sub</code>" in sub
+    for flag in ("-j", "--job-name", "--max-time", "--follow", "COMMAND"):
+        assert f"<code>{flag}</code>" in sub
+
+
+def test_every_public_name_has_an_entry(site):
+    inside = [
+        name
+        for name, value in vars(runtime).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == runtime.__name__
+        and (inspect.isclass(value) or inspect.isfunction(value))
+    ]
+    wanted = {f"openpai_tasks.{name}" for name in openpai_tasks.__all__}
+    wanted |= {f"openpai_tasks.tasks.{name}" for name in tasks.__all__ if name not in openpai_tasks.__all__}
+    wanted |= {f"openpai_tasks.runtime.{name}" for name in inside}
+    entries = set().union(*(ids for path, ids in site.anchors.items() if path.startswith("api/")))
+    assert len(inside) > 10 and sorted(wanted - entries) == []
+    assert {"openpai_tasks.Job.wait", "openpai_tasks.Job.one_liner"} <= entries
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_page_has_the_same_parts_here_as_on_github(site, source):
+    text = (ROOT / source).read_text()
+    github = MarkdownIt("commonmark").enable("table").render(text)
+    assert parts(site.article(SOURCES[source])) == parts(github)
+
+
+def parts(html):
+    """Count the headings, items, rows and so on of a page."""
+    return Counter(tag for tag in re.findall(r"<(\w+)", html) if tag in BLOCKS)
+
+
+def test_no_page_loads_anything_from_another_host(site):
+    loading = re.compile(r"<(?:script|link|img|iframe|source|video|object)\b[^>]*")
+    for path, text in site.pages.items():
+        for tag in loading.findall(text):
+            assert not re.search(r'(?:src|href|data)="?(?:https?:)?//', tag), f"{path}: {tag}"
+    for file in site.folder.rglob("*.css"):
+        assert not re.search(r"url\(.?(?:https?:)?//|@import", file.read_text()), file.name
+
+
+@pytest.mark.skipif(bool(browser.WHY_NOT), reason=browser.WHY_NOT)
+def test_search_finds_a_command_on_a_plain_file_server(site):
+    handler = functools.partial(Quiet, directory=site.folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home, asked = f"http://127.0.0.1:{server.server_port}/", []
+    with browser.browser() as chromium:
+        page = chromium.new_page(viewport={"width": 390, "height": 800}, color_scheme="dark")
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(home)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.locator("label[for=__search]").first.click()
+        page.locator("input[name=query]").fill("ssh-config")
+        found = page.locator(".md-search-result__link").first
+        found.wait_for(state="attached")
+        assert "container.ssh-config" in page.locator(".md-search-result__list").inner_text()
+    server.shutdown()
+    assert asked and all(url.startswith((home, "data:", "blob:")) for url in asked)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
