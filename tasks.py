@@ -3,6 +3,8 @@
 import shlex
 import sys
 
+from invoke.collection import Collection
+
 from openpai_tasks.tasks import namespace, task
 
 
@@ -25,4 +27,10 @@ def screenshots(c, to="docs/images"):
     c.run(shlex.join([sys.executable, "-m", "tests.portal.screenshots", to]))
 
 
-ns = namespace(bench, screenshots)
+@task(help={"to": "the file to write"})
+def recording(c, to="docs/images/session.svg"):
+    """Record a session on a terminal as an animated picture for the README."""
+    c.run(shlex.join([sys.executable, "-m", "tests.recording", to]))
+
+
+ns = namespace(bench, screenshots, Collection("docs", recording))
