@@ -50,14 +50,22 @@ def test_ci_runs_the_test_command_in_the_readme():
     assert command.replace("python3 ", '"$python" ', 1) in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_readme_lists_every_task(shell):
-    listed = set(re.findall(r"^\| `(\w+\.[\w-]+)` \|", README, re.M))
+def test_the_page_of_commands_lists_every_task(shell):
+    page = (ROOT / "docs" / "commands.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+\.[\w-]+)` \|", page, re.M))
     there = {
         f"{collection['name']}.{task['name']}"
         for collection in shell.ok("--list", "-F", "json").json()["collections"]
         for task in collection["tasks"]
     }
     assert listed == there
+
+
+def test_commands_are_written_with_pai():
+    """Only the pages about a project's own tasks use `inv`, which needs a tasks.py."""
+    others = [page for page in PAGES if page.name not in ("customising.md", "performance.md")]
+    written = {page.name: re.findall(r"^(?:\$ )?inv .*", page.read_text(), re.M) for page in others}
+    assert not {name: lines for name, lines in written.items() if lines}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
