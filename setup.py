@@ -31,6 +31,12 @@ HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "openpai_tasks/__init__.py").read_text())[1]
 
 
+def index_page(readme: str) -> str:
+    """Return the README without pictures, and with paths instead of links to files: an index has neither."""
+    without_pictures = re.sub(r"!\[[^]]*\]\((?!https:)[^)]*\)\n+", "", readme)
+    return re.sub(r"\[([^]]*)\]\((?!https:)([^)]*)\)", r"\1 (`\2`)", without_pictures)
+
+
 class BuildWithTemplates(build_py):
     """The package with job_templates/ in it; in a checkout they are beside it, and found there."""
 
@@ -46,7 +52,7 @@ setup(
     name="openpai-tasks",
     version=VERSION,
     description="Run deep-learning jobs on OpenPAI clusters from your own project folder",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=index_page((HERE / "README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
     project_urls={"OpenPAI": "https://github.com/microsoft/pai"},
     classifiers=[
@@ -127,9 +133,8 @@ setup(
             "pytest>=8",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.5",
-            "hypothesis>=6.98",
             "keyring>=24",
-            "setuptools>=68",
+            "setuptools>=70.1",
             "pandas>=2",
             "pyte>=0.8.2",
             "pyarrow>=15",

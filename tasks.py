@@ -46,12 +46,18 @@ def screenshots(c, to="docs/images"):
     c.run(shlex.join([sys.executable, "-m", "tests.portal.screenshots", to]))
 
 
+@task(help={"to": "the file to write"})
+def recording(c, to="docs/images/session.svg"):
+    """Record a session on a terminal as an animated picture for the README."""
+    c.run(shlex.join([sys.executable, "-m", "tests.recording", to]))
+
+
 def _mkdocs(c, *words):
     quiet = {"NO_MKDOCS_2_WARNING": "1"}  # an announcement of the theme's next generation
     with c.cd(str(Path(__file__).parent)):
         c.run(shlex.join([sys.executable, "-m", "mkdocs", *words]), env=quiet)
 
 
-docs = Collection("docs", build, serve, commands, screenshots)
+docs = Collection("docs", build, serve, commands, screenshots, recording)
 docs.__doc__ = "Build the documentation."
 ns = namespace(bench, docs)

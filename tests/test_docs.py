@@ -59,6 +59,13 @@ def test_the_list_of_commands_is_current():
     assert listed == set(namespace().task_names)
 
 
+def test_commands_are_written_with_pai():
+    """Only the pages about a project's own tasks use `inv`, which needs a tasks.py."""
+    others = [page for page in PAGES if page.name not in ("customising.md", "performance.md")]
+    written = {page.name: re.findall(r"^(?:\$ )?inv .*", page.read_text(), re.M) for page in others}
+    assert not {name: lines for name, lines in written.items() if lines}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_point_to_existing_files(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

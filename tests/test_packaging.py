@@ -1,4 +1,4 @@
-"""The release: a source archive whose tests run, and correct metadata."""
+"""The release: a source archive whose tests run, a complete wheel, and correct metadata."""
 
 import configparser
 import os
@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
+from email import message_from_string
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import openpai_tasks
 
@@ -22,23 +25,6 @@ FILES += [
     "docsite/pages/api/index.md",
     "docsite/assets/site.css",
 ]
-
-
-@pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
-    """The source archive, built and unpacked."""
-    folder = tmp_path_factory.mktemp("sdist")
-    # setuptools writes its egg-info into the folder that it builds from
-    subprocess.run(
-        ["cp", "-r", *[ROOT / name for name in CONTENT if (ROOT / name).exists()], folder], check=True
-    )
-    code = "import setuptools.build_meta as build; print(build.build_sdist('dist'))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    with tarfile.open(folder / "dist" / done.stdout.splitlines()[-1]) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
-    [top] = (folder / "unpacked").iterdir()
-    return top
 
 
 CONTENT = [
@@ -56,11 +42,44 @@ CONTENT = [
 ]
 
 
+def build(folder, kind):
+    """Build the archive in a folder, and return its path."""
+    code = f"import setuptools.build_meta as build; print(build.build_{kind}('dist'))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "dist" / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The source archive, built and unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    # setuptools writes its egg-info into the folder that it builds from
+    subprocess.run(
+        ["cp", "-r", *[ROOT / name for name in CONTENT if (ROOT / name).exists()], folder], check=True
+    )
+    with tarfile.open(build(folder, "sdist")) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    [top] = (folder / "unpacked").iterdir()
+    return top
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked):
+    """The wheel, built from the source archive as installers do."""
+    with zipfile.ZipFile(build(unpacked, "wheel")) as archive:
+        yield archive
+
+
+def files(*folders):
+    """Return the files in folders of the checkout, as paths relative to it."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.is_file()]
+    return {path.relative_to(ROOT) for path in found if not {"__pycache__", "node_modules"} & set(path.parts)}
+
+
 def test_the_tests_run_from_the_source_archive(unpacked):
     assert not [name for name in FILES if not (unpacked / name).is_file()]
-    ours = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.*") if path.is_file()}
-    ours = {path for path in ours if not {"__pycache__", "node_modules"} & set(path.parts)}
-    assert not [path for path in ours if not (unpacked / path).exists()]
+    assert not [path for path in files("tests", "docs", "benchmarks") if not (unpacked / path).exists()]
     done = subprocess.run(
         [
             sys.executable,
@@ -80,20 +99,40 @@ def test_the_tests_run_from_the_source_archive(unpacked):
     assert done.returncode == 0, done.stdout
 
 
-def test_entry_points_can_be_loaded(unpacked):
-    [file] = unpacked.glob("*.egg-info/entry_points.txt")
+def test_the_wheel_is_the_package_with_the_templates_and_nothing_else(wheel):
+    package = {str(path) for path in files("openpai_tasks")}
+    templates = {f"openpai_tasks/{path}" for path in files("job_templates")}
+    assert {
+        "openpai_tasks/py.typed",
+        "openpai_tasks/sdk/__init__.pyi",
+        "openpai_tasks/completion/pai.zsh",
+    } <= package
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == package | templates
+
+
+def test_entry_points_can_be_loaded(wheel):
     sections = configparser.ConfigParser()
-    sections.read(file)
-    assert "pytest11" in sections
+    sections.read_string(metadata_file(wheel, "entry_points.txt"))
+    assert set(sections.sections()) == {"console_scripts", "fsspec.specs", "pytest11"}
+    assert set(sections["console_scripts"]) == {"pai", "opai", "paddlecloud"}
     for section in sections.sections():
         for name, value in sections.items(section):
             assert EntryPoint(name, value, section).load()
 
 
-def test_types_are_part_of_the_package(unpacked):
-    [sources] = unpacked.glob("*.egg-info/SOURCES.txt")
-    names = {name.removeprefix("./") for name in sources.read_text().split()}
-    assert {"openpai_tasks/py.typed", "openpai_tasks/sdk/__init__.pyi"} <= names
+def test_the_page_on_an_index_needs_no_other_file(wheel):
+    described = message_from_string(metadata_file(wheel, "METADATA"))
+    assert described["Description-Content-Type"] == "text/markdown"
+    assert described["Requires-Python"] == ">=3.10"
+    parts = [part for block in MarkdownIt().parse(described.get_payload()) for part in block.children or []]
+    addresses = [part.attrs.get("href") or part.attrs.get("src") for part in parts if part.attrs]
+    assert addresses and all(address.startswith("https://") for address in addresses)
+    assert not [part for part in parts if part.type == "html_inline"]
+
+
+def metadata_file(wheel, name):
+    [path] = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
+    return wheel.read(path).decode()
 
 
 def test_newest_changelog_entry_is_this_version():

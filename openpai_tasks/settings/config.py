@@ -1,7 +1,7 @@
 """The table of settings, and how their values are merged from all sources.
 
 Weakest first: built in, tasks.py, Invoke's system and user files, ``~/.openpai/defaults.yaml``, the
-project's ``invoke.yaml``, ``./.openpai/defaults.yaml``, ``INVOKE_OPENPAI_*``, ``inv -f FILE``, the flag.
+project's ``invoke.yaml``, ``./.openpai/defaults.yaml``, ``INVOKE_OPENPAI_*``, ``pai -f FILE``, the flag.
 They stay out of Invoke's merged configuration, where conflicting keys would break every command; the
 ``openpai`` section of each source is read instead. Secrets are not settings (credentials.py).
 

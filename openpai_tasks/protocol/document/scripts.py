@@ -135,7 +135,8 @@ fi
 pai_code=
 while :; do
   pai_told=
-  [ -z "$pai_clock" ] || kill -0 "$pai_child" 2>/dev/null || kill -KILL "$pai_clock" 2>/dev/null || :
+  [ -z "$pai_clock" ] || kill -0 "$pai_child" 2>/dev/null ||
+    {{ kill -KILL "$pai_clock" && wait "$pai_clock"; }} 2>/dev/null || :
   wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
   case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
   pai_code=$pai_last
@@ -161,6 +162,7 @@ def limit_time(command: str, seconds: int) -> str:
     The command runs in the same kind of shell with the same options, and gets the same signals. A ``wait``
     that a signal interrupted is repeated; 127 then means that the child had ended already. ``timeout`` can
     end without its command if a signal comes as soon as it has started it: its process group is told again.
+    The clock is waited for where it is killed, since bash would report its end in the job's output.
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")

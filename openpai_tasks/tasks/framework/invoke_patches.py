@@ -201,7 +201,7 @@ def _careful(load: Callable[[Config, Any], Any]) -> Callable[[Config, Any], dict
 
 
 def load_runtime(config: Config, merge: bool = True) -> None:
-    """Load the file of ``inv -f FILE`` or INVOKE_RUNTIME_CONFIG; a missing one is an error."""
+    """Load the file of ``pai -f FILE`` or INVOKE_RUNTIME_CONFIG; a missing one is an error."""
     try:
         _load_runtime(config, merge)
     except UnknownFileType as err:

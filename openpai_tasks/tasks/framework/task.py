@@ -177,7 +177,7 @@ def _other_problems(err: PaiError) -> list[str]:
 
 
 def _log_traceback() -> None:
-    """Log the traceback, which `inv -d` shows."""
+    """Log the traceback, which `pai -d` shows."""
     if log.isEnabledFor(logging.DEBUG):
         import traceback
 

@@ -70,8 +70,8 @@ def report_sources(packed: Submission | JobFiles) -> None:
         say(home.note)
     if archive and home:
         total = f"{counted(len(archive.members), 'file')}, {render.size(archive.unpacked)}"
-        path = home.layout.archive(archive.sha256)
-        say(f"sources: {total}, compressed to {render.size(archive.size)} in {home.storage}:{path}")
+        place = f"{home.storage}:{home.layout.archives}"
+        say(f"sources: {total}; archive of {render.size(archive.size)} in {place}")
 
 
 def show_preview(client: Backend, submission: Submission) -> None:
