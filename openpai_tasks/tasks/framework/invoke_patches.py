@@ -78,7 +78,7 @@ def parse_cleanup(program: Program) -> None:
 
 
 def _explain(program: Program, contexts: Contexts, topic: str) -> None:
-    """Turn ``--help`` of a collection into its list, and of a classic command into the task's help."""
+    """Turn ``--help`` of a collection into its list, and print the help of a classic command."""
     if contexts.is_collection(topic):
         program.args.help.set_value(None, cast=False)
         program.args.list.set_value(topic, cast=False)
@@ -86,7 +86,8 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
     context = contexts.first(topic)
     if context is None:
         raise contexts.unknown(topic)
-    program.args.help.set_value(context.name, cast=False)
+    _print_classic_help(program, contexts, context)
+    raise Exit
 
 
 def print_task_help(program: Program, name: str) -> None:
@@ -102,6 +103,21 @@ def print_task_help(program: Program, name: str) -> None:
     if flags:
         terminal.put("\nOptions:\n")
         program.print_columns(flags)
+
+
+def _print_classic_help(program: Program, contexts: Contexts, context: TaskContext) -> None:
+    """Print the help of the task that a classic command runs, and the flags that only the command has."""
+    from openpai_tasks.tasks.framework import terminal
+
+    assert context.classic is not None
+    is_a = "short for" if context.classic.short else "the old spelling of"
+    terminal.put(f"`{context.typed}` is {is_a} `{context.classic.target}`.\n")
+    print_task_help(program, context.classic.target)
+    known = contexts[context.classic.target].flags
+    more = [context.help_for(flag) for flag in context.flags if flag not in known]
+    if more:
+        terminal.put(f"Only `{context.typed}` has:\n")
+        program.print_columns(more)
 
 
 def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> None:
