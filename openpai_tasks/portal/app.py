@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
+from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.portal import html, live, routes, static_files
-from openpai_tasks.portal.guesses import SignInGuesses
 from openpai_tasks.portal.idle import PortalActivity
 from openpai_tasks.portal.live import LiveStream
 from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1):\d{1,5}", re.ASCII | re.IGNORECASE)
 SAFE = ("GET", "HEAD")
 LARGEST_FORM = 1 << 20
+EVERYONE = ""  # all browsers together: they have the same address
+SIGN_INS, ALL_SIGN_INS = GuessRate(10, 300), GuessRate(50, 300)
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
@@ -55,7 +57,7 @@ class Portal:
         self.activity = PortalActivity()
         self._project = project
         self._sessions = PortalSessions(folder)
-        self._guesses = SignInGuesses()
+        self._guesses = Guesses(of_one_name=SIGN_INS, of_all_names=ALL_SIGN_INS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.activity.request():
@@ -179,9 +181,9 @@ class Portal:
         """Check a name and password with the cluster; they are kept only as long as the session."""
         alias, user = form.get("cluster", ""), form.get("user", "")
         _check_running(alias)
-        self._guesses.begin((alias, user))
+        self._guesses.begin(EVERYONE, account := f"{alias} {user}")
         client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
-        self._guesses.succeed((alias, user))
+        self._guesses.note_right(EVERYONE, account, begun=True)
         return PortalSession(lambda _: client, only=alias)
 
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:
