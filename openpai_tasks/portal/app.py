@@ -20,6 +20,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
 from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.portal import html, live, routes, static_files
+from openpai_tasks.portal.field_names import in_field_names
 from openpai_tasks.portal.idle import PortalActivity
 from openpai_tasks.portal.live import LiveStream
 from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
@@ -139,9 +140,11 @@ class Portal:
     ) -> Response:
         code = status or _status(err)
         if "text/html" not in web.headers.get("accept", "text/html"):
-            return data({"error": str(err)}, code)
+            return data({"error": in_field_names(str(err))}, code)
         request = _request(web, {}, session or _nobody(), self._project, None)
-        return request.page("problem.html", code, message=str(err), is_signed_in=session is not None)
+        return request.page(
+            "problem.html", code, message=in_field_names(str(err)), is_signed_in=session is not None
+        )
 
     # Signing in and out
 
