@@ -194,7 +194,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         launched=moment(body.get("launchedTime", made)),
         completed=moment(body.get("completedTime")),
         exit_code=_exit_code(state, whole(body.get("appExitCode"))),
-        user_exit_code=0 if state == SUCCEEDED else None,
+        user_exit_code=0 if state == SUCCEEDED else _exit_code(state, whole(body.get("userExitCode"))),
         retries=count(body.get("retries")),
         attempt=count(body.get("retries")),
         gpus=whole(body.get("totalGpuNumber")),
