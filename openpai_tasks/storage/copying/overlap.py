@@ -31,10 +31,16 @@ def is_one_of(target: Store, folder: str, source: Store, places: Iterable[str]) 
     except PaiError:  # nothing can be written there, so the copy does no harm either
         return False
     try:
-        return any(source.stat(join(place, name)) is not None for place in places)
+        return any(_has(source, join(place, name)) for place in places)
     finally:
         with contextlib.suppress(PaiError):
             retrying(partial(target.remove, mark))
+
+
+def _has(store: Store, path: str) -> bool:
+    with contextlib.suppress(PaiError):  # folders above the source may belong to others
+        return store.stat(path) is not None
+    return False
 
 
 def refuse_hidden_loss(errand: Errand) -> None:
