@@ -156,7 +156,7 @@ class PaiProgram(Program):
 
         own = [name for name in self.collection.tasks if name not in self.classic]
         own += [f"{name}.*" for name in self.collection.collections if name not in COLLECTIONS]
-        terminal.put(front_page(self.binary, own))
+        terminal.put(front_page(self.binary, terminal.size(sys.stdout).columns, own))
         raise Exit
 
     def print_help(self) -> None:

@@ -30,7 +30,7 @@ from openpai_tasks.tasks.framework import parser, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 LIST_FORMATS = ("flat", "nested", "json")
-NARROWEST = 20  # column of help texts
+NARROWEST = 20  # column of help texts beside names
 OURS = "openpai"
 
 
@@ -99,7 +99,8 @@ def print_task_help(program: Program, name: str) -> None:
     flags = context.help_tuples()
     terminal.put(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
     for line in (inspect.getdoc(program.collection[context.name]) or "").splitlines():
-        terminal.put(f"  {line}".rstrip())
+        for part in _wrapped(line, pty_size()[0] - 3):
+            terminal.put(f"  {part}".rstrip())
     if flags:
         terminal.put("\nOptions:\n")
         program.print_columns(flags)
@@ -121,13 +122,20 @@ def _print_classic_help(program: Program, contexts: Contexts, context: TaskConte
 
 
 def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> None:
-    """Print names with their help beside them; Invoke's way takes longer than loading all our tasks."""
+    """Print names with their help beside them, or below where there is no room; Invoke's way is too slow."""
+    columns, indent = pty_size()[0], program.leading_indent
     first = max(len(name) for name, _ in pairs) + program.col_padding
-    rest = max(pty_size()[0] - program.leading_indent_width - first - 1, NARROWEST)
+    rest = columns - len(indent) - first - 1
     lines = []
     for name, text in pairs:
+        if rest < NARROWEST:
+            lines += [f"{indent}{line}" for line in _wrapped(name, columns - len(indent))]
+            lines += [
+                f"{indent * 3}{line}" for line in _wrapped(text or "", columns - 3 * len(indent)) if line
+            ]
+            continue
         for number, line in enumerate(_wrapped(text or "", rest) or [""]):
-            lines.append(f"{program.leading_indent}{'' if number else name:{first}}{line}".rstrip())
+            lines.append(f"{indent}{'' if number else name:{first}}{line}".rstrip())
     print("\n".join(lines), end="\n\n")
 
 
