@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 PADDLECLOUD = "paddlecloud"
 PROGRAMS = ("pai", "inv", "invoke", "fab", PADDLECLOUD)
+
+_FLAG = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"|(?<![\w-])--?([A-Za-z][A-Za-z-]*)(:| (?=\d)|)")
+"""A flag; commands and quoted texts are skipped."""
 
 _program = PROGRAMS[0]  # one per process: messages are also made in threads, which a context variable misses
 
@@ -34,3 +38,17 @@ def in_this_program(text: str) -> str:
     """Return a fixed text with its ``pai`` commands as commands of the program that is running."""
     program = PROGRAMS[0] if _program == PADDLECLOUD else _program
     return text.replace("`pai ", f"`{program} ")
+
+
+def replace_flags(text: str, rename: Callable[[str, str], str | None]) -> str:
+    """Return a message with other names for its flags, for users who did not type them.
+
+    ``rename`` gets the name of a flag and what follows it: a colon, the space before a number, or nothing. It
+    returns what replaces both, or None if the flag stays.
+    """
+
+    def replace(found: re.Match[str]) -> str:
+        renamed = rename(found[1], found[2]) if found[1] else None
+        return found[0] if renamed is None else renamed
+
+    return _FLAG.sub(replace, text)

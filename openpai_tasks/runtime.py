@@ -1012,7 +1012,7 @@ class _Lines:
                 while text:
                     text = text[os.write(target or 2, text) :]
         except OSError as error:
-            self._fail(f"cannot write {len(lines)} lines of {self._kind}: {error}")
+            self._fail(f"cannot write {len(lines)} line{'s'[: len(lines) != 1]} of {self._kind}: {error}")
 
     def _open(self) -> int | None:
         if self._file is None:
@@ -1174,7 +1174,8 @@ class _Points(_Lines):
 
     def report_dropped(self, count: int) -> list[str]:
         if count:
-            _warn(f"{count} points of metrics were dropped: they came faster than they could be written")
+            points = "1 point" if count == 1 else f"{count} points"
+            _warn(f"{points} of metrics came faster than they could be written, and were dropped")
         return []
 
     def written(self, batch: list[Any]) -> None:

@@ -95,8 +95,18 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     home = tmp_path_factory.mktemp("nobody") / "home"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENPAI_HOME", str(home))
+        if (Path.home() / ".paddle").exists():  # its datacenters would be clusters in every test
+            patch.setenv("HOME", str(_home_without_paddle(tmp_path_factory.mktemp("user"))))
         yield
     assert not (home / "local" / "server.json").exists(), "a test started a cluster without its own home"
+
+
+def _home_without_paddle(folder: Path) -> Path:
+    """Fill a folder with links to what else is in the developer's home: caches, and settings of tools."""
+    for path in Path.home().iterdir():
+        if path.name != ".paddle":
+            (folder / path.name).symlink_to(path)
+    return folder
 
 
 @pytest.fixture(autouse=True)

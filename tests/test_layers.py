@@ -110,7 +110,7 @@ MAY_IMPORT = {
     "server.ssh": SERVER | {"server.state"},
     "server.engines": SERVER | {"server.ssh", "server.state", "server.variables"},
     "server.scheduling": SERVER | ENGINES,
-    "server.api": SERVER | API,
+    "server.api": SERVER | API | {"loopback.guesses"},
     "server.api.limits": SERVER,
     "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
     "server.api.openapi": SERVER | API,

@@ -14,27 +14,26 @@ from typing import Any, TypeVar
 
 from openpai_tasks.api.options import NAMES
 from openpai_tasks.errors import PaiError
+from openpai_tasks.hints import replace_flags
 
 ClassT = TypeVar("ClassT", bound=type)
 
 _ARGUMENTS = {*NAMES, "cluster", "preview", "sweep", "sweep_file", "max_parallel"}
 _SHORT = {"u": "update"}
-_FLAG = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"|(?<![\w-])--?([A-Za-z][A-Za-z-]*)(:| (?=\d)|)")
-"""A flag; commands and quoted texts are skipped."""
 _TWICE = re.compile(r"\b(\w+): \1 ")
 
 
 def argument_names(text: str) -> str:
     """Return a message with ``max_time=`` for ``--max-time``, if the API has such an argument."""
 
-    def replace(found: re.Match[str]) -> str:
-        name = (found[1] or "").replace("-", "_")
+    def argument(flag: str, tail: str) -> str | None:
+        name = flag.replace("-", "_")
         name = _SHORT.get(name, name)
         if name not in _ARGUMENTS:
-            return found[0]
-        return f"{name}:" if found[2] == ":" else f"{name}="
+            return None
+        return f"{name}:" if tail == ":" else f"{name}="
 
-    return _TWICE.sub(r"\1 ", _FLAG.sub(replace, text))
+    return _TWICE.sub(r"\1 ", replace_flags(text, argument))
 
 
 @contextlib.contextmanager

@@ -18,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
+from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.portal import html, live, routes, static_files
-from openpai_tasks.portal.guesses import SignInGuesses
+from openpai_tasks.portal.field_names import in_field_names
 from openpai_tasks.portal.idle import PortalActivity
 from openpai_tasks.portal.live import LiveStream
 from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1):\d{1,5}", re.ASCII | re.IGNORECASE)
 SAFE = ("GET", "HEAD")
 LARGEST_FORM = 1 << 20
+EVERYONE = ""  # all browsers together: they have the same address
+SIGN_INS, ALL_SIGN_INS = GuessRate(10, 300), GuessRate(50, 300)
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; frame-src 'self'; form-action 'self'; "
@@ -55,7 +58,7 @@ class Portal:
         self.activity = PortalActivity()
         self._project = project
         self._sessions = PortalSessions(folder)
-        self._guesses = SignInGuesses()
+        self._guesses = Guesses(of_one_name=SIGN_INS, of_all_names=ALL_SIGN_INS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.activity.request():
@@ -137,9 +140,11 @@ class Portal:
     ) -> Response:
         code = status or _status(err)
         if "text/html" not in web.headers.get("accept", "text/html"):
-            return data({"error": str(err)}, code)
+            return data({"error": in_field_names(str(err))}, code)
         request = _request(web, {}, session or _nobody(), self._project, None)
-        return request.page("problem.html", code, message=str(err), is_signed_in=session is not None)
+        return request.page(
+            "problem.html", code, message=in_field_names(str(err)), is_signed_in=session is not None
+        )
 
     # Signing in and out
 
@@ -179,9 +184,9 @@ class Portal:
         """Check a name and password with the cluster; they are kept only as long as the session."""
         alias, user = form.get("cluster", ""), form.get("user", "")
         _check_running(alias)
-        self._guesses.begin((alias, user))
+        self._guesses.begin(EVERYONE, account := f"{alias} {user}")
         client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
-        self._guesses.succeed((alias, user))
+        self._guesses.note_right(EVERYONE, account, begun=True)
         return PortalSession(lambda _: client, only=alias)
 
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:

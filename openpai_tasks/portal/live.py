@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,20 @@ class LiveStream(StreamingResponse):
             if silent > HEARTBEAT:
                 silent = 0.0
                 yield b":\n\n"
+
+
+def redraw(draw: Callable[[], tuple[dict[str, str], bool]], seconds: float = 2.0) -> Steps:
+    """Yield the parts of a page whenever they have changed; ``draw`` also returns whether they are final."""
+    shown: dict[str, str] = {}
+    while True:
+        started = time.monotonic()
+        parts, is_final = draw()
+        if parts != shown:
+            shown = parts
+            yield LiveEvent("html", parts)
+        if is_final:
+            return
+        yield max(seconds, 4 * (time.monotonic() - started))
 
 
 def problem(err: PaiError) -> LiveStream:

@@ -69,6 +69,7 @@ TABLE: list[tuple[str, str, Handler]] = [
     ("POST", "/c/{alias}/storage.remove/{storage}/*", storage.remove),
     # One job: its other tabs and buttons
     ("GET", "/c/{alias}/jobs/{key}/records", logs.records),
+    ("GET", "/c/{alias}/jobs/{key}/records.live", logs.records_live),
     ("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
     ("GET", "/c/{alias}/jobs/{key}/resubmit", job_changes.resubmit),
     ("POST", "/c/{alias}/jobs/{key}/resubmit", job_changes.send),
@@ -83,6 +84,7 @@ TABLE: list[tuple[str, str, Handler]] = [
     # Sweeps
     ("GET", "/c/{alias}/sweeps", sweeps.listing),
     ("GET", "/c/{alias}/sweeps/{name}", sweeps.page),
+    ("GET", "/c/{alias}/sweeps/{name}/live", sweeps.live),
 ]
 
 

@@ -26,7 +26,7 @@ _NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _HALF_ESCAPE = r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z"
 _CLOSERS = ("", '"', '"}]}')
 _OWN_CODE = r"originUserExitCode:\s*(-?[0-9]{1,9})"
-_EXITED = r"\bexited with code ([0-9]{1,3})\b"
+_EXITED = r"\b(?:exited with code |was ended by SIG\w+ \(exit code )([0-9]{1,3})\b"
 _COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 
 

@@ -11,9 +11,11 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.protocol.states import FINAL, SUCCEEDED, WAITING, reported_state
+from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, reported_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from openpai_tasks.protocol.diagnostics import Diagnostics
 
 STOPPED_STATUS = 143  # as in a shell for a process killed by TERM
@@ -36,6 +38,7 @@ class TaskInfo:
     message: str
     container: str = ""
     log: str = ""  # URL of its output
+    user_exit_code: int | None = None  # the command's own, on clusters that report only that
 
     @property
     def label(self) -> str:
@@ -43,12 +46,19 @@ class TaskInfo:
 
     @property
     def own_exit_code(self) -> int | None:
-        """The exit code of its command, if the platform reports it beside its own."""
+        """The exit code of its command, if the platform reports it."""
         if not self.exit_code:
             return self.exit_code
+        if self.user_exit_code is not None:
+            return self.user_exit_code
         from openpai_tasks.protocol import diagnostics
 
         return diagnostics.own_exit_code(self.message)
+
+    @property
+    def platform_end(self) -> str:
+        """The platform's exit code and its meaning; empty if it has none, or only reports the command's."""
+        return _platform_end(self.exit_code, self.own_exit_code)
 
     @property
     def ssh(self) -> SshInfo | None:
@@ -129,21 +139,20 @@ class JobInfo:
 
     @property
     def exit(self) -> int | None:
-        """The command's own exit code if known, else the platform's."""
-        return self.exit_code if self.user_exit_code is None else self.user_exit_code
+        """The exit code of its command, None where it is not known; ``platform_end`` has the platform's."""
+        return self.user_exit_code
+
+    def task_exit(self, task: TaskInfo) -> int | None:
+        """Return the exit code of a task's command; that of the only task is the job's."""
+        own = task.own_exit_code
+        return self.user_exit_code if own is None and len(self.tasks) == 1 else own
 
     @property
     def platform_end(self) -> str:
         """The platform's exit code and its meaning; empty for a job that succeeded or is not over."""
-        if not self.exit_code:
-            return ""
-        from openpai_tasks.protocol import exit_codes
-
-        spec = exit_codes.exit_spec(self.exit_code) if exit_codes.is_known(self.exit_code) else {}
-        phrase = (self.diagnostics and self.diagnostics.phrase) or text(spec.get("phrase"))
-        reason = (self.diagnostics and self.diagnostics.reason) or text(spec.get("reason"))
-        head = f"{self.exit_code} ({phrase})" if phrase else str(self.exit_code)
-        return f"{head}: {reason}" if reason else head
+        known = self.diagnostics
+        words = (known.phrase, known.reason) if known else ("", "")
+        return _platform_end(self.exit_code, self.user_exit_code, *words)
 
     @property
     def gpu_hours(self) -> float | None:
@@ -185,7 +194,7 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         launched=moment(body.get("launchedTime", made)),
         completed=moment(body.get("completedTime")),
         exit_code=_exit_code(state, whole(body.get("appExitCode"))),
-        user_exit_code=0 if state == SUCCEEDED else None,
+        user_exit_code=0 if state == SUCCEEDED else _exit_code(state, whole(body.get("userExitCode"))),
         retries=count(body.get("retries")),
         attempt=count(body.get("retries")),
         gpus=whole(body.get("totalGpuNumber")),
@@ -217,7 +226,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
         completed=moment(status.get("completedTime")),
         exit_code=_exit_code(state, whole(status.get("appExitCode"))),
-        user_exit_code=0 if state == SUCCEEDED else _exit_code(state, end.user_exit_code),
+        user_exit_code=_own_exit_code(state, end.user_exit_code, tasks),
         retries=count(status.get("retries")),
         attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,
@@ -272,6 +281,35 @@ def ssh_from_body(body: dict[str, Any]) -> tuple[SshInfo, ...]:
 
 def _is_port(word: str) -> bool:
     return word.isdecimal() and len(word) < 6 and 0 < int(word) < 65536
+
+
+def first_failed(tasks: Iterable[TaskInfo]) -> TaskInfo | None:
+    """Return the task that failed first."""
+    failed = [task for task in tasks if task.state == FAILED]
+    return min(failed, key=lambda task: task.completed or 0, default=None)
+
+
+def _platform_end(code: int | None, own: int | None, phrase: str = "", reason: str = "") -> str:
+    """Return an exit code of the platform with its meaning, in the server's words if it has some."""
+    if not code:
+        return ""
+    from openpai_tasks.protocol import exit_codes
+
+    is_known = exit_codes.is_known(code)
+    if code == own and not (is_known or phrase or reason):
+        return ""
+    spec = exit_codes.exit_spec(code) if is_known else {}
+    phrase, reason = phrase or text(spec.get("phrase")), reason or text(spec.get("reason"))
+    head = f"{code} ({phrase})" if phrase else str(code)
+    return f"{head}: {reason}" if reason else head
+
+
+def _own_exit_code(state: str, code: int | None, tasks: Iterable[TaskInfo]) -> int | None:
+    """Return the exit code of a job's command; servers that leave it out may report those of its tasks."""
+    if state == SUCCEEDED:
+        return 0
+    failed = first_failed(tasks) if code is None and state == FAILED else None
+    return failed.own_exit_code if failed else _exit_code(state, code)
 
 
 def _exit_code(state: str, code: int | None) -> int | None:

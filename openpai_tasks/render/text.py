@@ -152,10 +152,11 @@ def end_lines(job: Any) -> list[str]:
 
 
 def task_rows(job: Any) -> list[dict[str, Any]]:
-    """The tasks of a job; the exit code of the job's command is that of its only task."""
-    only = job.user_exit_code if len(job.tasks) == 1 else None
-    found = [{name: getattr(task, name) for name in TASK} for task in job.tasks]
-    return [{**row, "own_exit_code": only} if row["own_exit_code"] is None else row for row in found]
+    """The tasks of a job, with the exit codes of their commands."""
+    return [
+        {name: getattr(task, name) for name in TASK} | {"own_exit_code": job.task_exit(task)}
+        for task in job.tasks
+    ]
 
 
 def verdicts(items: Any) -> str:

@@ -16,6 +16,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import clusters
+from openpai_tasks.sdk.clusters.inactive_python import activation, inactive_environments
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.images import programs
 from openpai_tasks.sdk.ssh import keys
@@ -77,6 +78,8 @@ def check_python() -> HealthCheck:
         return HealthCheck(WARN, "python", f"{about}; the active environment {active} is gone", "deactivate")
     if active and os.path.realpath(active) != os.path.realpath(sys.prefix):
         about += f"; {active} is active"
+    if idle := inactive_environments(Path.cwd()):
+        return HealthCheck(WARN, "python", f"{about}; {idle[0]} is not active", activation(idle[0]))
     return HealthCheck(OK, "python", about)
 
 

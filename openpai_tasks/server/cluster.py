@@ -11,6 +11,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import DEFAULT_GROUP, Groups
 from openpai_tasks.server.accounts.owner import Owner
@@ -19,7 +20,6 @@ from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.api import bodies, originals
 from openpai_tasks.server.api.context import Context, Storage
 from openpai_tasks.server.api.limits import rates as limits
-from openpai_tasks.server.api.limits.guesses import Guesses
 from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION

@@ -139,7 +139,7 @@ class PaiProgram(Program):
         """Read `help COMMAND` as `--help COMMAND`, unless the project has a task of that name."""
         words = self.core.unparsed
         if words[:1] == [HELP] and HELP not in self.collection.task_names:
-            topic = [word for word in words[1:] if not word.startswith("-")]
+            topic = [word for word in words[1:] if not word.startswith("-") and word != HELP]
             self.core.unparsed = []
             name = self._topic(topic)
             shown = self.args.list if name in self.collection.collections else self.args.help
@@ -149,14 +149,14 @@ class PaiProgram(Program):
     def _topic(self, words: list[str]) -> str:
         """Return what to explain: `job sub` is `job.sub`."""
         flat = " ".join(words[:2])
-        return SPACED[flat].target if flat in SPACED else ".".join(words)
+        return flat if flat in SPACED else ".".join(words)
 
     def no_tasks_given(self) -> None:
         from openpai_tasks.tasks.pai.front_page import front_page
 
         own = [name for name in self.collection.tasks if name not in self.classic]
         own += [f"{name}.*" for name in self.collection.collections if name not in COLLECTIONS]
-        terminal.put(front_page(self.binary, own))
+        terminal.put(front_page(self.binary, terminal.size(sys.stdout).columns, own))
         raise Exit
 
     def print_help(self) -> None:

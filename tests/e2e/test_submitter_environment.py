@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forkserver import BIN
 from tests.server.workshop import until
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
@@ -77,6 +78,25 @@ def test_why_names_the_environment_that_has_the_module(cluster, venv, active):
     base = os.path.realpath(sys.executable)
     cluster.inv("job.sub", f"{base} -c 'import only_here'", "-j", "path", "-f", **active)
     assert "but the command used another Python" in cluster.ok("job.why", "path", **active).out
+
+
+def test_an_environment_of_the_project_that_is_not_active_is_pointed_out(cluster, venv, tmp_path):
+    inv = f"{BIN}/inv"
+    (cluster.project / ".venv").symlink_to(venv)
+    here = f"{cluster.project}/.venv"
+    try:
+        base = os.path.realpath(sys.executable)  # of which the environment was made
+        os.symlink(base, tmp_path / "python")
+        plain = {"PATH": f"{tmp_path}:{os.defpath}"}
+        ran = cluster.run(inv, "job.sub", PROGRAM, "-j", "idle", "-f", **plain)
+        assert f"{here} is not active, so the job uses another Python; `. .venv/bin/activate`" in ran.err
+        found = cluster.run(inv, "job.why", "idle", **plain).out
+        assert f"module only_here is installed in {here}, but the job ran without" in found
+        assert "activate it (`. .venv/bin/activate`), then `inv job.resubmit idle`" in found
+        used = {"PATH": f"{venv}/bin:{os.defpath}"}
+        assert cluster.run(inv, "job.sub", PROGRAM, "-j", "used", **used).err == ""
+    finally:
+        (cluster.project / ".venv").unlink()
 
 
 def test_python_api_and_executor_send_the_environment(cluster, venv, active):

@@ -238,12 +238,12 @@ def test_notification_of_the_end_by_the_desktop(jobs, terminal, tmp_path):
     assert "\x07" not in ran.out + ran.err and not (tmp_path / "sent").exists()
 
 
-def test_list_knows_a_commands_exit_code_only_after_a_look_at_the_job(jobs, tmp_path):
+def test_list_shows_a_commands_exit_code_before_anyone_looked_at_the_job(jobs):
     jobs.ok("job.sub", "exit 9", "-j", "unseen", *SMALL)
     while states(jobs, "unseen")["unseen"] != "FAILED":
-        pass  # only lists, which know the platform's code alone
+        pass  # only lists
     [row] = jobs.ok("job.list", "--keyword", "unseen", "-o", "json").json()
-    assert (row["user_exit_code"], row["exit_code"]) == (None, 255)
+    assert (row["user_exit_code"], row["exit_code"]) == (9, 255)
     assert "255" not in jobs.ok("job.list", "--keyword", "unseen").out
     assert jobs.inv("job.wait", "unseen").code == 9
     header, row = jobs.ok("job.list", "--keyword", "unseen").out.splitlines()

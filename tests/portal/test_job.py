@@ -48,8 +48,9 @@ def test_a_failure_is_explained_by_the_exit_code_of_the_command(visitor, failed)
     assert "the command of main-" in page and "ended with exit code 3" in page
     assert "<code>pai job.resubmit fails</code>" in page
     shown = text(page)
-    assert "Exit code 3 the command failed" in shown  # the platform's own code is 255
-    assert re.search(r"main-\d Failed 127.0.0.1 [^.]*http \d+ [^.]*3 the command failed", shown)
+    platform = r"platform: 255 \(PAIRuntimeUnknownFailed\): the command failed"
+    assert re.search(rf"Exit code 3 {platform}", shown)
+    assert re.search(rf"main-\d Failed 127.0.0.1 [^.]*http \d+ [^.]*3 {platform}", shown)
     assert (
         shown.index("Submitted") < shown.index("Retrying attempt 0 failed") < shown.index("the job has ended")
     )
@@ -73,6 +74,7 @@ def test_earlier_attempts_can_be_seen(visitor, failed):
     assert "/c/local/jobs/fails/logs?role=main&amp;index=0&amp;attempt=0" in first
     none = visitor.get("/c/local/jobs/fails?attempt=7")
     assert none.status_code == 400 and "has attempts 0 to 1" in none.text
+    assert "got “Attempt” 7" in none.text
 
 
 def test_commands_to_copy_name_the_job(visitor, failed):

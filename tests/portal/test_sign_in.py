@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from openpai_tasks.errors import TooManyRequests
-from openpai_tasks.portal import guesses
-from openpai_tasks.portal.guesses import SignInGuesses
+from openpai_tasks.loopback.guesses import Guesses
+from openpai_tasks.portal import app
 from openpai_tasks.portal.sessions import SESSION_SECONDS, PortalSession, PortalSessions
 from openpai_tasks.portal.starting import link_file
 from tests.portal.conftest import Visitor
@@ -129,21 +129,29 @@ def test_links_expire(tmp_path):
         assert sessions.redeem("token") is is_valid and not sessions.redeem("token")
 
 
-def test_guesses_are_limited_for_an_account_and_in_all(monkeypatch):
-    limit = SignInGuesses()
-    for _ in range(guesses.MOST_FOR_ACCOUNT):
-        limit.begin(("lab", "alice"))
+def test_guesses_at_the_same_time_count_for_an_account_and_in_all():
+    now = 1000.0
+    limit = Guesses(lambda: now, app.SIGN_INS, app.ALL_SIGN_INS)
+    for _ in range(app.SIGN_INS.count):
+        limit.begin("", "lab alice")
+    with pytest.raises(TooManyRequests, match=r"too many wrong passwords: wait 30 s and try again"):
+        limit.begin("", "lab alice")
+    limit.begin("", "lab bob")
+    limit.note_right("", "lab alice", begun=True)
+    limit.begin("", "lab alice")
     with pytest.raises(TooManyRequests):
-        limit.begin(("lab", "alice"))
-    limit.begin(("lab", "bob"))
-    limit.succeed(("lab", "alice"))
-    limit.begin(("lab", "alice"))
-    with pytest.raises(TooManyRequests):
-        for number in range(guesses.MOST_IN_ALL):
-            limit.begin(("lab", f"user-{number}"))
-    now = time.monotonic() + guesses.WINDOW_SECONDS + 1
-    monkeypatch.setattr(guesses.time, "monotonic", lambda: now)
-    limit.begin(("lab", "alice"))
+        for number in range(app.ALL_SIGN_INS.count):
+            limit.begin("", f"lab user-{number}")
+    assert number == app.ALL_SIGN_INS.count - app.SIGN_INS.count - 1  # one was right
+    now += app.ALL_SIGN_INS.seconds + 1
+    limit.begin("", "lab alice")
+
+
+def test_a_right_password_never_counts_as_a_guess():
+    limit = Guesses(lambda: 1000.0, app.SIGN_INS, app.ALL_SIGN_INS)
+    for _ in range(2 * app.ALL_SIGN_INS.count):
+        limit.begin("", "lab alice")
+        limit.note_right("", "lab alice", begun=True)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +169,7 @@ def test_malformed_forms_are_refused(guest, request_options):
 
 
 def test_guesses_are_stopped_and_links_still_work(cluster, visitor, guest, account, link):
-    codes = [
-        sign_in(guest, "local", "mallory", WRONG).status_code for _ in range(guesses.MOST_FOR_ACCOUNT + 1)
-    ]
+    codes = [sign_in(guest, "local", "mallory", WRONG).status_code for _ in range(app.SIGN_INS.count + 1)]
     assert codes[0] == 403 and codes[-1] == 429
     assert Visitor(link()).get("/c/local/jobs").status_code == 200
 

@@ -318,9 +318,10 @@ def test_hostile_names_are_refused(visitor, name):
     ("values", "reason"),
     [
         ({"command": " "}, "the command is empty"),
-        ({"command": "x", "gpu": "two"}, "gpu needs a whole number, got &#39;two&#39;"),
-        ({"command": "x", "cpu": "-1"}, "at least 1"),
-        ({"command": "x", "memoryMB": "much"}, "--memoryMB (--mem) needs megabytes"),
+        ({"command": "x", "gpu": "two"}, "“GPUs per task” needs a whole number, got &#39;two&#39;"),
+        ({"command": "x", "cpu": "-1"}, "“CPU cores per task” must be at least 1, got -1"),
+        ({"command": "x", "memoryMB": "much"}, "“Memory per task” needs megabytes"),
+        ({"command": "x", "max_time": "soon"}, "“Time limit of a task” must be a duration"),
         ({"command": "x", "env_name": "A=B", "env_value": "1"}, "needs a name without ="),
         ({"command": "x", "env_name": "", "env_value": "1"}, "needs a name without ="),
         ({"command": "x", "secret_name": "KEY", "secret_value": ""}, "enter the value of the secret KEY"),
@@ -330,7 +331,8 @@ def test_hostile_names_are_refused(visitor, name):
 )
 def test_wrong_values_are_explained_and_the_form_is_kept(visitor, values, reason):
     page = visitor.post(FORM, {"draft": "wrong", "image": "kept:1", **values})
-    assert page.status_code == 400 and reason in page.text.partition("<form id=")[0]
+    shown = page.text.partition("<form id=")[0]
+    assert page.status_code == 400 and reason in shown and "--" not in shown.partition('class="notice')[2]
     assert 'value="kept:1"' in page.text
 
 

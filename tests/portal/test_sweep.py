@@ -1,5 +1,6 @@
 """Sweeps and metrics: tables and plots of what jobs have measured."""
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -100,3 +101,30 @@ def test_metrics_are_plotted_while_the_job_runs(cluster, visitor, tab, tmp_path)
     only = visitor.get("/c/local/jobs/measures/metrics?metric=lo*").text
     assert only.count("<figure") == 1 and "NaN" not in only
     assert "with such names" in visitor.get("/c/local/jobs/measures/metrics?metric=none").text
+
+
+def test_results_of_a_sweep_and_records_come_while_jobs_run(cluster, visitor, tmp_path):
+    gate = tmp_path / "go"
+    record = json.dumps({"time": 1.5, "level": "INFO", "message": "first"})
+    line = f"echo '{record}'; until [ -e {gate} ]; do sleep 0.1; done; echo '{{\"acc\": 7}}'"
+    cluster.ok("job.sub", line, "-j", "lives", "--sweep", "x=1", "--detach")
+    name = cluster.ok("job.list", "-o", "json", "--fields", "name").json()[0]["name"]
+    pages = {"records": f"/c/local/jobs/{name}/records", "sweep": "/c/local/sweeps/lives"}
+    assert all("data-live" in visitor.get(page).text for page in pages.values())
+    records = live_parts(visitor, f"{pages['records']}.live")
+    results = live_parts(visitor, f"{pages['sweep']}/live")
+    while "first" not in next(records)["records"]:
+        pass
+    assert name in next(results)["sweep"]
+    gate.touch()
+    assert "state-succeeded" in list(records)[-1]["job-heading"]
+    assert ">7<" in list(results)[-1]["sweep"]
+    assert "data-live" not in visitor.get(pages["sweep"]).text
+
+
+def live_parts(visitor, path):
+    """Yield the parts of a page as they are sent, until it is over."""
+    with visitor.get(path, stream=True) as answer:
+        for line in answer.iter_lines():
+            if line.startswith(b"data: {"):
+                yield json.loads(line[6:])

@@ -63,3 +63,4 @@ def test_lists_fit_terminals_of_any_width(shell, columns):
     program = [str(Path(sys.executable).parent / "inv"), "--list", "job"]
     code, out = on_terminal(program, columns, cwd=shell.project, OPENPAI_HOME=str(shell.home))
     assert code == 0 and ".sub" in out and "Traceback" not in out
+    assert columns < 40 or max(map(len, out.splitlines())) <= columns

@@ -142,6 +142,18 @@ def test_settings_of_older_clients_are_accepted_and_explained(project, name):
     assert project.pai("unset", name).code == 0
 
 
+@pytest.mark.parametrize(
+    "line, old", [("job-status --help", "job-status"), ("help job status", "job status"), ("help sub", "sub")]
+)
+def test_help_of_an_old_command_is_that_of_the_new_one(project, line, old):
+    new = CLASSIC.get(old) or SPACED[old]
+    first, rest = project.pai(*line.split()).out.split("\n\n", 1)
+    assert first == f"`{old}` is the old spelling of `{new.target}`."
+    assert rest.startswith(project.pai("help", new.target).out)
+    assert f"Only `{old}` has:" in rest and "--token" in project.pai("notebook-job", "--help").out
+    assert project.pai("help", "init").out.startswith("`init` is short for `config.init`.\n")
+
+
 def test_every_old_command_has_its_task_and_every_flag_its_help():
     rows = [*CLASSIC.values(), *SPACED.values()]
     assert {row.target for row in rows} <= set(namespace().task_names)

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from openpai_tasks.tasks import namespace
+from openpai_tasks.tasks.framework import invoke_patches
 from openpai_tasks.tasks.pai.flat_names import CLASSIC
 
 RUN = """
@@ -27,6 +28,15 @@ def test_pai_alone_shows_the_everyday_commands_on_one_screen(project):
     known = {*namespace().task_names, *CLASSIC, "help"}
     assert {name for name in re.findall(r"pai ([a-z]\S*)", ran.out)} <= known
     assert "config.trust" not in ran.out and "config.trust" in project.pai("--list").out
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_front_page_and_help_fit_the_terminal(project, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, project.pai().out.splitlines())) <= columns
+    monkeypatch.setattr(invoke_patches, "pty_size", lambda: (columns, 24))
+    lines = project.pai("help", "container.forward").out.splitlines()[1:]
+    assert max(map(len, lines)) <= columns and len(lines) > 10
 
 
 def test_pai_alone_names_the_projects_own_commands(project):

@@ -47,6 +47,9 @@ def suggested(word, flat=CLASSIC):
         ("upload", "storage.copy"),
         ("shell", "container.ssh"),
         ("helpp", "--help"),
+        ("logs", "job.logs"),
+        ("whoami", "cluster.list"),
+        ("nothere", ""),
     ],
 )
 def test_the_command_that_was_probably_meant_is_suggested(word, command):

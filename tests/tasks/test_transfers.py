@@ -31,10 +31,10 @@ def test_terminal_shows_a_progress_bar_that_disappears(monkeypatch):
     watch.found(2048)
     watch.moved(1024)
     shown = without_colours(stream.getvalue())
-    assert shown.startswith("━" * 6) and "  0/1 files, 1.0 KiB of 2.0 KiB, " in shown
+    assert shown.startswith("━" * 6) and "  0/1 file, 1.0 KiB of 2.0 KiB, " in shown
     watch.moved(1024)
     watch.ended("f", "copied", 2048)
-    assert "1/1 files" in stream.getvalue().split("\r")[-1]
+    assert "1/1 file" in stream.getvalue().split("\r")[-1]
     watch.close()
     assert not any(screen(stream.getvalue(), 80))
 
@@ -60,7 +60,7 @@ def test_dumb_terminal_gets_progress_lines_instead_of_a_bar(monkeypatch):
     watch.found(10)
     watch.moved(10)
     watch.close()
-    assert stream.getvalue().startswith("0/1 files, 10 B of 10 B") and "\x1b" not in stream.getvalue()
+    assert stream.getvalue().startswith("0/1 file, 10 B of 10 B") and "\x1b" not in stream.getvalue()
 
 
 def test_other_streams_get_progress_lines_at_intervals(monkeypatch):
@@ -73,7 +73,7 @@ def test_other_streams_get_progress_lines_at_intervals(monkeypatch):
     watch.found(10)
     watch.ended("f", "skipped", 10)
     watch.close()
-    assert stream.getvalue().startswith("1/1 files, 10 B of 10 B, ") and "━" not in stream.getvalue()
+    assert stream.getvalue().startswith("1/1 file, 10 B of 10 B, ") and "━" not in stream.getvalue()
 
 
 def test_empty_files_count_in_the_progress(monkeypatch):
@@ -91,4 +91,4 @@ def test_removed_files_are_counted_separately(monkeypatch):
     watch.ended("f", "copied", 8)
     for name in ("g", "h"):
         watch.ended(name, "removed", 100)
-    assert watch.line(1.0) == "1/1 files, 8 B of 8 B, 2 removed"
+    assert watch.line(1.0) == "1/1 file, 8 B of 8 B, 2 removed"

@@ -54,7 +54,7 @@ def job_info(
         launched=None if state == states.WAITING else min(started, default=trainers.started),
         completed=(trainers.completed or max(ended, default=None)) if is_final else None,
         exit_code=code,
-        user_exit_code=code or None,
+        user_exit_code=code,
         retries=0,
         attempt=0,
         gpus=_gpus(document),
@@ -141,6 +141,7 @@ def _task(role: str, index: int, pod: PaddlePod, is_stopping: bool) -> TaskInfo:
         completed=pod.completed,
         message=pod.message or pod.reason,
         container=pod.name,
+        user_exit_code=pod.exit_code,
     )
 
 

@@ -90,8 +90,6 @@ def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
         "shown": job,
         "is_past": False,
         "why": _why(client, job),
-        "end": sdk.diagnosis.job_end(job),
-        "task_end": sdk.diagnosis.task_end,
         "attempts": earlier if client.capabilities.attempts else (),
         "timeline": timeline(job),
         "listening": partial(listening_ports, _document(client, job)),

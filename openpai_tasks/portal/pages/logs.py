@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.live import LiveEvent, LiveStream
+from openpai_tasks.portal.live import LiveEvent, LiveStream, redraw
 from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
@@ -138,10 +138,26 @@ def download(request: PortalRequest) -> Response:
 
 def records(request: PortalRequest) -> Response:
     """Show the log records that the job's program wrote, from a level on."""
+    job = sdk.jobs.find(request.client, request.params["key"])
+    return job_page(request, "records.html", "logs", job, **_records(request, job))
+
+
+def records_live(request: PortalRequest) -> Response:
+    """Send the records again whenever there are more, until the job ends."""
+
+    def draw() -> tuple[dict[str, str], bool]:
+        job = sdk.jobs.find(request.client, request.params["key"])
+        heading = request.fragment("job_heading.html", **heading_values(request, job))
+        table = request.fragment("records_table.html", **_records(request, job))
+        return {"job-heading": heading, "records": table}, job.final
+
+    return LiveStream(redraw(draw))
+
+
+def _records(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
     client, given = request.client, request.query
     level, text = given.get("level", ""), given.get("q", "")
     values: dict[str, Any] = {"level": level, "text": text, "levels": list(dict.fromkeys(LEVELS))}
-    job = sdk.jobs.find(client, request.params["key"])
     try:
         check_files(request, job.user)
         chosen = sdk.logs.parse_filter(level or None, None, text or None)
@@ -151,7 +167,7 @@ def records(request: PortalRequest) -> Response:
         values |= {"records": deque(found, MOST_RECORDS), "problem": "", "most": MOST_RECORDS}
     except PaiError as err:
         values |= {"records": (), "problem": str(err), "most": MOST_RECORDS}
-    return job_page(request, "records.html", "logs", job, **values)
+    return values
 
 
 def _choice(request: PortalRequest) -> LogChoice:

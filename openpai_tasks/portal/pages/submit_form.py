@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.portal.field_names import LABELS, in_field_names, naming_fields
 from openpai_tasks.portal.once import once
 from openpai_tasks.portal.pages.submit import NotSubmitted, explain, preview_of
 from openpai_tasks.portal.request import PortalRequest, data, go
@@ -56,9 +57,10 @@ def send(request: PortalRequest) -> Response:
     names: list[str] = []
 
     def submit() -> str:
-        made = _prepare(request)
-        names.append(made.name)
-        key = sdk.jobs.submit_when_ready(request.client, made, lambda line: None).key
+        with naming_fields():
+            made = _prepare(request)
+            names.append(made.name)
+            key = sdk.jobs.submit_when_ready(request.client, made, lambda line: None).key
         SourceUpload(request).clear()
         return key
 
@@ -79,13 +81,14 @@ def check(request: PortalRequest) -> Response:
             answer["python"] = sdk.jobs.as_python(form.flags, alias)
             sdk.jobs.check_request(form.request(), form.here)
     except PaiError as err:
-        answer["problem"] = str(err)
+        answer["problem"] = in_field_names(str(err))
     return data(answer)
 
 
 def preview(request: PortalRequest) -> Response:
     """Return exactly what would be sent, with its secrets masked."""
-    return data(preview_of(request, _prepare(request)))
+    with naming_fields():
+        return data(preview_of(request, _prepare(request)))
 
 
 def upload(request: PortalRequest) -> Response:
@@ -125,6 +128,7 @@ def _page(request: PortalRequest, trouble: NotSubmitted | None, virtual_clusters
         "submit_form.html",
         trouble.status if trouble else 200,
         form=form,
+        labels=LABELS,
         trouble=trouble,
         variables=[pair for pair in zip(names, values, strict=False) if any(pair)],
         secret_names=[name for name in request.lists.get("secret_name", ()) if name],
@@ -170,7 +174,7 @@ def _flags(request: PortalRequest) -> dict[str, Any]:
     form = {name: value.strip().replace("\r\n", "\n") for name, value in request.form.items()}
     flags: dict[str, Any] = {"command": form.get("command", "")}
     flags |= {name: form[name] for name in TEXTS if form.get(name)}
-    flags |= {name: parse_int(form[name], name) for name in NUMBERS if form.get(name)}
+    flags |= {name: parse_int(form[name], f"--{name}") for name in NUMBERS if form.get(name)}
     for name, separator in LISTS.items():
         words = tuple(word.strip() for word in form.get(name, "").split(separator) if word.strip())
         flags |= {name: words} if words else {}

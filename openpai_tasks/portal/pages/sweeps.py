@@ -9,9 +9,11 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.portal.live import LiveStream, redraw
 from openpai_tasks.portal.pages.job_frame import check_files
 from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.protocol import states
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
 from openpai_tasks.settings.project import load_settings
 
@@ -25,6 +27,20 @@ def listing(request: PortalRequest) -> Response:
 
 
 def page(request: PortalRequest) -> Response:
+    return request.page("sweep.html", **_values(request))
+
+
+def live(request: PortalRequest) -> Response:
+    """Send the results again whenever they have changed, until all jobs are over."""
+
+    def draw() -> tuple[dict[str, str], bool]:
+        values = _values(request)
+        return {"sweep": request.fragment("sweep_results.html", **values)}, values["is_over"]
+
+    return LiveStream(redraw(draw))
+
+
+def _values(request: PortalRequest) -> dict[str, Any]:
     name, given = request.params["name"], request.query
     check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
     mounts = sdk.files.mounts(load_settings())
@@ -36,9 +52,9 @@ def page(request: PortalRequest) -> Response:
     across = _chosen(given.get("x", ""), numeric, numeric[:1])
     upwards = _chosen(given.get("y", ""), numeric, measured[:1] or numeric[-1:])
     points = [(one.name, cell(one, across), cell(one, upwards)) for one in results]
-    return request.page(
-        "sweep.html",
+    return dict(
         name=name,
+        is_over=all(one.state in states.FINAL for one in results),
         results=_sorted(results, given.get("sort", ""), given.get("dir", "") == "asc"),
         columns=columns,
         numeric=numeric,

@@ -10,6 +10,7 @@ from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import PaiError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
@@ -28,7 +29,8 @@ class Need:
     at_once: dict[str, int]
 
     def __str__(self) -> str:
-        return f"{self.all['gpu']} GPUs, {self.all['cpu']} CPUs and {self.all['memoryMB']} MB of memory"
+        gpus, cpus = counted(self.all["gpu"], "GPU"), counted(self.all["cpu"], "CPU")
+        return f"{gpus}, {cpus} and {self.all['memoryMB']} MB of memory"
 
 
 def need(document: Mapping[str, Any]) -> Need:
@@ -74,7 +76,7 @@ def not_free(asked: Need, there: VirtualCluster) -> tuple[str, str] | None:
     have, wanted = there.capacity("gpu"), asked.at_once["gpu"]
     if have.usable is None or wanted <= (free := max(0, have.usable - (have.used or 0))):
         return None
-    meaning = f"it asks for {wanted} GPUs, and {free:g} of {have.usable:g} are free"
+    meaning = f"it asks for {counted(wanted, 'GPU')}, and {free:g} of {have.usable:g} are free"
     return meaning, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free"
 
 

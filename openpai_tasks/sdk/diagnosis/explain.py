@@ -13,7 +13,7 @@ from openpai_tasks.hints import command, in_this_program
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
-from openpai_tasks.protocol.models import JobInfo, TaskInfo
+from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.clusters import capacity
 from openpai_tasks.sdk.diagnosis import missing_modules, shortage, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
@@ -77,7 +77,7 @@ def _waiting(client: Backend, job: JobInfo) -> Explanation:
 
 def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
-    meaning = f"{attempt_number(job)} failed and is retried: {_end(job, _culprit(job), reason)}"
+    meaning = f"{attempt_number(job)} failed and is retried: {_end(job, first_failed(job.tasks), reason)}"
     facts = (*_platform_words(job, reason), *_retry_facts(job), *_event_facts(_notes(job, "Warning")))
     follow = f"wait; `{lookup.command_for(client, 'job.connect', job)}` shows when the next attempt starts"
     return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
@@ -115,7 +115,7 @@ def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] |
 
 
 def _failed(client: Backend, job: JobInfo) -> Explanation:
-    task = _culprit(job)
+    task = first_failed(job.tasks)
     log = _last_lines(client, job, task)
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
@@ -191,12 +191,6 @@ def _no_retry(job: JobInfo) -> list[str]:
     if exit_codes.reaction(job.exit_code) == exit_codes.NEVER_RETRY:
         return ["it is not retried, because it would fail in the same way"]
     return ["it is not retried: no retries are left (`jobRetryCount` in its document sets their number)"]
-
-
-def _culprit(job: JobInfo) -> TaskInfo | None:
-    """Return the task that failed first."""
-    failed = [task for task in job.tasks if task.state == states.FAILED]
-    return min(failed, key=lambda task: task.completed or 0, default=None)
 
 
 def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[str, ...]:

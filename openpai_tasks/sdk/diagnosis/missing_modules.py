@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.clusters.inactive_python import activation, inactive_environments
 from openpai_tasks.sdk.diagnosis import symptoms
 from openpai_tasks.sdk.jobs import lookup
 
@@ -21,8 +20,9 @@ def explain_missing(client: Backend, job: JobInfo, lines: Sequence[str]) -> tupl
     """Return meaning and advice if the job lacked a module that is installed here; else None."""
     name = symptoms.missing_module(lines)
     active = python_folder(os.environ)
-    here = active or (sys.prefix if sys.prefix != sys.base_prefix else "")
-    if not name or not here or not _is_installed(name, Path(here)):
+    known = [Path(active)] if active else inactive_environments(Path.cwd(), own=True)
+    here = next((str(one) for one in known if name and _is_installed(name, one)), "")
+    if not here:
         return None
     found = f"module {name} is installed in {here}"
     if not job.environment:
@@ -30,7 +30,7 @@ def explain_missing(client: Backend, job: JobInfo, lines: Sequence[str]) -> tupl
     if job.python and os.path.realpath(job.python) == os.path.realpath(here):
         return f"{found}, but the command used another Python", "start `python` without a path before it"
     ran = f"with {job.python}" if job.python else "without a virtual environment"
-    activate = "" if active else f"activate it (`. {shlex.quote(here)}/bin/activate`), then "
+    activate = "" if active else f"activate it (`{activation(Path(here))}`), then "
     again = f"`{lookup.command_for(client, 'job.resubmit', job)}` runs the job in your environment"
     return f"{found}, but the job ran {ran}", activate + again
 

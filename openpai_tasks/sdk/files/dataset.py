@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from openpai_tasks.plain_text import counted
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.location import Location, locate
@@ -101,7 +102,7 @@ class PackedDataset(Sequence[Item]):
         return self._index.names if self._starts is None else self._by_name()[0]
 
     def __repr__(self) -> str:
-        return f"PackedDataset({self.url!r}, group={self.group}): {len(self)} items"
+        return f"PackedDataset({self.url!r}, group={self.group}): {counted(len(self), 'item')}"
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for another process: where the files are, without connections and secrets."""

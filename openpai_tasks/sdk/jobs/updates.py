@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import counted
 
 _INDEX = re.compile(r"\[(-?\d+)\]")
 _NUMBER = re.compile(r"-?\d+")
@@ -74,7 +75,9 @@ def _key(level: Any, part: str, above: list[str], path: str) -> str | int:
     if not _NUMBER.fullmatch(part):
         raise ConfigError(f"-u {path}: {where} is a list; use an index instead of {part!r}")
     if not -len(level) <= int(part) <= len(level):
-        raise ConfigError(f"-u {path}: index {part} is out of range: {where} has {len(level)} items")
+        raise ConfigError(
+            f"-u {path}: index {part} is out of range: {where} has {counted(len(level), 'item')}"
+        )
     return int(part)
 
 

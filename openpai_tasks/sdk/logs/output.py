@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from openpai_tasks.backends.base import Backend, TaskLog, require
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import PlainBytes
+from openpai_tasks.plain_text import PlainBytes, counted
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
@@ -179,7 +179,7 @@ class Follower:
             del self._ended[attempt]
         if begun > first:
             more = f"see the first with `{self._command(job, '--attempt', str(first))}`"
-            self._client.say(f"skipping the output of {begun - first} attempts; {more}")
+            self._client.say(f"skipping the output of {counted(begun - first, 'attempt')}; {more}")
 
     def _round(self, job: JobInfo, is_first: bool = False, is_last: bool = False) -> Iterator[Chunk]:
         """Yield new output, of past attempts and then of the latest."""

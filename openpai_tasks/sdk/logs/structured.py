@@ -16,6 +16,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -191,7 +192,9 @@ class RecordMerger:
         if not self._moments:
             self._client.say(f"no log records found; {shows}")
         elif self._left_out:
-            self._client.say(f"{self._left_out} lines are not log records, and were left out; {shows}")
+            self._client.say(
+                f"left out {counted(self._left_out, 'line')} of output without a log record; {shows}"
+            )
 
     def _records(
         self, source: LineSource, piece: int, is_last: bool

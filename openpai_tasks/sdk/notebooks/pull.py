@@ -18,6 +18,7 @@ from typing import Any
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -134,9 +135,8 @@ def pull_changes(saved: SavedChanges, here: Path, target: Path | None = None) ->
 def check_pulled(pulled: PullResult) -> None:
     """Raise if any file could not be pulled."""
     if pulled.failed:
-        raise PathError(
-            f"{len(pulled.failed)} of {len(pulled.failed) + len(pulled.files)} files could not be pulled"
-        )
+        of_all = counted(len(pulled.failed) + len(pulled.files), "file")
+        raise PathError(f"{len(pulled.failed)} of {of_all} could not be pulled")
 
 
 def read_changes(saved: SavedChanges) -> dict[str, bytes]:

@@ -829,7 +829,7 @@ def _run_and_save(run: NotebookRun, kernel: str) -> int:
     run.save()
     failures = 0 if run.trouble else run.convert()
     if run.failed:
-        say(f"{run.failed} of {run.total} cells failed, which is allowed")
+        say(f"{run.failed} of {run.total} cell{'' if run.total == 1 else 's'} failed, which is allowed")
     if run.trouble:
         say(f"error: cannot save the result: {run.trouble}")
         return code or NOT_SAVED

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.api import bodies
-from openpai_tasks.server.api.limits.guesses import Guesses
-from openpai_tasks.server.api.limits.rates import Rate
+from openpai_tasks.server.api.limits.rates import Rate, TooMany
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import Profile
 from openpai_tasks.server.engines.base import Engine
@@ -48,8 +49,14 @@ class Context:
     body_limit: int = bodies.LIMIT
 
     def check_password(self, caller: str, user: str, password: str) -> bool:
-        """Return whether the password is right; raise after too many wrong guesses."""
-        self.guesses.check(caller, user)
+        """Return whether the password is right; raise after too many wrong guesses.
+
+        A caller is the user whose process calls, since all callers have the same address.
+        """
+        try:
+            self.guesses.check(caller, user)
+        except TooManyRequests as err:
+            raise TooMany({"retry-after": f"{err.retry_after:.0f}"}, err.retry_after) from err
         if self.accounts.accepts(user, password):
             self.guesses.note_right(caller, user)
             return True

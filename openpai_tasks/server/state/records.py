@@ -33,6 +33,7 @@ class Job:
     gpus: int
     tasks: int
     roles: int
+    user_exit_code: int | None = None  # of the command, only for failed jobs in lists
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks.protocol.states import FAILED
 from openpai_tasks.server.state import query
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.query import NO_PRIORITY
@@ -115,7 +116,8 @@ def complete(database: Database) -> None:
 JOB = """key, user, name, virtual_cluster, config, execution, priority, state, sub_state, attempt,
 user_retries, platform_retries, submitted, launched, completed, exit_code, gpus, tasks, roles,
 (SELECT group_concat(tag) FROM tags WHERE tags.job = key) AS tags"""
-LISTED_JOB = JOB.replace("config", "'' AS config")
+LISTED_JOB = f"""{JOB.replace("config", "'' AS config")}, CASE WHEN state = '{FAILED}' THEN
+(SELECT user_exit_code FROM attempts WHERE attempts.job = key AND id = jobs.attempt) END AS user_exit_code"""
 
 
 def job(row: Mapping[str, Any] | sqlite3.Row) -> Job:

@@ -15,6 +15,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
+from openpai_tasks.storage.copying.overlap import refuse_hidden_loss
 from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
 from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
@@ -85,6 +86,8 @@ def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | N
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
+        if not rules.preview:
+            refuse_hidden_loss(errands[0])
     tally = _Tally(watch)
     try:
         surplus = _copied(errands, tally, rules)

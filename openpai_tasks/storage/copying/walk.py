@@ -8,6 +8,7 @@ from typing import NamedTuple
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
+from openpai_tasks.storage.copying.overlap import can_tell, is_one_of
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
 from openpai_tasks.storage.location import Location
@@ -18,6 +19,7 @@ from openpai_tasks.storage.store import (
     KnowsPlaces,
     SetsModes,
     Store,
+    base,
     is_below,
     is_closed,
     join,
@@ -115,9 +117,10 @@ class _CopiedFolder:
 class Made:
     """The folders that a copy creates, so that it does not copy them if they are inside its source."""
 
-    def __init__(self, source: Store, target: Store) -> None:
-        self._source, self._target = source, target
-        self._can_meet = source.kind == target.kind and isinstance(source, KnowsPlaces)
+    def __init__(self, source: Store, target: Store, root: str, preview: bool) -> None:
+        self._source, self._target, self._root = source, target, root
+        self._can_meet = can_tell(source, target)
+        self._may_test = not (self._can_meet or preview)
         self._paths: dict[str, str] = {}
 
     def note(self, path: str, entry: Entry | None = None) -> None:
@@ -127,6 +130,8 @@ class Made:
 
     def has(self, folder: Entry) -> bool:
         """Whether the copy has created the folder; another file system may have the same id."""
+        if self._may_test and folder.name == base(self._root):
+            return is_one_of(self._target, self._root, self._source, [folder.path])
         path, source, target = self._paths.get(folder.id), self._source, self._target
         if (
             not folder.id
@@ -166,7 +171,7 @@ class Steps:
         self._skip = skip if can_compare and taken is None else None
         self._root = self._target.address(errand.target.path)
         self._origin = errand.target.origin
-        self._made = Made(self._source, self._target)
+        self._made = Made(self._source, self._target, errand.target.path, preview)
 
     def __iter__(self) -> Iterator[Step]:
         errand = self._errand

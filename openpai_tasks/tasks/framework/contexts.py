@@ -37,6 +37,7 @@ class Classic:
 
     If ``greedy``, all words after it are one command. ``words`` are typed before those of the user. ``task``
     is an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by older names.
+    A ``short`` one is a short name of ours, not an old one.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Classic:
         words: tuple[str, ...] = (),
         task: Any = None,
         renamed: Mapping[str, str] | None = None,
+        short: bool = False,
     ) -> None:
+        self.short = short
         self.target, self.greedy, self.words, self.task = target, greedy, words, task
         self.renamed = renamed or {}
 
@@ -58,6 +61,7 @@ class TaskContext(ParserContext):
         super().__init__(name, aliases, arguments)
         self.task = task
         self.classic: Classic | None = None
+        self.typed = name  # as the user spelt it
         self.single_dash = getattr(task, "single_dash", False)
         self.is_ours = task.body.__module__.startswith("openpai_tasks.tasks.")
         parameters = task.argspec(task.body).parameters.values()
@@ -160,7 +164,7 @@ class Contexts(Mapping[str, TaskContext]):
         if row.target not in self.names:
             raise UsageError(f"{word!r} runs `{row.target}`, which this project's tasks do not include")
         context = self._context(row.target, row.task) if row.task else self[row.target]
-        context.classic = row
+        context.classic, context.typed = row, word
         return context
 
     def is_collection(self, path: str) -> bool:

@@ -30,7 +30,7 @@ from openpai_tasks.tasks.framework import parser, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 LIST_FORMATS = ("flat", "nested", "json")
-NARROWEST = 20  # column of help texts
+NARROWEST = 20  # column of help texts beside names
 OURS = "openpai"
 
 
@@ -78,7 +78,7 @@ def parse_cleanup(program: Program) -> None:
 
 
 def _explain(program: Program, contexts: Contexts, topic: str) -> None:
-    """Turn ``--help`` of a collection into its list, and of a classic command into the task's help."""
+    """Turn ``--help`` of a collection into its list, and print the help of a classic command."""
     if contexts.is_collection(topic):
         program.args.help.set_value(None, cast=False)
         program.args.list.set_value(topic, cast=False)
@@ -86,7 +86,8 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
     context = contexts.first(topic)
     if context is None:
         raise contexts.unknown(topic)
-    program.args.help.set_value(context.name, cast=False)
+    _print_classic_help(program, contexts, context)
+    raise Exit
 
 
 def print_task_help(program: Program, name: str) -> None:
@@ -98,20 +99,43 @@ def print_task_help(program: Program, name: str) -> None:
     flags = context.help_tuples()
     terminal.put(f"Usage: {program.binary} {context.usage()}{' [--options]' if flags else ''}\n")
     for line in (inspect.getdoc(program.collection[context.name]) or "").splitlines():
-        terminal.put(f"  {line}".rstrip())
+        for part in _wrapped(line, pty_size()[0] - 3):
+            terminal.put(f"  {part}".rstrip())
     if flags:
         terminal.put("\nOptions:\n")
         program.print_columns(flags)
 
 
+def _print_classic_help(program: Program, contexts: Contexts, context: TaskContext) -> None:
+    """Print the help of the task that a classic command runs, and the flags that only the command has."""
+    from openpai_tasks.tasks.framework import terminal
+
+    assert context.classic is not None
+    is_a = "short for" if context.classic.short else "the old spelling of"
+    terminal.put(f"`{context.typed}` is {is_a} `{context.classic.target}`.\n")
+    print_task_help(program, context.classic.target)
+    known = contexts[context.classic.target].flags
+    more = [context.help_for(flag) for flag in context.flags if flag not in known]
+    if more:
+        terminal.put(f"Only `{context.typed}` has:\n")
+        program.print_columns(more)
+
+
 def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> None:
-    """Print names with their help beside them; Invoke's way takes longer than loading all our tasks."""
+    """Print names with their help beside them, or below where there is no room; Invoke's way is too slow."""
+    columns, indent = pty_size()[0], program.leading_indent
     first = max(len(name) for name, _ in pairs) + program.col_padding
-    rest = max(pty_size()[0] - program.leading_indent_width - first - 1, NARROWEST)
+    rest = columns - len(indent) - first - 1
     lines = []
     for name, text in pairs:
+        if rest < NARROWEST:
+            lines += [f"{indent}{line}" for line in _wrapped(name, columns - len(indent))]
+            lines += [
+                f"{indent * 3}{line}" for line in _wrapped(text or "", columns - 3 * len(indent)) if line
+            ]
+            continue
         for number, line in enumerate(_wrapped(text or "", rest) or [""]):
-            lines.append(f"{program.leading_indent}{'' if number else name:{first}}{line}".rstrip())
+            lines.append(f"{indent}{'' if number else name:{first}}{line}".rstrip())
     print("\n".join(lines), end="\n\n")
 
 

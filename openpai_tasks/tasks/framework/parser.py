@@ -117,7 +117,7 @@ class _Line:
         if argument is None:
             self.unknown_flag(word, name)
         elif self.context is not None and argument is _argument(self.core, "--help"):
-            argument.set_value(self.context.name, cast=False)
+            argument.set_value(self.context.typed, cast=False)
         elif argument.takes_value:
             self.store(argument, name, value.removeprefix("=") if value else self.value(argument, name))
         elif value.startswith("="):

@@ -12,6 +12,7 @@ _STOPPING = "abort cancel end halt kill quit stop terminate"
 _REMOVING = "clear del delete drop erase purge remove rm wipe"
 DESTRUCTIVE = frozenset([*_STOPPING.split(), *_REMOVING.split(), *["clean", "forget", "unset", "untrust"]])
 
+LIKENESS = 0.7  # of 1; with less, words are suggested that share only a few letters
 RISKY = DESTRUCTIVE | {"force", "overwrite", "recursive", "yes"}  # in names of flags
 
 MEANINGS = {
@@ -27,6 +28,7 @@ MEANINGS = {
     "attach watch": ("job.connect", "container.ssh"),
     "log output print": ("job.logs",),
     "auth login signin": ("cluster.add",),
+    "account clusters whoami": ("cluster.list",),
     "jobs list ps": ("job.list",),
     "describe show stat status": ("job.status", "cluster.info", "storage.getinfo", "config.show"),
     "download fetch": ("job.outputs", "storage.copy", "container.get"),
@@ -78,7 +80,8 @@ class SuggestedWords:
 
     def __init__(self, tasks: Mapping[str, str], flat: Iterable[str]) -> None:
         self._tasks = tasks
-        tails = {task.rpartition(".")[2]: task for task in tasks}  # `sub` may stand for `job.sub`
+        jobs_last = sorted(tasks, key=lambda task: task.startswith("job."))
+        tails = {task.rpartition(".")[2]: task for task in jobs_last}  # `logs` may stand for `job.logs`
         self._known = tails | {name: name for name in (*flat, *tasks)}
         self._harmless = {word for word in (*tails, *SYNONYMS) if not is_destructive(word)}
 
@@ -129,7 +132,9 @@ def _is_slip(word: str, name: str) -> bool:
 def _close(word: str, known: Iterable[str]) -> str:
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")
+    names = list(known)
+    slips = [name for name in names if _is_slip(word, name)]
+    return next(iter(slips or difflib.get_close_matches(word, names, 1, LIKENESS)), "")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 GROUPS = {
     "Start": {
@@ -27,21 +27,33 @@ GROUPS = {
     },
 }
 """The everyday commands, with a short description of each."""
+NEEDED = 76
+"""Columns of the page; on narrower terminals, lines are wrapped."""
 
 
-def front_page(program: str, own: Iterable[str] = ()) -> str:
-    """Return the page; ``own`` are the tasks of the project itself."""
+def front_page(program: str, columns: int, own: Iterable[str] = ()) -> str:
+    """Return the page for this width; ``own`` are the tasks of the project itself."""
     lines = [f"usage: {program} COMMAND [WORDS] [--FLAGS]", ""]
     for group, commands in GROUPS.items():
-        names = list(commands)
-        lines += [
-            f"{group if name == names[0] else '':7}{program} {name:17}{about}"
-            for name, about in commands.items()
-        ]
+        lines += _group(program, group, commands, columns < NEEDED)
     theirs = ", ".join(own)
     lines += ["", f"This project's own commands: {theirs}"] if theirs else [""]
     lines += [
         f"`{program} help COMMAND` explains one, `{program} --list` shows all of them,",
         f'and `{program} job.sub "echo hello" --follow` runs a first job on this machine.',
     ]
-    return "\n".join(lines)
+    if columns >= NEEDED:
+        return "\n".join(lines)
+    import textwrap
+
+    wrapped = (textwrap.wrap(line, columns, subsequent_indent="    ") or [""] for line in lines)
+    return "\n".join(part for parts in wrapped for part in parts)
+
+
+def _group(program: str, group: str, commands: Mapping[str, str], is_narrow: bool) -> list[str]:
+    if is_narrow:
+        return [f"{group}:", *(f"{program} {name}: {about}" for name, about in commands.items())]
+    return [
+        f"{group if number == 0 else '':7}{program} {name:17}{about}"
+        for number, (name, about) in enumerate(commands.items())
+    ]

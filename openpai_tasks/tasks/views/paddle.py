@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
 from openpai_tasks.hints import command
+from openpai_tasks.plain_text import counted
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.views import listings, submitting
@@ -140,7 +141,7 @@ def show_preview(package: Package, folder: str, url: str, body: dict[str, Any]) 
     """Show the files and the submission that would be sent."""
     for name, size in package.files:
         terminal.say(f"  {render.cell('', name)}  {render.size(size)}")
-    total = f"{len(package.files)} files, {render.size(package.size)}"
+    total = f"{counted(len(package.files), 'file')}, {render.size(package.size)}"
     terminal.say(f"would upload {total} to {folder} and POST to {url}; nothing was sent")
     terminal.exact(render.format_values(body, (), "json") + "\n")
 

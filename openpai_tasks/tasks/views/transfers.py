@@ -102,7 +102,8 @@ class Meter(Watch):
     def line(self, seconds: float) -> str:
         moved = max(0, self._moved)
         rate = moved / seconds if seconds > 0 else 0.0
-        parts = [f"{self._done}/{self._files} files", f"{render.size(moved)} of {render.size(self._bytes)}"]
+        of_all = counted(self._files, "file")
+        parts = [f"{self._done}/{of_all}", f"{render.size(moved)} of {render.size(self._bytes)}"]
         parts += [f"{self._removed} removed"] if self._removed else []
         if rate > 0 and not self._removed:  # removals come last, when all bytes are copied
             left = max(0, self._bytes - moved) / rate

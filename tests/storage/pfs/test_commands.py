@@ -62,6 +62,19 @@ def test_storage_commands_take_classic_paths(server, shell, folder):
     assert os.listdir(server.home / folder) == []
 
 
+def test_a_folder_is_not_copied_into_itself_by_another_way_to_it(server, shell, folder):
+    here = server.home / folder / "a"
+    (here / "into/b").mkdir(parents=True)
+    (here / "x").write_text("x")
+    url = f"pai://local-paddle/pfs/home/{server.user}/{folder}/a"
+    ran = shell.inv("storage.copy", str(here), f"{url}/into/")
+    assert ran.code == 123 and "the target is in the source, by another name" in ran.out
+    assert sorted(path.name for path in (here / "into/a").rglob("*")) == ["b", "into", "x"]
+    ran = shell.inv("storage.sync", "--delete", str(here / "into"), url)
+    assert ran.code == 123 and "deleting there would remove the source" in ran.err
+    assert (here / "into/b").is_dir() and not list(here.rglob(".pai-part*"))
+
+
 def test_failures_are_one_line(server, shell, folder):
     for words, code in (
         (("storage.ls", "/pfs/dc9/home/x"), 120),

@@ -33,7 +33,7 @@ EXECUTION = one_of("START", "STOP")
 def schemas(profile: Profile) -> dict[str, Schema]:
     task, run = _task(), _try(profile)
     return {
-        "JobSummary": record(profile.without("summary", _summary(profile))),
+        "JobSummary": record(profile.without("summary", _summary(profile)), optional=["userExitCode"]),
         "JobSummaries": record({"totalCount": WHOLE, "data": listed(ref("JobSummary"))}),
         "JobDetail": record(profile.without("detail", _detail()), optional=["environment"]),
         "JobStatus": record(profile.without("status", _status(profile))),
@@ -63,6 +63,7 @@ def _summary(profile: Profile) -> dict[str, Schema]:
         "totalTaskRoleNumber": WHOLE,
         "tags": listed(TEXT),
         "jobPriority": maybe(TEXT),
+        "userExitCode": WHOLE,
     }
 
 

@@ -49,6 +49,8 @@ def summary(profile: Profile, job: Job) -> dict[str, Any]:
         "tags": list(job.tags),
         "jobPriority": job.priority,
     }
+    if job.user_exit_code is not None:
+        body["userExitCode"] = job.user_exit_code
     return profile.without("summary", body)
 
 

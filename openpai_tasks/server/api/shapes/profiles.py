@@ -153,7 +153,7 @@ _NEW_TASK_KEYS = _keys(
     currentAttemptLaunchedTime currentAttemptCompletedTime"""
 )
 _HIDDEN_IN_MIDDLE = {
-    "summary": _keys("tags submissionTime launchedTime jobPriority"),
+    "summary": _keys("tags submissionTime launchedTime jobPriority userExitCode"),
     "detail": _keys("tags environment"),
     "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
     "task": _NEW_TASK_KEYS,
@@ -167,7 +167,7 @@ _HIDDEN_IN_OLDEST = {
     "user": _keys("storageConfig"),
 }
 _HIDDEN_IN_UNION = {"status": _keys("name")}
-_HIDDEN_IN_NEWEST = {**_HIDDEN_IN_UNION, "detail": _keys("environment")}
+_HIDDEN_IN_NEWEST = {**_HIDDEN_IN_UNION, "summary": _keys("userExitCode"), "detail": _keys("environment")}
 
 _PROFILES = (
     Profile(UNION, "v1.8.1", hidden=_HIDDEN_IN_UNION),
