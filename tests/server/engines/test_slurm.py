@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines.base import Engine
-from openpai_tasks.server.engines.slurm import programs, reasons
+from openpai_tasks.server.engines.slurm import partitions, programs, reasons
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.programs import QueueRow
 from openpai_tasks.server.resources import ResourceAmount
@@ -207,6 +207,7 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
         "default": ResourceAmount(8, 40000, 4),
         "main": ResourceAmount(8, 40000, 4),
         "small": ResourceAmount(4, 20000, 2),
+        "small:short": ResourceAmount(4, 20000, 2),
     }
     job = lab.run("in-small", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": "small"})
     assert lab.output(job.key) == "small\n"
@@ -244,14 +245,16 @@ def test_reasons_are_plain_words(reason: str, words: str) -> None:
 
 def test_nodes_and_partitions_are_read() -> None:
     text = (
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*\n"
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all\n"
-        "c1|c1|32|128000|(null)|down*|all\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*|2-00:00:00\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all|infinite\n"
+        "c1|c1|32|128000|(null)|down*|all|infinite\n"
         "garbage\n"
     )
-    found = programs.parse_nodes(text)
+    found = partitions.parse_nodes(text)
     assert [(node.name, node.address, node.resources.gpu) for node in found.nodes] == [
         ("a1", "10.0.0.1", 4),
         ("c1", "c1", 0),
     ]
-    assert found.default == "gpu" and found.partitions["all"] == ResourceAmount(64, 257000, 4)
+    assert found.default == "gpu" and found.partitions["all"].amount == ResourceAmount(64, 257000, 4)
+    assert [found.partitions[name].most_minutes for name in ("gpu", "all")] == [2880, None]
+    assert partitions.skus(found.partitions["all"]) == {"a100": ResourceAmount(16, 64250, 1)}

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.protocol import JobDocument
 from openpai_tasks.server.engines import runner, traces
 from openpai_tasks.server.engines.base import (
     Engine,
     EngineCapacity,
     Launch,
     Ports,
+    StorageFolder,
     TaskExit,
     TaskQueued,
     TaskRunning,
@@ -38,17 +40,19 @@ from openpai_tasks.server.engines.process import (
     write_file,
 )
 from openpai_tasks.server.engines.runner.task import STOP
-from openpai_tasks.server.engines.slurm import batches, programs, reasons, task_files
+from openpai_tasks.server.engines.slurm import batches, needs, programs, reasons, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
-from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmNodes, SlurmRefusal
+from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
+from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
+from openpai_tasks.server.engines.slurm.snapshot import SlurmSnapshot
 from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
+from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
 log = logging.getLogger(__name__)
 
 FOLDER = ".slurm"
-NODES_SECONDS = 10.0  # that an answer about the nodes is used
 MARGIN_SECONDS = 10.0  # after the grace period, for runners to kill their tasks
 PAUSE_SECONDS = 5.0  # before Slurm is asked again if it did not answer
 LATE_SECONDS = 30.0  # that the files of an ended job may take to appear on a network file system
@@ -62,7 +66,11 @@ class SlurmEngine:
     queues = True
 
     def __init__(
-        self, folder: Path, storages: Mapping[str, Path] | None = None, grace: float = GRACE
+        self,
+        folder: Path,
+        storages: Mapping[str, StorageFolder] | None = None,
+        grace: float = GRACE,
+        site: SlurmSite = NO_SITE,
     ) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
@@ -78,25 +86,17 @@ class SlurmEngine:
         self._failed: dict[str, str] = {}  # uid -> why it could not be submitted
         self._stopping: dict[str, float] = {}  # id -> when it was asked to stop
         self._ended_at: dict[str, float] = {}  # uid -> when its job was first seen without an exit
-        self._nodes = SlurmNodes((), {}, "")
-        self._nodes_at = float("-inf")
-        self._look_at_nodes()
+        self._site = site
+        self._cluster = SlurmSnapshot()
 
     # The cluster
 
     def capacity(self) -> EngineCapacity:
-        if time.monotonic() - self._nodes_at > NODES_SECONDS:
-            with contextlib.suppress(SlurmDown, SlurmRefusal):
-                self._look_at_nodes()
-        found = self._nodes
-        default = {"default": found.partitions[found.default]} if found.default else {}
-        return EngineCapacity(found.nodes, {**default, **found.partitions})
+        return self._cluster.capacity()
 
-    def _look_at_nodes(self) -> None:
-        try:
-            self._nodes = programs.nodes()
-        finally:
-            self._nodes_at = time.monotonic()
+    def problem(self, document: JobDocument) -> str:
+        name = document.virtual_cluster
+        return needs.problem(document, name, self._cluster.virtual_clusters().get(name, SlurmPartition()))
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Ports and GPUs are chosen where a task starts."""
@@ -159,18 +159,18 @@ class SlurmEngine:
 
     def _submit(self, batch: SlurmBatch) -> None:
         path = self._folder / f"{batch.name}.json"
-        addresses = {node.name: node.address for node in self._nodes.nodes}
+        known = self._cluster.nodes
+        addresses = {node.name: node.address for node in known.nodes}
         write_file(path, batches.describe(batch, addresses))
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
             write_file(launch.folder / BATCH, f"{batch.name} {id} {'step' if batch.has_steps else 'batch'}")
-        settings = batches.ScriptSettings(self._command, self._partitions(), batches.conf())
+        settings = batches.ScriptSettings(
+            self._command, known.partitions, known.default, self._site.options, batches.conf()
+        )
         job = programs.submit(batches.script(batch, path, settings))
         for launch, id in zip(batch.launches, batch.ids(job), strict=True):
             write_file(launch.folder / ID, id)
         self._trouble = ""
-
-    def _partitions(self) -> dict[str, str]:
-        return {**{name: name for name in self._nodes.partitions}, "default": self._nodes.default}
 
     # Watching
 

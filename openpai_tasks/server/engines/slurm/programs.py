@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.base import Node
-from openpai_tasks.server.resources import ResourceAmount
 
 SECONDS = 20.0  # less than a command waits for the server to start
 _DOWN = re.compile(
@@ -21,7 +19,6 @@ _DOWN = re.compile(
 )
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
 _QUEUE = "%i|%T|%r|%S|%N|%k"
-_NODES = "%N|%o|%c|%m|%G|%T|%P"
 
 
 class SlurmDown(PaiError):
@@ -41,12 +38,6 @@ class QueueRow(NamedTuple):
     start: str  # when it started, or is expected to; N/A
     nodes: str
     comment: str
-
-
-class SlurmNodes(NamedTuple):
-    nodes: tuple[Node, ...]
-    partitions: dict[str, ResourceAmount]
-    default: str
 
 
 def run(words: Sequence[str], text: str = "") -> str:
@@ -107,41 +98,3 @@ def ask_to_stop(id: str, is_batch: bool) -> None:
 def cancel(ids: Iterable[str]) -> None:
     """Remove jobs from the queue, or kill them."""
     run(["scancel", *ids])
-
-
-def nodes() -> SlurmNodes:
-    """Return the machines and the partitions; machines that are down count for nothing."""
-    return parse_nodes(run(["sinfo", "-h", "-N", "-o", _NODES]))
-
-
-def parse_nodes(text: str) -> SlurmNodes:
-    found: dict[str, Node] = {}
-    partitions: dict[str, ResourceAmount] = {}
-    default = ""
-    for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) != 7:
-            continue
-        name, address, cpus, memory, gres, state, partition = cells
-        amount = ResourceAmount(_number(cpus), _number(memory), _gpus(gres))
-        if not _is_up(state):
-            amount = ResourceAmount()
-        found[name] = Node(name, amount, address)
-        if partition.endswith("*"):
-            partition = default = partition[:-1]
-        partitions[partition] = partitions.get(partition, ResourceAmount()) + amount
-    return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
-
-
-def _is_up(state: str) -> bool:
-    return state.rstrip("*~#!%$@^-+") in ("idle", "mixed", "allocated", "completing", "planned", "reserved")
-
-
-def _number(text: str) -> int:
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else 0
-
-
-def _gpus(gres: str) -> int:
-    """Return the number of GPUs in ``gpu:2``, ``gpu:a100:4(S:0-1)``, ``gpu:a:1,gpu:b:1``."""
-    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,:(]+)?:(\d+)", gres))
