@@ -99,11 +99,18 @@ class Launcher:
     def recover(self, alive: Iterable[Task]) -> None:
         """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
         running = sorted((task for task in alive if task.state != states.STOPPING), key=lambda task: task.job)
+        together: list[Launch] = []
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
-                self._engine.start(*self._launches(self.job(key), list(tasks)))
+                launches = self._launches(self.job(key), list(tasks))
+                if self._engine.queues:
+                    together += launches
+                else:
+                    self._engine.start(*launches)
             except PaiError:
                 log.exception("cannot resume job %s", key)
+        if together:
+            self._engine.start(*together)
 
     def _launches(self, job: Job, tasks: list[Task], peers: list[Task] | None = None) -> list[Launch]:
         """Return the launches of these tasks; ``peers`` are all tasks of the attempt, if they are known."""

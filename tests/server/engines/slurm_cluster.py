@@ -53,7 +53,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min
 {accounting}
 GresTypes=gpu
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} {node} Gres=gpu:a100:{gpus}
-NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} {node} Gres=gpu:v100:{gpus}
+NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.2 Port={ports[2]} {node} Gres=gpu:v100:{gpus}
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=1-00:00:00
 PartitionName=small Nodes=node1 State=UP MaxTime=10:00 AllowQos=normal,short
 """

@@ -18,12 +18,13 @@ from typing import Any
 
 from .files import SharedVariables, read_variables, write_whole
 from .free_ports import choose
-from .peers import Place, for_itself, for_peers
+from .peers import Place, fill_in, for_itself, for_peers
 from .task import RunnerOptions, run
 
 PLACE = "place"
 PEERS_SECONDS = 600.0  # that a task waits for its peers, which Slurm starts at the same time
 LOOK_SECONDS = 0.2
+SSH_FILES = ("ssh/config", "ssh/known_hosts")
 _SET_BY_SLURM = ("SLURM", "CUDA_VISIBLE", "GPU_DEVICE", "ROCR_VISIBLE", "ZE_AFFINITY")
 
 
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> int:
     if places is None:
         return 1
     _add_variables(task, places)
+    _complete_ssh_files(places)
     run(folder, RunnerOptions(shell, float(grace), bell, "slurm"), SharedVariables())
     return _exit_code()
 
@@ -92,6 +94,14 @@ def _add_variables(task: Mapping[str, Any], places: list[Place]) -> None:
     peers = for_peers(places) if len(places) > 1 or not task["peers_known"] else {}
     found = {**known, **slurm, **shown, **peers, **for_itself(own)}
     write_whole("environment", "".join(f"{name}={value}\0" for name, value in found.items()))
+
+
+def _complete_ssh_files(places: list[Place]) -> None:
+    for path in SSH_FILES:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            write_whole(path, fill_in(text, places))
 
 
 def _exit_code() -> int:

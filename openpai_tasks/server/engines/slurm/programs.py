@@ -6,12 +6,13 @@ import getpass
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError
 
 SECONDS = 20.0  # less than a command waits for the server to start
+MOST_CANCELLED = 500  # jobs in one call of scancel
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
     r"munge|authentication|controller.*(down|not respond)|communication|network is unreachable|try again",
@@ -87,14 +88,21 @@ def _rows(text: str) -> Iterable[QueueRow]:
             yield QueueRow(*cells)
 
 
-def ask_to_stop(id: str, is_batch: bool) -> None:
-    """Signal the runners of a job's tasks; ``is_batch`` if its script has become the only one.
+def ask_to_stop(ids: Collection[str], is_batch: bool) -> None:
+    """Signal the runners of jobs' tasks; ``is_batch`` if the script of each has become its only one.
 
     Otherwise, all processes of the tasks get the signal: CONT, which means something to runners only.
     """
-    run(["scancel", "--signal=TERM", "--batch", id] if is_batch else ["scancel", "--signal=CONT", id])
+    _cancel(["--signal=TERM", "--batch"] if is_batch else ["--signal=CONT"], ids)
 
 
-def cancel(ids: Iterable[str]) -> None:
+def cancel(ids: Collection[str]) -> None:
     """Remove jobs from the queue, or kill them."""
-    run(["scancel", *ids])
+    _cancel([], ids)
+
+
+def _cancel(options: Sequence[str], ids: Collection[str]) -> None:
+    """Call ``scancel`` once for many jobs; it goes on after those that have ended."""
+    wanted = sorted(ids)
+    for first in range(0, len(wanted), MOST_CANCELLED):
+        run(["scancel", *options, *wanted[first : first + MOST_CANCELLED]])
