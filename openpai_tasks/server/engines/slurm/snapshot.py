@@ -27,7 +27,8 @@ class SlurmSnapshot:
         found = self.virtual_clusters()
         amounts = {name: partition.amount for name, partition in found.items()}
         skus = {name: partitions.skus(partition) for name, partition in found.items()}
-        return EngineCapacity(self.nodes.nodes, amounts, skus)
+        types = {name: partitions.gpu_types(partition) for name, partition in found.items()}
+        return EngineCapacity(self.nodes.nodes, amounts, skus, types)
 
     def virtual_clusters(self) -> dict[str, SlurmPartition]:
         return dict(partitions.virtual_clusters(self.nodes, self._qualities or {}))
