@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
+from openpai_tasks.protocol.document.scripts import time_limit
 from openpai_tasks.server.engines import registries
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch
 from openpai_tasks.server.resources import ResourceAmount, task_demand
@@ -98,11 +99,18 @@ class Launcher:
     def recover(self, alive: Iterable[Task]) -> None:
         """Start the tasks that an earlier server has recorded; tasks that have begun do not start twice."""
         running = sorted((task for task in alive if task.state != states.STOPPING), key=lambda task: task.job)
+        together: list[Launch] = []
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
-                self._engine.start(*self._launches(self.job(key), list(tasks)))
+                launches = self._launches(self.job(key), list(tasks))
+                if self._engine.queues:
+                    together += launches
+                else:
+                    self._engine.start(*launches)
             except PaiError:
                 log.exception("cannot resume job %s", key)
+        if together:
+            self._engine.start(*together)
 
     def _launches(self, job: Job, tasks: list[Task], peers: list[Task] | None = None) -> list[Launch]:
         """Return the launches of these tasks; ``peers`` are all tasks of the attempt, if they are known."""
@@ -112,6 +120,7 @@ class Launcher:
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         storages = {name: _storages(document, name) for name in plans}
+        limits = {name: time_limit(document.entrypoint(name)) for name in plans if self._engine.queues}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
@@ -130,6 +139,8 @@ class Launcher:
                 ports=self._role(task).ports,
                 role=task.role,
                 index=task.index,
+                seconds=limits.get(task.role) or 0,
+                extras=document.extras,
             )
             for task in tasks
         ]
@@ -139,7 +150,8 @@ class Launcher:
         return ContainerSpec(
             cpu=role.cpu,
             memory_mb=role.memory_mb,
-            gpu=role.gpu,
+            gpu=role.sku_number or role.gpu,
+            gpu_type=role.sku_type,
             shm_mb=role.shm_mb,
             gpus=task.gpus,
             login=registries.login(document, role.name) if self._engine.uses_images else None,
@@ -172,7 +184,8 @@ class Launcher:
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:
-        if self._engine.uses_images and any(role.infiniband for role in self._state.document(key).roles):
+        is_here = self._engine.uses_images and not self._engine.queues
+        if is_here and any(role.infiniband for role in self._state.document(key).roles):
             message = "infiniband is ignored: containers on this machine have none"
             self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
 
@@ -185,7 +198,7 @@ class Launcher:
     def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
         requests = {name: plan.ssh for name, plan in plans.items()}
         for note in self._logins.notes(requests, served):
-            if self._engine.uses_images and note.type == "Normal":
+            if self._engine.uses_images and not self._engine.queues and note.type == "Normal":
                 continue  # the container itself reports what serves it
             self._state.add_event(key, note.type, note.reason, note.message, once=True)
 

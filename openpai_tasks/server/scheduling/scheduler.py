@@ -1,6 +1,7 @@
 """Start waiting jobs in order and collect the ends of tasks: one thread, asleep when idle.
 
-An engine that queues by itself gets every job at once, and its states are shown unchanged.
+An engine that queues by itself gets every job at once, jobs submitted in a burst together, and its states are
+shown unchanged.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from openpai_tasks.server.engines.bell import Bell, bell_path
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.agenda import Agenda, Waiting
 from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
+from openpai_tasks.server.scheduling.bursts import SubmissionBurst
 from openpai_tasks.server.scheduling.launching import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.task_end import read_log_end
@@ -72,6 +74,8 @@ class Scheduler:
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
         self._has_started = False  # some job, in this turn
+        self._has_more = False  # to start, which the next turn does
+        self._burst = SubmissionBurst()
         self._is_full = False  # a job waits for the end of another, and all that follow wait, too
         self._wait_reasons: dict[str, str] = {}  # job -> why it waits, as last reported
         self._explain_at = 0.0  # when to explain again why jobs wait
@@ -89,7 +93,7 @@ class Scheduler:
 
         A turn that did not see the job has decided before whether it is full, as both are transactions.
         """
-        if not self._is_full:
+        if not self._is_full and (not self._engine.queues or self._burst.note()):
             self.wake()
 
     def close(self) -> None:
@@ -133,7 +137,8 @@ class Scheduler:
             with self._state.database.transaction():
                 self._record_all(polled)
                 delays = list(self._start_waiting(bool(ended)))
-        self._launcher.start_committed()
+        if not (self._engine.queues and self._has_more):
+            self._launcher.start_committed()
         return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
@@ -215,9 +220,12 @@ class Scheduler:
 
         If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
         """
-        self._is_full = self._has_started = False
+        self._is_full = self._has_started = self._has_more = False
         lines = self._agenda.lines()
         if not lines:
+            return
+        if self._engine.queues and (left := self._burst.remaining()) > 0:
+            yield left
             return
         free = self._free_resources()
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
@@ -231,6 +239,7 @@ class Scheduler:
                 yield (one.not_before - now()) / 1000
                 continue
             if started == MOST_STARTED:
+                self._has_more = True
                 yield 0.0  # in the next turn, so that others can write in between
                 return
             answer = self._try_start(one, free)

@@ -25,7 +25,13 @@ class Peer:
     """A task of the job that can be reached by name."""
 
     name: str
-    port: int
+    port: str
+    host: str = HOST
+
+    @classmethod
+    def placed_later(cls, name: str) -> Peer:
+        """Return a peer whose address is filled in where the tasks start (see engines/runner/peers.py)."""
+        return cls(name, f"@port:{name}@", f"@host:{name}@")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from openpai_tasks.server.ssh import FOLDER, HOST, SshLogin
+from openpai_tasks.server.ssh import FOLDER, SshLogin
 from openpai_tasks.server.ssh.services import SSHD
 from openpai_tasks.settings import home
 
@@ -97,7 +97,7 @@ def client_config(folder: Path, login: SshLogin) -> str:
     """Return the configuration of SSH clients in a task: the other tasks by name, then the user's own."""
     blocks = [
         f"Host {peer.name}\n"
-        f"  HostName {HOST}\n"
+        f"  HostName {peer.host}\n"
         f"  Port {peer.port}\n"
         f"  User {login.service.user}\n"
         f"  IdentityFile {_quoted(folder / JOB_KEY).replace('%', '%%')}\n"
@@ -111,7 +111,7 @@ def client_config(folder: Path, login: SshLogin) -> str:
 
 def _known_hosts(login: SshLogin) -> str:
     kind, key, *_ = login.host_key.public.split()
-    return "".join(f"[{HOST}]:{peer.port} {kind} {key}\n" for peer in login.peers)
+    return "".join(f"[{peer.host}]:{peer.port} {kind} {key}\n" for peer in login.peers)
 
 
 def _write_clients(folder: Path) -> None:

@@ -53,7 +53,7 @@ class SshLogins:
         shared = any(request.job_key for request in served.values())
         job_key = load_or_create_pair(folder, keys.JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served]
-        peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key and _port(task))
+        peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
         logins = {}
         for task in open_tasks:
             pair = job_key if served[task.role].job_key else None
@@ -88,7 +88,8 @@ def _chosen(wanted: str) -> tuple[Service | None, str]:
 
 
 def _peer(task: Task) -> Peer:
-    return Peer(f"{states.role_key(task.role)}-{task.index}", _port(task))
+    name, port = f"{states.role_key(task.role)}-{task.index}", _port(task)
+    return Peer(name, str(port)) if port else Peer.placed_later(name)
 
 
 def _port(task: Task) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines.base import Engine
-from openpai_tasks.server.engines.slurm import programs, reasons
+from openpai_tasks.server.engines.slurm import partitions, programs, reasons
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.programs import QueueRow
 from openpai_tasks.server.resources import ResourceAmount
@@ -85,12 +85,26 @@ def test_roles_of_a_job_start_together_and_know_each_other(lab: SlurmWorkshop) -
         assert lab.output(job.key, number=number).split()[:3] == [first.ip, str(rpc), str(task.index)]
 
 
+def test_tasks_on_two_nodes_reach_each_other_by_ssh(lab: SlurmWorkshop) -> None:
+    command = (
+        'ssh main-$((1 - PAI_TASK_INDEX)) "echo \\$SLURMD_NODENAME \\$PAI_HOST_IP_main_1; touch met"\n'
+        "until test -e met; do sleep 0.05; done"
+    )
+    ssh = {"plugin": "ssh", "parameters": {"jobssh": True, "sshbarrier": True}}
+    extras = {"com.microsoft.pai.runtimeplugin": [ssh]}
+    job = lab.run("mesh", {"main": role(command, instances=2, cpu=4)}, extras=extras)
+    assert job.state == "SUCCEEDED", lab.output(job.key, "all")
+    there = [lab.output(job.key, number=number).split() for number in (0, 1)]
+    assert {node for node, _ in there} == {"node1", "node2"}
+    assert {ip for _, ip in there} <= {"127.0.0.1", "127.0.0.2"}
+
+
 def test_points_of_a_sweep_are_one_array(lab: SlurmWorkshop, slurm: SlurmCluster, calls: list[str]) -> None:
     with lab.database.transaction():
         keys = [lab.submit(f"point-{number}", f"exit {number % 2}") for number in range(200)]
     states = [lab.wait(key).state for key in keys]
     assert states == ["SUCCEEDED", "FAILED"] * 100
-    assert calls.count("sbatch") <= 3  # the scheduler starts a hundred jobs in a turn
+    assert calls.count("sbatch") == 1
     assert calls.count("squeue") < 100
     until(lambda: not list((lab.folder / "jobs" / ".slurm").iterdir()))  # nothing is left of a batch
 
@@ -207,6 +221,7 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
         "default": ResourceAmount(8, 40000, 4),
         "main": ResourceAmount(8, 40000, 4),
         "small": ResourceAmount(4, 20000, 2),
+        "small:short": ResourceAmount(4, 20000, 2),
     }
     job = lab.run("in-small", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": "small"})
     assert lab.output(job.key) == "small\n"
@@ -244,14 +259,16 @@ def test_reasons_are_plain_words(reason: str, words: str) -> None:
 
 def test_nodes_and_partitions_are_read() -> None:
     text = (
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*\n"
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all\n"
-        "c1|c1|32|128000|(null)|down*|all\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*|2-00:00:00\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all|infinite\n"
+        "c1|c1|32|128000|(null)|down*|all|infinite\n"
         "garbage\n"
     )
-    found = programs.parse_nodes(text)
+    found = partitions.parse_nodes(text)
     assert [(node.name, node.address, node.resources.gpu) for node in found.nodes] == [
         ("a1", "10.0.0.1", 4),
         ("c1", "c1", 0),
     ]
-    assert found.default == "gpu" and found.partitions["all"] == ResourceAmount(64, 257000, 4)
+    assert found.default == "gpu" and found.partitions["all"].amount == ResourceAmount(64, 257000, 4)
+    assert [found.partitions[name].most_minutes for name in ("gpu", "all")] == [2880, None]
+    assert partitions.skus(found.partitions["all"]) == {"a100": ResourceAmount(16, 64250, 1)}

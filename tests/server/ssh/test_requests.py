@@ -81,7 +81,9 @@ def test_openssh_accepts_the_files_that_are_written(tmp_path: Path) -> None:
     folder = tmp_path / 'a "b" %h c'
     service = services.Service(services.SSHD, "root", ("serve",), "/bin/true")
     host, own = new_pair("host"), new_pair("job")
-    login = SshLogin(service, 2222, host, (own.public,), own, (Peer("main-0", 2222), Peer("main-1", 2223)))
+    login = SshLogin(
+        service, 2222, host, (own.public,), own, (Peer("main-0", "2222"), Peer("main-1", "2223"))
+    )
     layout.lay_out(folder, login, "/bin/sh")
     config = folder / "ssh" / "config"
     shown = subprocess.run(

@@ -41,6 +41,14 @@ def for_itself(place: Place) -> dict[str, str]:
     }
 
 
+def fill_in(text: str, places: Sequence[Place]) -> str:
+    """Complete the files with which SSH clients of a task find the others by name."""
+    for place in places:
+        name = f"{place.role}-{place.number}"
+        text = text.replace(f"@host:{name}@", place.ip).replace(f"@port:{name}@", _first(place, "ssh"))
+    return text
+
+
 def _reach(place: Place) -> dict[str, str]:
     name = f"{place.role}_{place.number}"
     found = {f"PAI_HOST_IP_{name}": place.ip}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import time
 from collections.abc import Mapping
@@ -18,12 +19,14 @@ from typing import Any
 
 from .files import SharedVariables, read_variables, write_whole
 from .free_ports import choose
-from .peers import Place, for_itself, for_peers
+from .peers import Place, fill_in, for_itself, for_peers
 from .task import RunnerOptions, run
 
 PLACE = "place"
 PEERS_SECONDS = 600.0  # that a task waits for its peers, which Slurm starts at the same time
 LOOK_SECONDS = 0.2
+SSH_FILES = ("ssh/config", "ssh/known_hosts")
+_NUMBERED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
 _SET_BY_SLURM = ("SLURM", "CUDA_VISIBLE", "GPU_DEVICE", "ROCR_VISIBLE", "ZE_AFFINITY")
 
 
@@ -42,6 +45,7 @@ def main(arguments: list[str]) -> int:
     if places is None:
         return 1
     _add_variables(task, places)
+    _complete_ssh_files(places)
     run(folder, RunnerOptions(shell, float(grace), bell, "slurm"), SharedVariables())
     return _exit_code()
 
@@ -90,8 +94,30 @@ def _add_variables(task: Mapping[str, Any], places: list[Place]) -> None:
     shown = {"NVIDIA_VISIBLE_DEVICES": visible} if visible else {}
     known = {os.fsdecode(name): os.fsdecode(value) for name, value in read_variables("environment").items()}
     peers = for_peers(places) if len(places) > 1 or not task["peers_known"] else {}
-    found = {**known, **slurm, **shown, **peers, **for_itself(own)}
-    write_whole("environment", "".join(f"{name}={value}\0" for name, value in found.items()))
+    added = {**slurm, **shown, **peers, **for_itself(own)}
+    write_whole("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
+    if os.path.isdir("runtime"):
+        _add_to_container(added)
+
+
+def _add_to_container(added: Mapping[str, str]) -> None:
+    """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
+    if os.path.exists("container.json"):
+        added = {name: value for name, value in added.items() if name not in _NUMBERED}
+        with open("container.json", encoding="utf-8") as file:
+            plan = json.load(file)
+        plan["options"] += [word for gpu in _gpus() for word in ("--device", f"nvidia.com/gpu={gpu}")]
+        write_whole("container.json", json.dumps(plan))
+    with open("runtime/environment", "a", encoding="utf-8") as file:
+        file.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in added.items())
+
+
+def _complete_ssh_files(places: list[Place]) -> None:
+    for path in SSH_FILES:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            write_whole(path, fill_in(text, places))
 
 
 def _exit_code() -> int:

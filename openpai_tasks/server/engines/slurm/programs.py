@@ -6,14 +6,13 @@ import getpass
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.base import Node
-from openpai_tasks.server.resources import ResourceAmount
 
 SECONDS = 20.0  # less than a command waits for the server to start
+MOST_CANCELLED = 500  # jobs in one call of scancel
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
     r"munge|authentication|controller.*(down|not respond)|communication|network is unreachable|try again",
@@ -21,7 +20,6 @@ _DOWN = re.compile(
 )
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
 _QUEUE = "%i|%T|%r|%S|%N|%k"
-_NODES = "%N|%o|%c|%m|%G|%T|%P"
 
 
 class SlurmDown(PaiError):
@@ -41,12 +39,6 @@ class QueueRow(NamedTuple):
     start: str  # when it started, or is expected to; N/A
     nodes: str
     comment: str
-
-
-class SlurmNodes(NamedTuple):
-    nodes: tuple[Node, ...]
-    partitions: dict[str, ResourceAmount]
-    default: str
 
 
 def run(words: Sequence[str], text: str = "") -> str:
@@ -96,52 +88,21 @@ def _rows(text: str) -> Iterable[QueueRow]:
             yield QueueRow(*cells)
 
 
-def ask_to_stop(id: str, is_batch: bool) -> None:
-    """Signal the runners of a job's tasks; ``is_batch`` if its script has become the only one.
+def ask_to_stop(ids: Collection[str], is_batch: bool) -> None:
+    """Signal the runners of jobs' tasks; ``is_batch`` if the script of each has become its only one.
 
     Otherwise, all processes of the tasks get the signal: CONT, which means something to runners only.
     """
-    run(["scancel", "--signal=TERM", "--batch", id] if is_batch else ["scancel", "--signal=CONT", id])
+    _cancel(["--signal=TERM", "--batch"] if is_batch else ["--signal=CONT"], ids)
 
 
-def cancel(ids: Iterable[str]) -> None:
+def cancel(ids: Collection[str]) -> None:
     """Remove jobs from the queue, or kill them."""
-    run(["scancel", *ids])
+    _cancel([], ids)
 
 
-def nodes() -> SlurmNodes:
-    """Return the machines and the partitions; machines that are down count for nothing."""
-    return parse_nodes(run(["sinfo", "-h", "-N", "-o", _NODES]))
-
-
-def parse_nodes(text: str) -> SlurmNodes:
-    found: dict[str, Node] = {}
-    partitions: dict[str, ResourceAmount] = {}
-    default = ""
-    for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) != 7:
-            continue
-        name, address, cpus, memory, gres, state, partition = cells
-        amount = ResourceAmount(_number(cpus), _number(memory), _gpus(gres))
-        if not _is_up(state):
-            amount = ResourceAmount()
-        found[name] = Node(name, amount, address)
-        if partition.endswith("*"):
-            partition = default = partition[:-1]
-        partitions[partition] = partitions.get(partition, ResourceAmount()) + amount
-    return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
-
-
-def _is_up(state: str) -> bool:
-    return state.rstrip("*~#!%$@^-+") in ("idle", "mixed", "allocated", "completing", "planned", "reserved")
-
-
-def _number(text: str) -> int:
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else 0
-
-
-def _gpus(gres: str) -> int:
-    """Return the number of GPUs in ``gpu:2``, ``gpu:a100:4(S:0-1)``, ``gpu:a:1,gpu:b:1``."""
-    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,:(]+)?:(\d+)", gres))
+def _cancel(options: Sequence[str], ids: Collection[str]) -> None:
+    """Call ``scancel`` once for many jobs; it goes on after those that have ended."""
+    wanted = sorted(ids)
+    for first in range(0, len(wanted), MOST_CANCELLED):
+        run(["scancel", *options, *wanted[first : first + MOST_CANCELLED]])

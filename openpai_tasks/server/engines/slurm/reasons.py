@@ -58,6 +58,7 @@ STATES = {
     "RECONFIG_FAIL": "was lost: its node could not be configured",
 }
 """How a job ended that has left no exit code."""
+REQUEUED = "was put back into the queue by Slurm after it had begun"
 
 
 def why_waiting(row: QueueRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -20,6 +21,14 @@ def slurm_id(task: Task) -> str:
         return (task.folder / ID).read_text().strip()
     except OSError:
         return ""
+
+
+def look_again(folder: Path) -> None:
+    """Let a network file system forget what it has not found in a folder, by changing the folder."""
+    with contextlib.suppress(OSError):
+        mark = folder / ".look"
+        mark.touch()
+        mark.unlink()
 
 
 def is_foreign(task: Task, done: TaskExit) -> bool:

@@ -1,0 +1,57 @@
+"""The queue of Slurm as it was last seen, and whether Slurm answers at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.server.engines.slurm import programs
+from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
+
+LOOK_SECONDS = 0.8  # between two looks while something changes; the scheduler polls every second
+LOOK_LATEST = 5.0  # between two looks if nothing changes, to spare the controller
+PAUSE_SECONDS = 5.0  # before Slurm is asked again if it did not answer
+
+
+class QueueMirror:
+    """One ``squeue`` for all tasks, and not for every poll."""
+
+    def __init__(self) -> None:
+        self.rows: Mapping[str, QueueRow] = {}
+        self.trouble = ""  # why Slurm does not answer
+        self._states: dict[str, str] = {}
+        self._look_at = self._ask_again_at = float("-inf")
+        self._interval = LOOK_SECONDS
+
+    def hurry(self) -> None:
+        """Look again with the next poll, as something will change."""
+        self._look_at, self._interval = float("-inf"), LOOK_SECONDS
+
+    def look(self) -> bool:
+        """Ask Slurm if it is time to; return whether ``rows`` are new."""
+        if time.monotonic() < self._look_at or self.is_pausing:
+            return False
+        try:
+            self.rows = programs.queue()
+        except (SlurmDown, SlurmRefusal) as err:
+            self.note_down(err)
+            return False
+        self.trouble = ""
+        seen = {id: row.state for id, row in self.rows.items()}
+        self._interval = LOOK_SECONDS if seen != self._states else min(self._interval * 1.5, LOOK_LATEST)
+        self._states, self._look_at = seen, time.monotonic() + self._interval
+        return True
+
+    @property
+    def is_pausing(self) -> bool:
+        return time.monotonic() < self._ask_again_at
+
+    def refuse_while_pausing(self) -> None:
+        if self.is_pausing:
+            raise SlurmDown(self.trouble)
+
+    def note_down(self, err: PaiError) -> None:
+        """Note that Slurm does not answer; each further question would take many seconds."""
+        if not self.is_pausing:
+            self.trouble, self._ask_again_at = str(err), time.monotonic() + PAUSE_SECONDS
