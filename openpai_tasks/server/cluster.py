@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
@@ -55,6 +55,22 @@ class ClusterOptions:
     keep: str = EVERYTHING  # limits of finished jobs
 
 
+class LivePartitions(Mapping[str, ResourceAmount]):
+    """The virtual clusters of an engine that has its own, as they are now."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getitem__(self, name: str) -> ResourceAmount:
+        return self._engine.capacity().partitions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine.capacity().partitions)
+
+    def __len__(self) -> int:
+        return len(self._engine.capacity().partitions)
+
+
 class EmbeddedCluster:
     """The parts of a running cluster."""
 
@@ -67,8 +83,10 @@ class EmbeddedCluster:
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         engine = open_engine(options.engine, jobs, {one.name: one.path for one in storages.values()})
         capacity = engine.capacity()
-        shares = dict(capacity.partitions) or virtual_clusters(capacity.total, options.virtual_clusters)
-        users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
+        shares: Mapping[str, ResourceAmount] = virtual_clusters(capacity.total, options.virtual_clusters)
+        if capacity.partitions:
+            shares = LivePartitions(engine)
+        users = Accounts(self._database, Groups(self._database, shares, tuple(storages)))
         served = services.IMAGE if engine.uses_images and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
         self._scheduler = Scheduler(self._state, engine, shares, options.enforce, logins)

@@ -233,7 +233,7 @@ class Runner:
     def write_exit(self, began: int) -> None:
         """Write the exit of the task; on a full disk, wait rather than lose the exit code."""
         code = os.waitstatus_to_exitcode(self.status or 0)
-        stopped = int(self.kill_at is not None)
+        stopped = int(self.kill_at is not None or (self.term and code == -signal.SIGTERM))
         ended = files.milliseconds()
         text = f"code {code}\nstopped {stopped}\nbegan {began}\nended {ended}\nlost {self.lost}\n"
         while True:

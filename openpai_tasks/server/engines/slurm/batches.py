@@ -58,6 +58,12 @@ class SlurmBatch(NamedTuple):
         counts = [count for _, count in self.components]
         return [f"{job}+{number}" for number, count in enumerate(counts) for _ in range(count)]
 
+    def halves(self) -> list[SlurmBatch]:
+        """Return the two halves of an array."""
+        middle = len(self.launches) // 2
+        parts = (self.launches[:middle], self.launches[middle:])
+        return [SlurmBatch(_new_name(), part, gang=len(part) == 1) for part in parts]
+
 
 def need(launch: Launch) -> SlurmNeed:
     wanted = launch.container

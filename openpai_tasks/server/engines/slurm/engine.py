@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -21,14 +20,16 @@ from openpai_tasks.server.engines.process import GRACE, ProcessEngine, write_fil
 from openpai_tasks.server.engines.slurm import batches, programs, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
+from openpai_tasks.server.engines.slurm.nodes import NodesCache
 from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmNodes, SlurmRefusal
 from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
+from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
+from openpai_tasks.settings.engines import TROUBLE
 
 FOLDER = ".slurm"
-NODES_SECONDS = 10.0  # that an answer about the nodes is used
 
 
 class SlurmEngine:
@@ -47,27 +48,22 @@ class SlurmEngine:
         self._command = [sys.executable, "-I", "-S", script, shutil.which("bash") or "/bin/sh"]
         self._command += [str(grace), str(bell_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
-        self._mirror = QueueMirror()
+        self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
+        self._mirror = QueueMirror(jobs.parent / TROUBLE)
         self._watcher = TaskWatcher(self._mirror, grace)
-        self._nodes = SlurmNodes((), {}, "")
-        self._nodes_at = float("-inf")
-        self._look_at_nodes()
+        self._cache = NodesCache(self._folder / "nodes", self._mirror)
 
     # The cluster
 
     def capacity(self) -> EngineCapacity:
-        if time.monotonic() - self._nodes_at > NODES_SECONDS:
-            with contextlib.suppress(SlurmDown, SlurmRefusal):
-                self._look_at_nodes()
+        self._cache.refresh()
         found = self._nodes
-        default = {"default": found.partitions[found.default]} if found.default else {}
-        return EngineCapacity(found.nodes, {**default, **found.partitions})
+        default = found.partitions.get(found.default, ResourceAmount())
+        return EngineCapacity(found.nodes, {"default": default, **found.partitions})
 
-    def _look_at_nodes(self) -> None:
-        try:
-            self._nodes = programs.nodes()
-        finally:
-            self._nodes_at = time.monotonic()
+    @property
+    def _nodes(self) -> SlurmNodes:
+        return self._cache.known
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Ports and GPUs are chosen where a task starts."""
@@ -92,7 +88,7 @@ class SlurmEngine:
         for batch in batches.make_batches(ready):
             try:
                 self._mirror.refuse_while_pausing()
-                self._submit(batch)
+                self._submit_parts(batch)
             except SlurmDown as err:
                 self._mirror.note_down(err)
                 self._unsent.update((launch.uid, launch) for launch in batch.launches)
@@ -127,6 +123,17 @@ class SlurmEngine:
             why = f"{err.strerror}: {launch.folder}" if isinstance(err, OSError) else str(err)
             self._watcher.fail(launch.uid, why)
         return not self._watcher.has_failed(launch.uid)
+
+    def _submit_parts(self, batch: SlurmBatch) -> None:
+        """Submit a batch, or its halves if Slurm takes only smaller arrays (``MaxArraySize``)."""
+        try:
+            self._submit(batch)
+        except SlurmRefusal as err:
+            if batch.gang or "array" not in str(err):
+                raise
+            _remove_batch(self._folder / f"{batch.name}.json")
+            for half in batch.halves():
+                self._submit_parts(half)
 
     def _submit(self, batch: SlurmBatch) -> None:
         path = self._folder / f"{batch.name}.json"
@@ -165,15 +172,18 @@ class SlurmEngine:
             with contextlib.suppress(OSError):
                 (task.folder / name).unlink()
         if batch:
-            self._forget_batch(self._folder / f"{batch[0]}.json")
+            self._count_down(batch[0])
 
-    def _forget_batch(self, path: Path) -> None:
+    def _count_down(self, name: str) -> None:
         """Remove the files of a batch with its last task."""
-        with contextlib.suppress(OSError, ValueError):
-            tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-            if not any(task_files.batch_of(Path(one["folder"])) for one in tasks):
-                path.unlink()
-                path.with_suffix(".log").unlink(missing_ok=True)
+        path = self._folder / f"{name}.json"
+        if name in self._left:
+            self._left[name] -= 1
+        else:
+            self._left[name] = _tasks_left(path)
+        if self._left[name] <= 0:
+            del self._left[name]
+            _remove_batch(path)
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
         return self._files.notes(task)
@@ -185,7 +195,23 @@ class SlurmEngine:
         return self._files.open_log(task, name)
 
     def close(self) -> None:
+        self._cache.close()
         self._files.close()
+
+
+def _tasks_left(path: Path) -> int:
+    """Return how many tasks of a batch are not forgotten, by its file."""
+    try:
+        tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+        return sum(bool(task_files.batch_of(Path(one["folder"]))) for one in tasks)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _remove_batch(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+        path.with_suffix(".log").unlink(missing_ok=True)
 
 
 if TYPE_CHECKING:

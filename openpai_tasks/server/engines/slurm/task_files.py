@@ -10,17 +10,21 @@ from pathlib import Path
 from openpai_tasks.server.engines.base import TaskExit, TaskPlace
 from openpai_tasks.server.engines.runner.slurm_task import PLACE
 from openpai_tasks.server.engines.runner.task import STOP
+from openpai_tasks.server.engines.slurm import programs
 from openpai_tasks.server.state.records import Task
 
 ID, BATCH = "slurm", "slurm.batch"
+KILLED = (137, 143)  # by KILL or TERM
+_IP = re.compile(r"[\w:][\w.:%-]{0,254}", re.ASCII)  # an address or a name, which a client may get
 
 
 def slurm_id(task: Task) -> str:
     """Return the id of the task in Slurm; empty if it has none yet."""
     try:
-        return (task.folder / ID).read_text().strip()
+        found = (task.folder / ID).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+    return found if programs.ID.fullmatch(found) else ""
 
 
 def look_again(folder: Path) -> None:
@@ -32,8 +36,8 @@ def look_again(folder: Path) -> None:
 
 
 def is_foreign(task: Task, done: TaskExit) -> bool:
-    """Whether something else than this server has stopped the task: its time limit, an administrator."""
-    return done.stopped and not (task.folder / STOP).exists()
+    """Whether something else may have stopped the task: its time limit, an administrator, its node."""
+    return (done.stopped or done.user_code in KILLED) and not (task.folder / STOP).exists()
 
 
 def job_of(id: str) -> str:
@@ -59,6 +63,7 @@ def place_of(task: Task) -> TaskPlace | None:
     try:
         found = json.loads((task.folder / PLACE).read_text(encoding="utf-8"))
         ports = {str(label): tuple(map(int, numbers)) for label, numbers in found["ports"].items()}
-        return TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
+        place = TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
+        return place if _IP.fullmatch(place.ip) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
