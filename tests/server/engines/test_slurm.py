@@ -220,8 +220,7 @@ def test_a_lost_node_is_named_and_the_job_is_retried(lab: SlurmWorkshop, slurm: 
         slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
         until(lambda: lab.job(key).attempt == 1)
     finally:
-        slurm.run("slurmd", "-N", "node2")
-        slurm.run("scontrol", "update", "nodename=node2", "state=resume")
+        slurm.run("slurmd", "-N", "node2")  # the node is up again with its registration
     (lab.folder / "gate").touch()
     job = lab.wait(key)
     assert (job.state, job.platform_retries, job.user_retries) == ("SUCCEEDED", 1, 0)

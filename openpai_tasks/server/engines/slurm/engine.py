@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -131,12 +130,12 @@ class SlurmEngine:
         except SlurmRefusal as err:
             if batch.gang or "array" not in str(err):
                 raise
-            _remove_batch(self._folder / f"{batch.name}.json")
+            _remove_batch(self._folder / f"{batch.name}.tasks")
             for half in batch.halves():
                 self._submit_parts(half)
 
     def _submit(self, batch: SlurmBatch) -> None:
-        path = self._folder / f"{batch.name}.json"
+        path = self._folder / f"{batch.name}.tasks"
         addresses = {node.name: node.address for node in self._nodes.nodes}
         write_file(path, batches.describe(batch, addresses))
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
@@ -176,7 +175,7 @@ class SlurmEngine:
 
     def _count_down(self, name: str) -> None:
         """Remove the files of a batch with its last task."""
-        path = self._folder / f"{name}.json"
+        path = self._folder / f"{name}.tasks"
         if name in self._left:
             self._left[name] -= 1
         else:
@@ -202,10 +201,10 @@ class SlurmEngine:
 def _tasks_left(path: Path) -> int:
     """Return how many tasks of a batch are not forgotten, by its file."""
     try:
-        tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-        return sum(bool(task_files.batch_of(Path(one["folder"]))) for one in tasks)
-    except (OSError, ValueError, KeyError, TypeError):
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
         return 0
+    return sum(bool(task_files.batch_of(folder)) for folder in batches.folders(text))
 
 
 def _remove_batch(path: Path) -> None:

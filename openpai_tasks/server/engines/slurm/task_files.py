@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from pathlib import Path
 
 from openpai_tasks.server.engines.base import TaskExit, TaskPlace
-from openpai_tasks.server.engines.runner.slurm_task import PLACE
+from openpai_tasks.server.engines.runner.slurm_task import PLACE, read_place
 from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.engines.slurm import programs
 from openpai_tasks.server.state.records import Task
@@ -61,9 +60,8 @@ def batch_of(folder: Path) -> list[str]:
 def place_of(task: Task) -> TaskPlace | None:
     """Return where the task runs; None if it has not begun."""
     try:
-        found = json.loads((task.folder / PLACE).read_text(encoding="utf-8"))
-        ports = {str(label): tuple(map(int, numbers)) for label, numbers in found["ports"].items()}
-        place = TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
+        ip, ports, gpus = read_place((task.folder / PLACE).read_text(encoding="utf-8"))
+        place = TaskPlace(ip, {label: tuple(numbers) for label, numbers in ports.items()}, tuple(gpus))
         return place if _IP.fullmatch(place.ip) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError):
         return None
