@@ -21,7 +21,7 @@ FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.keeping", "settings.key_pairs"}
-SERVER |= {"server.fields", "server.refusals", "server.resources"}
+SERVER |= {"settings.slurm", "server.fields", "server.refusals", "server.resources"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 

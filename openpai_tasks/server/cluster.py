@@ -23,7 +23,7 @@ from openpai_tasks.server.api.limits.guesses import Guesses
 from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.engines.base import Engine, SharedFolder, StorageFolder
 from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.retention import Housekeeper
@@ -38,6 +38,7 @@ from openpai_tasks.server.state.state import State
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
+from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class ClusterOptions:
     ssh: str = services.AUTO  # the SSH service of tasks
     body_limit: int = bodies.LIMIT  # bytes in a request
     keep: str = EVERYTHING  # limits of finished jobs
+    slurm: SlurmSite = NO_SITE
+    folders: Mapping[str, Path] = field(default_factory=dict)  # shared ones, which are storages too
 
 
 class LivePartitions(Mapping[str, ResourceAmount]):
@@ -81,7 +84,9 @@ class EmbeddedCluster:
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
-        engine = open_engine(options.engine, jobs, {one.name: one.path for one in storages.values()})
+        storages |= {name: Storage(name, path, share=True) for name, path in options.folders.items()}
+        folders = {one.name: SharedFolder(one.path) if one.share else one.path for one in storages.values()}
+        engine = open_engine(options.engine, jobs, folders, options.slurm)
         capacity = engine.capacity()
         shares: Mapping[str, ResourceAmount] = virtual_clusters(capacity.total, options.virtual_clusters)
         if capacity.partitions:
@@ -125,7 +130,9 @@ def _ssh_keys(users: Accounts, name: str) -> tuple[str, ...]:
     return tuple(listed_keys(user.extension.get("sshKeys"))) if user else ()
 
 
-def open_engine(name: str, jobs: Path, storages: Mapping[str, Path]) -> Engine:
+def open_engine(
+    name: str, jobs: Path, storages: Mapping[str, StorageFolder], site: SlurmSite = NO_SITE
+) -> Engine:
     """Return the engine with this name, for the jobs in a folder and with these storage folders."""
     if name not in ENGINES:
         raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
@@ -135,7 +142,8 @@ def open_engine(name: str, jobs: Path, storages: Mapping[str, Path]) -> Engine:
             f"there is no {kind.program} on this machine: install it, or set local.engine to {DEFAULT}"
         )
     module, _, factory = kind.factory.partition(":")
-    engine: Engine = getattr(importlib.import_module(module), factory)(jobs, storages)
+    more = {"site": site} if name == "slurm" else {}
+    engine: Engine = getattr(importlib.import_module(module), factory)(jobs, storages, **more)
     return engine
 
 
@@ -144,6 +152,17 @@ def virtual_clusters(whole: ResourceAmount, named: dict[str, ResourceAmount]) ->
     rest = whole - sum(named.values(), ResourceAmount())
     left = ResourceAmount(max(rest.cpu, 0), max(rest.memory_mb, 0), max(rest.gpu, 0))
     return {DEFAULT_GROUP: left, **named}
+
+
+def parse_folder(text: str) -> tuple[str, Path]:
+    """Parse ``NAME=FOLDER`` into the name and the folder of a storage."""
+    match = re.fullmatch(r"(\w[\w.-]{0,99})=([~/].*)", text, re.ASCII)
+    if not match:
+        raise ConfigError(f"invalid storage {text!r}: expected NAME=FOLDER, with an absolute folder")
+    folder = Path(match[2]).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"the storage {match[1]} cannot be used: {folder} is not a folder")
+    return match[1], folder
 
 
 def parse_virtual_cluster(text: str) -> tuple[str, ResourceAmount]:

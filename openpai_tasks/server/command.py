@@ -20,10 +20,11 @@ from openpai_tasks.server import paddlecloud
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_virtual_cluster
+from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 from openpai_tasks.settings.keeping import EVERYTHING
+from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_option
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
@@ -41,7 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
         options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
-        run(replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep), flags.port)
+        site = SlurmSite(flags.slurm_images, tuple(flags.slurm_option))
+        for option in site.options:
+            parse_option(option, "--slurm-option")
+        folders = dict(parse_folder(text) for text in flags.storage)
+        options = replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep)
+        run(replace(options, slurm=site, folders=folders), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code
@@ -65,6 +71,8 @@ def run(options: ClusterOptions, port: int) -> None:
             "ssh": options.ssh,
             "body_limit": options.body_limit // 1024,
             "keep": options.keep,
+            "slurm_images": options.slurm.images,
+            "slurm_options": " ".join(options.slurm.options),
         }
         others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
         service.serve(app.build(cluster.context, others), bound, options.home, facts)
@@ -129,6 +137,21 @@ def _parser() -> argparse.ArgumentParser:
         default=EVERYTHING,
         metavar="LIMITS",
         help="which finished jobs to keep, such as 90d,10000,10GB; default: all",
+    )
+    parser.add_argument(
+        "--storage",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="a folder that all nodes share, as a storage; repeat for more",
+    )
+    parser.add_argument("--slurm-images", default=NO_IMAGES, choices=IMAGES, help="what runs images on nodes")
+    parser.add_argument(
+        "--slurm-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an option of sbatch for all jobs; repeat for more",
     )
     parser.add_argument(
         "--rate-limit",

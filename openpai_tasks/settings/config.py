@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 from openpai_tasks import times
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings import engines, trust
+from openpai_tasks.settings import engines, slurm, trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.keeping import parse_keep
 from openpai_tasks.settings.layers import (
@@ -34,6 +34,7 @@ from openpai_tasks.settings.layers import (
     read_defaults,
     section,
 )
+from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.settings.project import own_folder
 from openpai_tasks.settings.registry import LOCAL
 from openpai_tasks.settings.trust import Claim, Untrusted
@@ -45,9 +46,13 @@ FLAG = "flag"
 
 FAR = "far"
 OUTSIDE = "outside"
-TIME, KEEP = "time", "keep"
-FORMS: dict[str, Callable[[str, str], object]] = {TIME: times.parse_seconds, KEEP: parse_keep}
-"""Functions that check the text of a setting; errors name where it was given."""
+TIME, KEEP, SBATCH = "time", "keep", "sbatch"
+FORMS: dict[str, Callable[[str, str], object]] = {
+    TIME: times.parse_seconds,
+    KEEP: parse_keep,
+    SBATCH: slurm.parse_option,
+}
+"""Functions that check the text of a setting, or each of several; errors name where it was given."""
 
 
 def _setting(
@@ -117,6 +122,15 @@ class Settings:
     )
     local_profile: str = _far(
         "local.profile", "union", "OpenPAI version of the embedded cluster", among="union 0.14 0.18 1.8"
+    )
+    local_slurm_images: str = _far(
+        "local.slurm-images",
+        slurm.NO_IMAGES,
+        "what runs the images of jobs on nodes of Slurm",
+        among=" ".join(slurm.IMAGES),
+    )
+    local_slurm_options: tuple[str, ...] = _far(
+        "local.slurm-options", (), "options of sbatch for all jobs, such as --account=lab", form=SBATCH
     )
     local_ssh: str = _far(
         "local.ssh", "auto", "ssh server of the embedded cluster", among="auto sshd asyncssh off"
@@ -213,7 +227,7 @@ class Variable(NamedTuple):
     least: float | None
     among: tuple[str, ...]
     reach: str = ""
-    form: str = ""  # TIME or KEEP
+    form: str = ""  # TIME, KEEP or SBATCH
 
     @property
     def kind(self) -> type:
@@ -229,7 +243,8 @@ class Variable(NamedTuple):
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
         if self.form:
-            FORMS[self.form](str(read), f"{origin}: {self.name}")
+            for text in read if isinstance(read, tuple) else (str(read),):
+                FORMS[self.form](text, f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):
@@ -251,19 +266,6 @@ VARIABLES: dict[str, Variable] = {
 }
 _BY_SPELLING = {_spelling(name): variable for name, variable in VARIABLES.items()}
 _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
-
-
-_PANEL = "the notebook panel that it belongs to is replaced by `%pai` and the portal"
-_SDK_BRANCH = "jobs run without the SDK in their container"
-OLD_NAMES = {
-    "container-sdk-branch": _SDK_BRANCH,
-    "sdk-branch": _SDK_BRANCH,
-    "mem": "`--mem` sets the memory of a job",
-    "storage-alias": "a storage is chosen by its name",
-    **dict.fromkeys(("image-list", "resource-list"), _PANEL),
-    **dict.fromkeys(("web-default-form", "web-default-image", "web-default-resource"), _PANEL),
-}
-"""Settings of older clients that have no use here, and why."""
 
 
 def find(name: str) -> Variable:

@@ -8,6 +8,7 @@ from openpai_tasks import settings as user_settings
 from openpai_tasks.compat import project_folder
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
+from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.base import say, show, trusted_settings
 from openpai_tasks.tasks.framework.task import task
@@ -128,7 +129,7 @@ def _folders(c, given):
 
 def _explain_old(name):
     """Explain a setting of the older clients that is not needed here; False if it is none of them."""
-    about = user_settings.config.OLD_NAMES.get(name)
+    about = OLD_NAMES.get(name)
     if about:
         say(f"{name} is not needed here, and was not set: {about}")
     return bool(about)

@@ -34,7 +34,30 @@ def test_a_job_runs_on_a_node_with_its_sources(shell: Shell) -> None:
 def test_partitions_are_shown_with_their_resources(shell: Shell) -> None:
     rows = shell.ok("cluster.resources", "-o", "json").json()
     shown = {row["virtual_cluster"]: (row["vcores_total"], row["gpus_total"]) for row in rows}
-    assert shown == {"default": (8, 4), "main": (8, 4), "small": (4, 2)}
+    assert shown == {"default": (8, 4), "main": (8, 4), "small": (4, 2), "small:short": (4, 2)}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("--gpu", "9"),
+            "asks for 1 CPU, 1024 MB, 9 GPU, the largest node of default has 4 CPU, 20000 MB, 2 GPU",
+        ),
+        (("--max-time", "2d"), "its time limit is 48:00:00 h, default allows 24:00:00 h"),
+        (
+            ("--gpu", "1", "-u", "extras.hivedScheduler.taskRoles.main.skuType=h100"),
+            "default has no GPUs of type 'h100' (there are: a100, v100)",
+        ),
+        (
+            ("-u", "extras.slurm.options=--account=lab --wrap=id"),
+            "extras.slurm.options: the option --wrap of sbatch cannot be set here",
+        ),
+    ],
+)
+def test_a_job_that_can_never_run_is_refused(shell: Shell, words: tuple[str, ...], line: str) -> None:
+    refused = shell.inv("job.sub", "true", *words)
+    assert refused.code != 0 and line in refused.err, refused
 
 
 def test_a_waiting_job_is_explained_in_slurms_words(shell: Shell) -> None:

@@ -30,6 +30,8 @@ class TaskRole:
     min_succeeded: int
     retries: int
     infiniband: bool
+    sku_type: str = ""  # of HiveD: the type of its GPUs
+    sku_number: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def task_role(data: Data, name: str) -> TaskRole:
     completion = _mapping(role.get("completion"))
     options = _mapping(role.get("extraContainerOptions"))
     instances = _count(role.get("instances"), 1)
+    sku = _sku(data, name)
     return TaskRole(
         name=name,
         instances=instances,
@@ -58,7 +61,16 @@ def task_role(data: Data, name: str) -> TaskRole:
         min_succeeded=_minimum(completion.get("minSucceededInstances"), instances),
         retries=_count(role.get("taskRetryCount"), 0),
         infiniband=options.get("infiniband") is True,
+        sku_type=str(sku.get("skuType") or ""),
+        sku_number=max(0, _count(sku.get("skuNum", sku.get("skuNumber")), 0)),
     )
+
+
+def _sku(data: Data, role: str) -> Data:
+    """Return what the role asks of the HiveD scheduler."""
+    hived = _mapping(_mapping(data.get("extras")).get("hivedScheduler"))
+    wanted = _mapping(_mapping(hived.get("taskRoles")).get(role))
+    return {**_mapping(wanted.get("resourcePerInstance")), **wanted}
 
 
 def storages(extras: Data) -> tuple[StorageMount, ...] | None:

@@ -168,4 +168,12 @@ def limit_time(command: str, seconds: int) -> str:
 
 def is_limited(command: str) -> bool:
     """Whether the command is a result of ``limit_time``."""
-    return "$pai_script" in command and f"exit code {TIMED_OUT}: the time limit of" in command
+    return time_limit(command) is not None
+
+
+def time_limit(command: str) -> int | None:
+    """Return the seconds after which a result of ``limit_time`` ends; None for another command."""
+    if "$pai_script" not in command:
+        return None
+    match = re.search(rf"exit code {TIMED_OUT}: the time limit of (\d{{1,9}}) s was reached", command)
+    return int(match[1]) if match else None

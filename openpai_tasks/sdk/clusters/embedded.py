@@ -31,6 +31,7 @@ from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
+from openpai_tasks.settings.slurm import NO_IMAGES
 
 PROGRAM = "openpai_tasks.server"
 START_SECONDS = 30.0
@@ -70,6 +71,9 @@ class LocalOptions:
     ssh: str = "auto"
     body_limit: int = 100  # KB
     keep: str = EVERYTHING  # limits of finished jobs
+    slurm_images: str = NO_IMAGES
+    slurm_options: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()  # rows of the mount map; ``local/NAME=FOLDER`` is a storage
 
 
 def folder() -> Path:
@@ -97,8 +101,10 @@ def ensure(options: LocalOptions, say: Say) -> Cluster:
 def _mention_differences(options: LocalOptions, say: Say) -> None:
     """Report settings that differ from those the server was started with: they apply at the next start."""
     facts = _facts() or {}
-    for name in ("engine", "enforce", "profile", "ssh", "body_limit", "keep"):
-        wanted = getattr(options, name)
+    names = ("engine", "enforce", "profile", "ssh", "body_limit", "keep", "slurm_images", "slurm_options")
+    for name in names:
+        value = getattr(options, name)
+        wanted = " ".join(value) if isinstance(value, tuple) else value
         if name == "engine" and wanted in (AUTO, DEFAULT_ENGINE):
             continue  # `cluster.start --engine` may have chosen another
         if facts.get(name, wanted) != wanted:
@@ -274,6 +280,10 @@ def _start(options: LocalOptions) -> None:
     ]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
+    argv += ["--slurm-images", options.slurm_images]
+    argv += [f"--slurm-option={one}" for one in options.slurm_options]
+    own = (row.removeprefix(f"{ALIAS}/") for row in options.mounts if row.startswith(f"{ALIAS}/"))
+    argv += [f"--storage={row}" for row in own if not row.startswith("home=")]
     with _log_file() as log:
         started = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True

@@ -127,6 +127,9 @@ def local_options(settings: Settings, port: int = 0, engine: str = "") -> embedd
         ssh=settings.local_ssh,
         body_limit=settings.local_body_limit,
         keep=settings.local_keep,
+        slurm_images=settings.local_slurm_images,
+        slurm_options=settings.local_slurm_options,
+        mounts=settings.storage_mounts,
     )
 
 

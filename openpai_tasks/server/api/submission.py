@@ -61,7 +61,9 @@ def read_environment(context: Context, request: Request) -> str:
 
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:
-    """Raise for a name in use, a virtual cluster that the user may not use, and missing storages."""
+    """Raise for a name in use, a virtual cluster or a storage that the user may not use, and for a job that
+    the engine can never run.
+    """
     if context.state.has_job(job_key(user.name, document.name)):
         raise refusals.job_exists(document.name)
     if document.virtual_cluster not in user.virtual_clusters:
@@ -69,6 +71,9 @@ def check_permissions(context: Context, user: User, document: JobDocument) -> No
     for mount in document.storages or ():
         if mount.name not in user.storages:
             raise refusals.no_storage(mount.name)
+    problem = context.engine.problem(document)
+    if problem:
+        raise refusals.invalid(problem)
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:

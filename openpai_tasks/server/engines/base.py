@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -17,11 +17,21 @@ from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.state.records import NewEvent, Task
 
 if TYPE_CHECKING:
-    from openpai_tasks.protocol import StorageMount
+    from openpai_tasks.protocol import JobDocument, StorageMount
     from openpai_tasks.server.ssh import SshLogin
 
 Ports = dict[str, tuple[int, ...]]
 """Port numbers by label."""
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """A storage without a separate folder for each user."""
+
+    path: Path
+
+
+StorageFolder = Path | SharedFolder
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,8 @@ class EngineCapacity:
     nodes: tuple[Node, ...]
     partitions: Mapping[str, ResourceAmount] = field(default_factory=dict)
     """The virtual clusters of an engine that has its own; ``default`` is one of them."""
+    skus: Mapping[str, Mapping[str, ResourceAmount]] = field(default_factory=dict)
+    """The types of GPUs by virtual cluster, each with the part of its node that comes with one."""
 
     @property
     def total(self) -> ResourceAmount:
@@ -66,6 +78,7 @@ class ContainerSpec:
     cpu: int = 0  # 0: no limit, here and below
     memory_mb: int = 0
     gpu: int = 0  # how many, for engines that choose them when the task starts
+    gpu_type: str = ""
     shm_mb: int | None = None
     gpus: tuple[int, ...] = ()
     login: RegistryLogin | None = None
@@ -90,6 +103,8 @@ class Launch:
     ports: Mapping[str, int] = field(default_factory=dict)  # how many of each label
     role: str = ""
     index: int = 0
+    seconds: int = 0  # its time limit, for engines that have one themselves
+    extras: Mapping[str, Any] = field(default_factory=dict)  # of the document
 
     def __repr__(self) -> str:
         return f"Launch({self.uid})"  # the scripts may contain secrets
@@ -153,6 +168,9 @@ class Engine(Protocol):
 
     def capacity(self) -> EngineCapacity:
         """Return the engine's machines; called for each request, so it must be fast."""
+
+    def problem(self, document: JobDocument) -> str:
+        """Return why the engine can never run a job, which is then refused; empty if it may run."""
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Learn the ports and GPUs of unfinished tasks; all others are free."""

@@ -21,7 +21,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import creation, leftovers, traces
-from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskStatus
+from openpai_tasks.server.engines.base import Engine, Launch, StorageFolder, TaskExit, TaskStatus
 from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, prepare
@@ -46,7 +46,7 @@ class ContainerEngine(LocalEngine):
     def __init__(
         self,
         folder: Path,
-        storages: Mapping[str, Path] | None = None,
+        storages: Mapping[str, StorageFolder] | None = None,
         machine: Machine | None = None,
         grace: float = GRACE,
     ) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.regular_files import is_regular, open_regular
@@ -17,6 +17,9 @@ from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.ports import PortPool
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol import JobDocument
 
 LOGS = ("stdout", "stderr", "all")
 
@@ -62,6 +65,10 @@ class LocalEngine:
 
     def capacity(self) -> EngineCapacity:
         return self._capacity
+
+    def problem(self, document: JobDocument) -> str:
+        """Refuse nothing: what is too large for the machine runs with what there is."""
+        return ""
 
     def hold(self, tasks: Iterable[Task]) -> None:
         unfinished = list(tasks)

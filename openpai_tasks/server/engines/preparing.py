@@ -18,9 +18,9 @@ from pathlib import Path
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
-from openpai_tasks.server.engines.base import Launch
+from openpai_tasks.server.engines.base import Launch, StorageFolder
 from openpai_tasks.server.engines.leftovers import MARK
-from openpai_tasks.server.engines.process import write_file
+from openpai_tasks.server.engines.process import user_folders, write_file
 from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import FOLDER, in_container
 from openpai_tasks.settings import home
@@ -39,7 +39,7 @@ class ContainerSettings:
     program: ContainerProgram
     home: str
     cpus: int
-    storages: Mapping[str, Path]
+    storages: Mapping[str, StorageFolder]
     grace: float
 
 
@@ -48,7 +48,7 @@ def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
     for name in ("work", "runtime"):
         home.make_private(launch.folder / name)
     (launch.folder / "notes").touch(mode=0o600)
-    storages = dict(_storages(launch, settings.storages))
+    storages = dict(storage_mounts(launch, settings.storages))
     for name, text in _scripts(launch, tuple(storages)).items():
         write_file(launch.folder / "runtime" / name, f"{text}\n")
     if launch.container.login:
@@ -90,15 +90,10 @@ def _own_mounts(launch: Launch) -> Iterator[creation.BindMount]:
             (launch.folder / "runtime" / FOLDER).symlink_to(in_container.SSH)
 
 
-def _storages(launch: Launch, storages: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+def storage_mounts(launch: Launch, storages: Mapping[str, StorageFolder]) -> Iterator[tuple[str, Path]]:
     """Yield the mount point of each storage in the container, and the user's folder of the storage."""
-    if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
-        return
-    wanted = [(mount.name, mount.path) for mount in launch.storages]
-    for name, path in wanted or [(name, f"/mnt/{name}") for name in storages]:
-        if name in storages:
-            own = home.make_private(storages[name].absolute() / launch.user)
-            yield creation.storage_target(path), own
+    for path, folder in user_folders(launch, storages):
+        yield creation.storage_target(path), folder
 
 
 def _plan(

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,15 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import leftovers, runner, traces
-from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskRunning, TaskStatus
+from openpai_tasks.server.engines.base import (
+    Engine,
+    Launch,
+    SharedFolder,
+    StorageFolder,
+    TaskExit,
+    TaskRunning,
+    TaskStatus,
+)
 from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
@@ -62,7 +70,7 @@ class ProcessEngine(LocalEngine):
     def __init__(
         self,
         folder: Path,
-        storages: Mapping[str, Path] | None = None,
+        storages: Mapping[str, StorageFolder] | None = None,
         machine: Machine | None = None,
         grace: float = GRACE,
     ) -> None:
@@ -241,13 +249,21 @@ class ProcessEngine(LocalEngine):
 
     def _mount(self, launch: Launch) -> None:
         """Link storages below ``mounts``, where OpenPAI mounts them at the root."""
-        if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
-            return
-        wanted = [(mount.name, mount.path) for mount in launch.storages]
-        for name, path in wanted or [(name, f"/mnt/{name}") for name in self._storages]:
-            if name in self._storages:
-                own = home.make_private(self._storages[name].absolute() / launch.user)
-                _link(mount_point(launch.folder, path), own)
+        for path, folder in user_folders(launch, self._storages):
+            _link(mount_point(launch.folder, path), folder)
+
+
+def user_folders(launch: Launch, storages: Mapping[str, StorageFolder]) -> Iterator[tuple[str, Path]]:
+    """Yield the mount path of each storage in the document, and the user's folder of the storage."""
+    if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
+        return
+    wanted = [(mount.name, mount.path) for mount in launch.storages]
+    for name, path in wanted or [(name, f"/mnt/{name}") for name in storages]:
+        storage = storages.get(name)
+        if isinstance(storage, SharedFolder):
+            yield path, storage.path
+        elif storage:
+            yield path, home.make_private(storage.absolute() / launch.user)
 
 
 def prevent_start(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
+from openpai_tasks.protocol.document.scripts import time_limit
 from openpai_tasks.server.engines import registries
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch
 from openpai_tasks.server.resources import ResourceAmount, task_demand
@@ -119,6 +120,7 @@ class Launcher:
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         storages = {name: _storages(document, name) for name in plans}
+        limits = {name: time_limit(document.entrypoint(name)) for name in plans if self._engine.queues}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
@@ -137,6 +139,8 @@ class Launcher:
                 ports=self._role(task).ports,
                 role=task.role,
                 index=task.index,
+                seconds=limits.get(task.role) or 0,
+                extras=document.extras,
             )
             for task in tasks
         ]
@@ -146,7 +150,8 @@ class Launcher:
         return ContainerSpec(
             cpu=role.cpu,
             memory_mb=role.memory_mb,
-            gpu=role.gpu,
+            gpu=role.sku_number or role.gpu,
+            gpu_type=role.sku_type,
             shm_mb=role.shm_mb,
             gpus=task.gpus,
             login=registries.login(document, role.name) if self._engine.uses_images else None,

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +50,19 @@ MinJobAge=300
 KillWait=3
 MaxArraySize=2000
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
-AccountingStorageType=accounting_storage/none
+{accounting}
 GresTypes=gpu
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} {node} State=UNKNOWN
-NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.2 Port={ports[2]} {node} State=UNKNOWN
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} {node} Gres=gpu:a100:{gpus}
+NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.2 Port={ports[2]} {node} Gres=gpu:v100:{gpus}
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=1-00:00:00
-PartitionName=small Nodes=node1 State=UP MaxTime=10:00
+PartitionName=small Nodes=node1 State=UP MaxTime=10:00 AllowQos=normal,short
 """
-GRES = "AutoDetect=off\nNodeName=node[1-2] Name=gpu File=/dev/tty[1-2]\n"
+GRES = """\
+AutoDetect=off
+NodeName=node1 Name=gpu Type=a100 File=/dev/tty[1-2]
+NodeName=node2 Name=gpu Type=v100 File=/dev/tty[1-2]
+"""
+NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
 
 
 @dataclass
@@ -97,8 +102,10 @@ def missing() -> str:
 
 
 @contextmanager
-def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
-    """Run Slurm until the end; skip the test where it is not installed."""
+def slurm_cluster(
+    folder: Path, accounting: str = NO_ACCOUNTING, before: Callable[[SlurmCluster], None] = lambda _: None
+) -> Iterator[SlurmCluster]:
+    """Run Slurm until the end, and ``before`` its controller; skip the test where it is not installed."""
     if absent := missing():
         pytest.skip(f"{absent} is not installed (Debian: slurmctld slurmd slurm-client munge)")
     for name in ("munge", "state"):
@@ -112,7 +119,9 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
         "host": socket.gethostname().partition(".")[0],
         "user": getpass.getuser(),
         "ports": [free_port() for _ in range(3)],
-        "node": f"CPUs={CPUS} RealMemory={MEMORY_MB} Gres=gpu:{GPUS}",
+        "node": f"CPUs={CPUS} RealMemory={MEMORY_MB}",
+        "gpus": GPUS,
+        "accounting": accounting,
     }
     (folder / "slurm.conf").write_text(CONF.format(**values))
     (folder / "gres.conf").write_text(GRES)
@@ -124,6 +133,7 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
         options |= {"log-file": munge / "munged.log", "seed-file": munge / "munged.seed"}
         cluster.run("munged", "--force", *(f"--{name}={value}" for name, value in options.items()))
         stack.callback(stop, munge / "munged.pid")
+        before(cluster)
         cluster.run("slurmctld", "-c")
         stack.callback(stop, folder / "slurmctld.pid")
         for number in range(1, NODES + 1):

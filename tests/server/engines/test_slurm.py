@@ -13,7 +13,7 @@ import pytest
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.server.engines.base import Engine, TaskQueued
-from openpai_tasks.server.engines.slurm import nodes, programs, reasons
+from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmRefusal
@@ -246,12 +246,13 @@ def test_a_task_that_slurm_requeues_does_not_run_twice(lab: SlurmWorkshop, slurm
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up on a program of Slurm sooner."""
     monkeypatch.setattr(programs, "SECONDS", 2.0)
-    monkeypatch.setattr(nodes, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(snapshot, "FIRST_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("quickly")
 def test_a_server_starts_and_takes_jobs_while_slurm_is_down(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
-    before, trouble = lab.engine.capacity(), lab.folder / "trouble"
+    trouble = lab.folder / "trouble"
+    before = until(lambda: found if (found := lab.engine.capacity()).nodes else None)
     lab.close()
     slurm.stop_controller()
     try:
@@ -331,6 +332,7 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
         "default": ResourceAmount(8, 40000, 4),
         "main": ResourceAmount(8, 40000, 4),
         "small": ResourceAmount(4, 20000, 2),
+        "small:short": ResourceAmount(4, 20000, 2),
     }
     job = lab.run("in-small", "echo $SLURM_JOB_PARTITION", defaults={"virtualCluster": "small"})
     assert lab.output(job.key) == "small\n"
@@ -368,17 +370,19 @@ def test_reasons_are_plain_words(reason: str, words: str) -> None:
 
 def test_nodes_and_partitions_are_read() -> None:
     text = (
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*\n"
-        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all\n"
-        "c1|c1|32|128000|(null)|down*|all\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|gpu*|2-00:00:00\n"
+        "a1|10.0.0.1|64|257000|gpu:a100:4(S:0-1)|mixed|all|infinite\n"
+        "c1|c1|32|128000|(null)|down*|all|infinite\n"
         "garbage\n"
     )
-    found = programs.parse_nodes(text)
+    found = partitions.parse_nodes(text)
     assert [(node.name, node.address, node.resources.gpu) for node in found.nodes] == [
         ("a1", "10.0.0.1", 4),
         ("c1", "c1", 0),
     ]
-    assert found.default == "gpu" and found.partitions["all"] == ResourceAmount(64, 257000, 4)
+    assert found.default == "gpu" and found.partitions["all"].amount == ResourceAmount(64, 257000, 4)
+    assert [found.partitions[name].most_minutes for name in ("gpu", "all")] == [2880, None]
+    assert partitions.skus(found.partitions["all"]) == {"a100": ResourceAmount(16, 64250, 1)}
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
@@ -424,8 +428,9 @@ def test_odd_lines_of_squeue_are_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(programs, "MOST_BYTES", 10)
     with pytest.raises(SlurmRefusal, match="squeue answered with more than"):
         programs.queue()
-    nodes_of = programs.parse_nodes(f"a|b|{'9' * 5000}|x|gpu:{'9' * 5000}|idle|p*\n")
-    assert nodes_of.partitions["p"].memory_mb == 0
+    long = "9" * 5000
+    found = partitions.parse_nodes(f"a|b|{long}|x|gpu:{long}|idle|p*|{long}-{long}:{long}:{long}\n")
+    assert found.partitions["p"].amount.memory_mb == 0
 
 
 def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> None:

@@ -52,11 +52,14 @@ def clean_jobs(context: Context, request: Request) -> Reply:
 
 
 def list_sku_types(context: Context, request: Request) -> Reply:
-    """Return nothing, like every cluster without the HiveD scheduler."""
-    name = request.params.get("vc") or request.first("vc")
-    if name or "vc" in request.query:
-        _known(context, name)
-    return 200, {}
+    """Return the types of GPUs of a virtual cluster, or of all; nothing if the engine has no types."""
+    name, skus = request.params.get("vc") or request.first("vc"), context.engine.capacity().skus
+    wanted = [_known(context, name)] if name or "vc" in request.query else list(skus)
+    found = {kind: amount for one in wanted for kind, amount in skus.get(one, {}).items()}
+    return 200, {
+        kind: {"cpu": amount.cpu, "memory": amount.memory_mb, "gpu": amount.gpu}
+        for kind, amount in found.items()
+    }
 
 
 def list_storages(context: Context, request: Request) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
@@ -16,19 +15,12 @@ from typing import NamedTuple
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.ports import ALWAYS
-from openpai_tasks.server.engines.slurm import programs
+from openpai_tasks.server.engines.slurm import needs, programs
+from openpai_tasks.server.engines.slurm.needs import SlurmNeed, need
+from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
 
 COMMENT = "openpai-tasks:"
 MOST_IN_ARRAY = 1000
-
-
-class SlurmNeed(NamedTuple):
-    """What one task asks Slurm for."""
-
-    partition: str
-    cpu: int
-    memory_mb: int
-    gpu: int
 
 
 class SlurmBatch(NamedTuple):
@@ -62,11 +54,6 @@ class SlurmBatch(NamedTuple):
         middle = len(self.launches) // 2
         parts = (self.launches[:middle], self.launches[middle:])
         return [SlurmBatch(_new_name(), part, gang=len(part) == 1) for part in parts]
-
-
-def need(launch: Launch) -> SlurmNeed:
-    wanted = launch.container
-    return SlurmNeed(launch.virtual_cluster, max(1, wanted.cpu), wanted.memory_mb, wanted.gpu)
 
 
 def make_batches(launches: Iterable[Launch]) -> Iterator[SlurmBatch]:
@@ -113,7 +100,9 @@ def folders(text: str) -> list[Path]:
 
 class ScriptSettings(NamedTuple):
     command: Sequence[str]  # the start of the command of every task
-    partitions: Mapping[str, str]  # virtual cluster -> partition
+    partitions: Mapping[str, SlurmPartition]
+    default: str  # partition
+    options: Sequence[str]  # of sbatch, for every job of the site
     conf: str  # SLURM_CONF, if it is set
 
 
@@ -143,11 +132,8 @@ def _steps(batch: SlurmBatch, command: str) -> Iterator[str]:
     is_het = len(batch.components) > 1
     for number, (wanted, count) in enumerate(batch.components):
         group = f"--het-group={number} " if is_het else ""
-        gpus = f" --gpus-per-task={wanted.gpu}" if wanted.gpu else ""
-        yield (
-            f"{srun} {group}--ntasks={count} --cpus-per-task={wanted.cpu}{gpus}"
-            f" --kill-on-bad-exit=0 --quiet {command} {first} step &"
-        )
+        options = " ".join(needs.resource_options(wanted, count, is_step=True))
+        yield f"{srun} {group}{options} --kill-on-bad-exit=0 --quiet {command} {first} step &"
         first += count
     yield "wait"
 
@@ -166,15 +152,8 @@ def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
 
 
 def _options(wanted: SlurmNeed, count: int, settings: ScriptSettings) -> Iterator[str]:
-    partition = settings.partitions.get(wanted.partition, "")
-    if partition:
-        yield f"--partition={partition}"
-    yield f"--ntasks={count}"
-    yield f"--cpus-per-task={wanted.cpu}"
-    if wanted.memory_mb:
-        yield f"--mem-per-cpu={math.ceil(wanted.memory_mb / wanted.cpu)}M"
-    if wanted.gpu:
-        yield f"--gpus-per-task={wanted.gpu}"
+    yield from needs.site_options(wanted, settings.options, settings.default, settings.partitions)
+    yield from needs.resource_options(wanted, count)
 
 
 def conf() -> str:

@@ -11,22 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol import JobDocument
 from openpai_tasks.server.engines import runner, traces
-from openpai_tasks.server.engines.base import Engine, EngineCapacity, Launch, Ports, TaskStatus
+from openpai_tasks.server.engines.base import (
+    Engine,
+    EngineCapacity,
+    Launch,
+    Ports,
+    StorageFolder,
+    TaskStatus,
+)
 from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.engines.process import GRACE, ProcessEngine, write_file
-from openpai_tasks.server.engines.slurm import batches, programs, task_files
+from openpai_tasks.server.engines.slurm import batches, needs, programs, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
-from openpai_tasks.server.engines.slurm.nodes import NodesCache
-from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmNodes, SlurmRefusal
+from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
+from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmRefusal
+from openpai_tasks.server.engines.slurm.snapshot import SlurmSnapshot
 from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
-from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import TROUBLE
+from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
 FOLDER = ".slurm"
 
@@ -37,7 +46,11 @@ class SlurmEngine:
     queues = True
 
     def __init__(
-        self, folder: Path, storages: Mapping[str, Path] | None = None, grace: float = GRACE
+        self,
+        folder: Path,
+        storages: Mapping[str, StorageFolder] | None = None,
+        grace: float = GRACE,
+        site: SlurmSite = NO_SITE,
     ) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
@@ -50,19 +63,17 @@ class SlurmEngine:
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
         self._mirror = QueueMirror(jobs.parent / TROUBLE)
         self._watcher = TaskWatcher(self._mirror, grace)
-        self._cache = NodesCache(self._folder / "nodes", self._mirror)
+        self._site = site
+        self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
 
     # The cluster
 
     def capacity(self) -> EngineCapacity:
-        self._cache.refresh()
-        found = self._nodes
-        default = found.partitions.get(found.default, ResourceAmount())
-        return EngineCapacity(found.nodes, {"default": default, **found.partitions})
+        return self._cluster.capacity()
 
-    @property
-    def _nodes(self) -> SlurmNodes:
-        return self._cache.known
+    def problem(self, document: JobDocument) -> str:
+        name = document.virtual_cluster
+        return needs.problem(document, name, self._cluster.virtual_clusters().get(name, SlurmPartition()))
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Ports and GPUs are chosen where a task starts."""
@@ -136,18 +147,18 @@ class SlurmEngine:
 
     def _submit(self, batch: SlurmBatch) -> None:
         path = self._folder / f"{batch.name}.tasks"
-        addresses = {node.name: node.address for node in self._nodes.nodes}
+        known = self._cluster.nodes
+        addresses = {node.name: node.address for node in known.nodes}
         write_file(path, batches.describe(batch, addresses))
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
             write_file(launch.folder / BATCH, f"{batch.name} {id} {'step' if batch.has_steps else 'batch'}")
-        settings = batches.ScriptSettings(self._command, self._partitions(), batches.conf())
+        settings = batches.ScriptSettings(
+            self._command, known.partitions, known.default, self._site.options, batches.conf()
+        )
         job = programs.submit(batches.script(batch, path, settings))
         for launch, id in zip(batch.launches, batch.ids(job), strict=True):
             write_file(launch.folder / ID, id)
         self._mirror.hurry()
-
-    def _partitions(self) -> dict[str, str]:
-        return {**{name: name for name in self._nodes.partitions}, "default": self._nodes.default}
 
     # Watching and stopping
 
@@ -194,7 +205,7 @@ class SlurmEngine:
         return self._files.open_log(task, name)
 
     def close(self) -> None:
-        self._cache.close()
+        self._cluster.close()
         self._files.close()
 
 

@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.server.engines.base import Node
-from openpai_tasks.server.resources import ResourceAmount
 
 SECONDS = 20.0  # less than a command waits for the server to start
 MOST_BYTES = 64 << 20  # of an answer: a hundred bytes for each job
@@ -25,7 +23,6 @@ _DOWN = re.compile(
 )
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")
 _QUEUE = "%i|%T|%r|%S|%N|%k"
-_NODES = "%N|%o|%c|%m|%G|%T|%P"
 
 
 class SlurmDown(PaiError):
@@ -45,12 +42,6 @@ class QueueRow(NamedTuple):
     start: str  # when it started, or is expected to; N/A
     nodes: str
     comment: str
-
-
-class SlurmNodes(NamedTuple):
-    nodes: tuple[Node, ...]
-    partitions: dict[str, ResourceAmount]
-    default: str
 
 
 def run(words: Sequence[str], text: str = "") -> str:
@@ -134,42 +125,3 @@ def _cancel(options: Sequence[str], ids: Collection[str]) -> None:
     wanted = sorted(ids)
     for first in range(0, len(wanted), MOST_CANCELLED):
         run(["scancel", *options, *wanted[first : first + MOST_CANCELLED]])
-
-
-def node_list() -> str:
-    """Return the machines and their partitions, for ``parse_nodes``."""
-    return run(["sinfo", "-h", "-N", "-o", _NODES])
-
-
-def parse_nodes(text: str) -> SlurmNodes:
-    """Return the machines and the partitions; machines that are down count for nothing."""
-    found: dict[str, Node] = {}
-    partitions: dict[str, ResourceAmount] = {}
-    default = ""
-    for line in text.split("\n"):
-        cells = line.split("|")
-        if len(cells) != 7:
-            continue
-        name, address, cpus, memory, gres, state, partition = cells
-        amount = ResourceAmount(_number(cpus), _number(memory), _gpus(gres))
-        if not _is_up(state):
-            amount = ResourceAmount()
-        found[name] = Node(name, amount, address)
-        if partition.endswith("*"):
-            partition = default = partition[:-1]
-        partitions[partition] = partitions.get(partition, ResourceAmount()) + amount
-    return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
-
-
-def _is_up(state: str) -> bool:
-    return state.rstrip("*~#!%$@^-+") in ("idle", "mixed", "allocated", "completing", "planned", "reserved")
-
-
-def _number(text: str) -> int:
-    match = re.match(r"\d{1,12}", text, re.ASCII)
-    return int(match[0]) if match else 0
-
-
-def _gpus(gres: str) -> int:
-    """Return the number of GPUs in ``gpu:2``, ``gpu:a100:4(S:0-1)``, ``gpu:a:1,gpu:b:1``."""
-    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,:(]+)?:(\d{1,6})", gres, re.ASCII))

@@ -1,0 +1,54 @@
+"""Settings of an embedded cluster whose jobs run on Slurm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from openpai_tasks.errors import ConfigError
+
+NO_IMAGES = "none"
+IMAGES = (NO_IMAGES, "auto", "apptainer", "pyxis", "podman")
+"""What runs the images of jobs on the nodes."""
+
+_OPTIONS = frozenset(
+    """
+    account acctg-freq begin bb cluster-constraint constraint contiguous core-spec cpu-freq deadline
+    delay-boot distribution exclude exclusive extra-node-info hint licenses mail-type mail-user mcs-label
+    nice no-kill nodefile nodelist power prefer priority profile qos reservation sockets-per-node switches
+    thread-spec threads-per-core time time-min tmp use-min-nodes wckey
+    """.split()  # noqa: SIM905
+)
+_VALUE = r"[\w.,:;@%+/=&|*()\[\]!?~^-]+"
+
+
+class SlurmSite(NamedTuple):
+    """What a site needs for every job."""
+
+    images: str = NO_IMAGES
+    options: tuple[str, ...] = ()  # of sbatch
+
+
+NO_SITE = SlurmSite()
+
+
+def parse_option(text: str, where: str) -> tuple[str, str]:
+    """Return the name of an option of sbatch and the option; errors name ``where`` it was given.
+
+    Options that decide which resources a job gets, what it runs or where its files are belong to the engine.
+    """
+    match = re.fullmatch(rf"--([a-z-]+)(?:={_VALUE})?", text, re.ASCII)
+    if not match:
+        raise ConfigError(
+            f"{where}: invalid option {text!r}: expected --NAME or --NAME=VALUE, without quotes"
+        )
+    if match[1] not in _OPTIONS:
+        raise ConfigError(f"{where}: the option --{match[1]} of sbatch cannot be set here")
+    return match[1], text
+
+
+def merge_options(*several: Iterable[str]) -> tuple[str, ...]:
+    """Return options of sbatch, each once: the last one counts."""
+    merged = {text.partition("=")[0]: text for options in several for text in options}
+    return tuple(merged.values())
