@@ -92,7 +92,8 @@ class EmbeddedCluster:
         if capacity.partitions:
             shares = LivePartitions(engine)
         users = Accounts(self._database, Groups(self._database, shares, tuple(storages)))
-        served = services.IMAGE if engine.uses_images and options.ssh != services.OFF else options.ssh
+        in_image = engine.uses_images and not engine.queues  # on other machines, it runs next to the image
+        served = services.IMAGE if in_image and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
         self._scheduler = Scheduler(self._state, engine, shares, options.enforce, logins)
         removal = JobRemoval(self._state)

@@ -169,7 +169,8 @@ class Supervisor:
             output = error or self.stderr()
             raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
-            reason = f"it used more than the {self.plan.memory_mb} MB of memory that it asked for"
+            amount = f"the {self.plan.memory_mb} MB of memory" if self.plan.memory_mb else "the memory"
+            reason = f"it used more than {amount} that it asked for"
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
         if was_lost and code and not self.signals.term:
             raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")

@@ -58,7 +58,7 @@ class ContainerEngine(LocalEngine):
         )
         self._processes = ProcessEngine(folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE)
         self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
-        self._reported: dict[str, int] = {}  # uid -> the number of notes returned
+        self._notes = ContainerNotes()
         self._remove_abandoned()
 
     def start(self, *launches: Launch) -> None:
@@ -90,17 +90,17 @@ class ContainerEngine(LocalEngine):
 
     def _unprepared(self, task: Task) -> TaskExit:
         self._processes.stop(task)  # so that it never begins
-        _remove_secrets(task.folder)
+        remove_secrets(task.folder)
         return TaskExit(None, self._failed.pop(task.uid), RUNTIME_FAILED)
 
     def _container_exit(self, task: Task, found: TaskExit) -> TaskExit:
         """Return the exit of the container, given the exit of its supervisor."""
         if not (task.folder / "container.json").exists():
             return found
-        end = _outcome(task.folder, found) or self._abandoned(task, found)
+        end = read_outcome(task.folder, found) or self._abandoned(task, found)
         if end.platform_code is not None:
             leftovers.kill(task.uid, None)  # a daemon that crashed may have lost track of it
-        _remove_secrets(task.folder)
+        remove_secrets(task.folder)
         return end
 
     def _abandoned(self, task: Task, found: TaskExit) -> TaskExit:
@@ -118,10 +118,7 @@ class ContainerEngine(LocalEngine):
         self._processes.forget(task)
 
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
-        found = tuple(_read_notes(task.folder / "notes"))
-        fresh = found[self._reported.pop(task.uid, 0) :]
-        if found and not (task.folder / "exit").exists():
-            self._reported[task.uid] = len(found)
+        fresh = self._notes.fresh(task)
         if any(note.reason == in_container.SERVED for note in fresh):
             with contextlib.suppress(FileNotFoundError):
                 (task.folder / ssh.FOLDER / ssh.READY).touch(mode=0o600)
@@ -144,7 +141,22 @@ class PodmanEngine(ContainerEngine):
     dialect = PODMAN
 
 
-def _outcome(folder: Path, found: TaskExit) -> TaskExit | None:
+class ContainerNotes:
+    """The events that containers and their supervisors have written."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, int] = {}  # uid -> the number of notes returned
+
+    def fresh(self, task: Task) -> tuple[NewEvent, ...]:
+        """Return the new ones of a task."""
+        found = tuple(_read_notes(task.folder / "notes"))
+        fresh = found[self._reported.pop(task.uid, 0) :]
+        if found and not (task.folder / "exit").exists():
+            self._reported[task.uid] = len(found)
+        return fresh
+
+
+def read_outcome(folder: Path, found: TaskExit) -> TaskExit | None:
     """Return the exit that the supervisor wrote, or None."""
     try:
         outcome = json.loads((folder / "outcome").read_text(encoding="utf-8"))
@@ -167,7 +179,7 @@ def _read_notes(path: Path) -> Iterator[NewEvent]:
             yield NewEvent(*match.groups())
 
 
-def _remove_secrets(folder: Path) -> None:
+def remove_secrets(folder: Path) -> None:
     """Remove files that may contain secrets, if the supervisor has not done so."""
     for name in SECRET:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

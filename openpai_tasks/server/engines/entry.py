@@ -14,6 +14,8 @@ SSHD = "sshd"  # the script in RUNTIME that starts it
 _ENTRY = f"""\
 # What a shell prints when its command is killed is not the job's output.
 exec 3>&2 2>/dev/null
+# Where it is not the first process of its namespace, it must still outlive the command.
+trap : TERM
 . {RUNTIME}/environment
 cd {WORK}
 owner=$(stat -c %u:%g .) || owner=0:0

@@ -13,7 +13,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -45,18 +44,11 @@ class ContainerSettings:
 
 def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
     """Write the folder and return a launch of the supervisor; repeating this changes nothing."""
-    for name in ("work", "runtime"):
-        home.make_private(launch.folder / name)
-    (launch.folder / "notes").touch(mode=0o600)
-    storages = dict(storage_mounts(launch, settings.storages))
-    for name, text in _scripts(launch, tuple(storages)).items():
-        write_file(launch.folder / "runtime" / name, f"{text}\n")
+    mounts = write_runtime(launch, settings.storages)
     if launch.container.login:
         folder = home.make_private(launch.folder / "registry")
         write_file(folder / "config.json", registries.config(launch.container.login))
-    plan = _plan(
-        launch, settings, [*_own_mounts(launch), *(creation.BindMount(*pair) for pair in storages.items())]
-    )
+    plan = _plan(launch, settings, mounts)
     write_file(launch.folder / "container.json", json.dumps(plan._asdict()))
     argv = [sys.executable, "-I", "-S", container_supervisor.__file__, str(launch.folder.absolute())]
     return replace(
@@ -69,8 +61,22 @@ def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
     )
 
 
-def _scripts(launch: Launch, storages: tuple[str, ...]) -> dict[str, str]:
-    variables = {**launch.shared, **launch.environment, "PAI_WORK_DIR": entry.WORK, "PAI_MOUNT_ROOT": ""}
+def write_runtime(
+    launch: Launch, storages: Mapping[str, StorageFolder], more: Mapping[str, str] | None = None
+) -> list[creation.BindMount]:
+    """Write what a container reads, with ``more`` variables; return what is mounted in it."""
+    for name in ("work", "runtime"):
+        home.make_private(launch.folder / name)
+    (launch.folder / "notes").touch(mode=0o600)
+    folders = {creation.storage_target(path): own for path, own in user_folders(launch, storages)}
+    for name, text in _scripts(launch, tuple(folders), more or {}).items():
+        write_file(launch.folder / "runtime" / name, f"{text}\n")
+    return [*_own_mounts(launch), *(creation.BindMount(*pair) for pair in folders.items())]
+
+
+def _scripts(launch: Launch, storages: tuple[str, ...], more: Mapping[str, str]) -> dict[str, str]:
+    places = {"PAI_WORK_DIR": entry.WORK, "PAI_MOUNT_ROOT": ""}
+    variables = {**launch.shared, **launch.environment, **places, **more}
     seen = {name: value for name, value in variables.items() if name not in _HIDDEN}
     own = {"entry": entry.entry(storages), "environment": entry.environment(seen)}
     if launch.ssh:
@@ -90,12 +96,6 @@ def _own_mounts(launch: Launch) -> Iterator[creation.BindMount]:
             (launch.folder / "runtime" / FOLDER).symlink_to(in_container.SSH)
 
 
-def storage_mounts(launch: Launch, storages: Mapping[str, StorageFolder]) -> Iterator[tuple[str, Path]]:
-    """Yield the mount point of each storage in the container, and the user's folder of the storage."""
-    for path, folder in user_folders(launch, storages):
-        yield creation.storage_target(path), folder
-
-
 def _plan(
     launch: Launch, settings: ContainerSettings, mounts: list[creation.BindMount]
 ) -> container_supervisor.ContainerPlan:
@@ -108,7 +108,7 @@ def _plan(
     return container_supervisor.ContainerPlan(
         program=settings.program.path,
         name=creation.container_name(launch.uid),
-        image=_checked(launch.image),
+        image=checked_image(launch.image),
         wanted=registries.full_name(launch.image) if dialect.full_names else launch.image,
         options=creation.options(dialect, launch, settings.cpus, mounts, labels),
         command=creation.COMMAND,
@@ -121,7 +121,7 @@ def _plan(
     )
 
 
-def _checked(image: str) -> str:
+def checked_image(image: str) -> str:
     """Return the image's name; raise if the program would parse it as an option or several arguments."""
     if not re.fullmatch(r"\w[\w./:@+-]*", image, re.ASCII):
         raise ConfigError(f"invalid image name {image!r}")

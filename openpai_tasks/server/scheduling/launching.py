@@ -184,7 +184,8 @@ class Launcher:
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:
-        if self._engine.uses_images and any(role.infiniband for role in self._state.document(key).roles):
+        is_here = self._engine.uses_images and not self._engine.queues
+        if is_here and any(role.infiniband for role in self._state.document(key).roles):
             message = "infiniband is ignored: containers on this machine have none"
             self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
 
@@ -197,7 +198,7 @@ class Launcher:
     def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
         requests = {name: plan.ssh for name, plan in plans.items()}
         for note in self._logins.notes(requests, served):
-            if self._engine.uses_images and note.type == "Normal":
+            if self._engine.uses_images and not self._engine.queues and note.type == "Normal":
                 continue  # the container itself reports what serves it
             self._state.add_event(key, note.type, note.reason, note.message, once=True)
 

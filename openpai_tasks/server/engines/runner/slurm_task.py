@@ -26,6 +26,7 @@ PLACE = "place"
 PEERS_SECONDS = 600.0  # that a task waits for its peers, which Slurm starts at the same time
 LOOK_SECONDS = 0.2
 SSH_FILES = ("ssh/config", "ssh/known_hosts")
+_NUMBERED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES")
 _SET_BY_SLURM = ("SLURM", "CUDA_VISIBLE", "GPU_DEVICE", "ROCR_VISIBLE", "ZE_AFFINITY")
 
 
@@ -121,8 +122,26 @@ def _add_variables(task: BatchTask, places: list[Place]) -> None:
     shown = {"NVIDIA_VISIBLE_DEVICES": visible} if visible else {}
     known = {os.fsdecode(name): os.fsdecode(value) for name, value in read_variables("environment").items()}
     peers = for_peers(places) if len(places) > 1 or not task.peers_known else {}
-    found = {**known, **slurm, **shown, **peers, **for_itself(own)}
-    write_whole("environment", "".join(f"{name}={value}\0" for name, value in found.items()))
+    added = {**slurm, **shown, **peers, **for_itself(own)}
+    write_whole("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
+    if os.path.isdir("runtime"):
+        _add_to_container(added)
+
+
+def _add_to_container(added: dict[str, str]) -> None:
+    """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
+    import shlex  # few sites use images
+
+    if os.path.exists("container.json"):
+        import json
+
+        added = {name: value for name, value in added.items() if name not in _NUMBERED}
+        with open("container.json", encoding="utf-8") as file:
+            plan = json.load(file)
+        plan["options"] += [word for gpu in _gpus() for word in ("--device", f"nvidia.com/gpu={gpu}")]
+        write_whole("container.json", json.dumps(plan))
+    with open("runtime/environment", "a", encoding="utf-8") as file:
+        file.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in added.items())
 
 
 def _complete_ssh_files(places: list[Place]) -> None:

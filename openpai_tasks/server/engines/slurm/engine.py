@@ -22,9 +22,10 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.engines.bell import bell_path
+from openpai_tasks.server.engines.containers import SUPERVISOR_GRACE, ContainerNotes
 from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.engines.process import GRACE, ProcessEngine, write_file
-from openpai_tasks.server.engines.slurm import batches, needs, programs, task_files
+from openpai_tasks.server.engines.slurm import batches, images, needs, programs, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
@@ -42,7 +43,6 @@ FOLDER = ".slurm"
 
 class SlurmEngine:
     name = "slurm"
-    uses_images = False
     queues = True
 
     def __init__(
@@ -56,6 +56,11 @@ class SlurmEngine:
         jobs = folder.absolute()
         self._folder = home.make_private(jobs / FOLDER)
         self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace)
+        program = images.find_program(site.images)
+        self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
+        self.uses_images = program is not None
+        self._notes = ContainerNotes()
+        grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")
         self._command = [sys.executable, "-I", "-S", script, shutil.which("bash") or "/bin/sh"]
         self._command += [str(grace), str(bell_path(jobs))]
@@ -128,7 +133,7 @@ class SlurmEngine:
 
     def _prepared(self, launch: Launch) -> bool:
         try:
-            self._files.prepare(launch)
+            self._files.prepare(self._images.prepare(launch) if self._images else launch)
         except (OSError, ConfigError) as err:
             why = f"{err.strerror}: {launch.folder}" if isinstance(err, OSError) else str(err)
             self._watcher.fail(launch.uid, why)
@@ -196,7 +201,7 @@ class SlurmEngine:
             _remove_batch(path)
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
-        return self._files.notes(task)
+        return [*self._files.notes(task), *(self._notes.fresh(task) if self.uses_images else ())]
 
     def logs(self, task: Task) -> dict[str, int]:
         return self._files.logs(task)

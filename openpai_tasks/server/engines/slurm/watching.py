@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from openpai_tasks.server.engines import traces
 from openpai_tasks.server.engines.base import TaskExit, TaskPlace, TaskQueued, TaskRunning, TaskStatus
+from openpai_tasks.server.engines.containers import read_outcome, remove_secrets
 from openpai_tasks.server.engines.process import (
     NODE_LOST,
     RUNTIME_FAILED,
@@ -132,7 +133,8 @@ class TaskWatcher:
         for known in (self._failed, self._ended_at, self._ids, self._places):
             known.pop(task.uid, None)
         remove_inputs(task.folder)
-        return replace(done, place=place)
+        remove_secrets(task.folder)
+        return replace(read_outcome(task.folder, done) or done, place=place)
 
     def _id(self, task: Task) -> str:
         if task.uid not in self._ids and (found := task_files.slurm_id(task)):
