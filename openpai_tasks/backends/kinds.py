@@ -29,11 +29,18 @@ def _paddlecloud() -> Driver:
     return driver
 
 
+def _slurm() -> Driver:
+    from openpai_tasks.backends.slurm import driver
+
+    return driver
+
+
 KINDS = {
     kind.type: kind
     for kind in (
         ClusterKind("openpai", "OpenPAI", _openpai),
         ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
+        ClusterKind("slurm", "Slurm", _slurm),
     )
 }
 

@@ -46,16 +46,19 @@ def list_(c, output=None):
         **SECRETS,
         "cluster-alias": "your name for the cluster",
         "pai-uri": "its address, as in the browser; https is tried first if there is no scheme",
+        "ssh": "login node of a Slurm cluster, [USER@]HOST[:PORT], also a name in your ~/.ssh/config",
+        "remote-program": "pai on the login node, if it is not found there, such as ~/venv/bin/pai",
+        "install": "install this version of openpai-tasks on the login node, in ~/.openpai/venv",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
-        "type": "kind of cluster: openpai or paddlecloud",
+        "type": "kind of cluster: openpai, paddlecloud or slurm",
         "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
 )
 def add(
     c,
     cluster_alias,
-    pai_uri,
+    pai_uri=None,
     user=None,
     password_file=None,
     token_file=None,
@@ -66,12 +69,26 @@ def add(
     force=False,
     type="openpai",
     datacenter=None,
+    ssh=None,
+    remote_program=None,
+    install=False,
     output=None,
 ):
     """Add a cluster: log in and save it."""
+    address, kind = sdk.clusters.address_and_kind(pai_uri, ssh, type)
+    if install:
+        sdk.clusters.install_on(address, kind, say)
     given = secrets.from_flags(password, password_file, token, token_file)
     new = sdk.clusters.NewCluster(
-        cluster_alias, pai_uri, user or "", given, ca or "", force, type, datacenter or ""
+        cluster_alias,
+        address,
+        user or "",
+        given,
+        ca or "",
+        force,
+        kind,
+        datacenter or "",
+        remote_program or "",
     )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
