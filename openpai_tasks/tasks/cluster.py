@@ -101,13 +101,14 @@ def add(
         "cluster-aliases": "clusters to remove, with their passwords and tokens",
         "ask": "ask first on a terminal",
         "yes": "do not ask",
+        "stop": "also stop the server on the login node of a Slurm cluster, and its jobs",
     },
 )
-def delete(c, cluster_aliases, ask=False, yes=False):
+def delete(c, cluster_aliases, ask=False, yes=False, stop=False):
     """Remove clusters from the list of known ones."""
     if ask and not yes and sys.stdin.isatty():
         confirm(f"remove {', '.join(cluster_aliases)} and the login from the list of known clusters?")
-    for cluster in sdk.clusters.delete(settings(c), cluster_aliases):
+    for cluster in sdk.clusters.delete(settings(c), cluster_aliases, stop):
         say(f"deleted {cluster.alias} ({cluster.uri})")
 
 
@@ -257,10 +258,16 @@ def _ask(found):
     confirm(f"remove {len(found)} finished jobs ({render.size(sum(job.size for job in found))})?")
 
 
-@task()
-def status(c, output=None):
-    """Show the process, port, folder and jobs of the embedded cluster."""
-    show(c, sdk.clusters.embedded_status(), render.facts, output)
+@task(
+    positional=["cluster_alias"],
+    help={"cluster-alias": "a cluster that is reached by ssh, to show the connection to its login node"},
+)
+def status(c, cluster_alias=None, output=None):
+    """Show the process, port, folder and jobs of the embedded cluster, or a connection by ssh."""
+    if cluster_alias in (None, user_settings.registry.LOCAL):
+        show(c, sdk.clusters.embedded_status(), render.facts, output)
+    else:
+        show(c, sdk.clusters.tunnel_status(settings(c), cluster_alias), render.facts, output)
 
 
 @task(

@@ -41,8 +41,7 @@ def install(address: SshAddress, say: Callable[[str], object]) -> None:
     wheel = make_wheel()
     ssh = SharedConnection(address)
     with locked(ssh.folder / "install"):
-        if not ssh.is_open():
-            ssh.open()
+        ssh.open()
         say(f"installing openpai-tasks {__version__} on {address.label}, in ~/.openpai/venv")
         done = ssh.run(login_shell(_SCRIPT), SECONDS, wheel)
     if done.code == NO_PYTHON:

@@ -26,7 +26,7 @@ _FIND = (
     'elif python3 -c "import openpai_tasks" 2>/dev/null; then set -- python3 -m openpai_tasks; '
     f"else exit {NOT_INSTALLED}; fi; "
 )
-_START = f'echo; echo "{_MARK} $(hostname)"; "$@" cluster.start --engine {SLURM} -o json || exit $?; '
+_START = f'echo; echo "{_MARK} $(uname -n)"; "$@" cluster.start --engine {SLURM} -o json || exit $?; '
 _LOGIN = f'echo; echo {_MARK}; "$@" cluster.credentials local -o json || exit $?; '
 _END = f"echo; echo {_MARK}"
 
@@ -44,16 +44,25 @@ class RemoteServer:
 
 def start_server(ssh: SharedConnection, program: str, with_login: bool = False) -> RemoteServer:
     """Start the server unless it runs; secrets come over the connection and are written nowhere."""
+    return _server(ssh, _run(ssh, program, _START + (_LOGIN if with_login else "") + _END))
+
+
+def stop_server(ssh: SharedConnection, program: str) -> None:
+    """Stop the server and its jobs."""
+    _run(ssh, program, '"$@" cluster.stop')
+
+
+def _run(ssh: SharedConnection, program: str, script: str) -> RemoteResult:
+    """Run a script in which ``$@`` is our program there."""
     find = f"set -- {_words(program)}; " if program else _FIND
-    script = find + _START + (_LOGIN if with_login else "") + _END
-    done = ssh.run(login_shell(script), START_SECONDS)
+    done = ssh.run(login_shell(find + script), START_SECONDS)
     where = ssh.address.label
     if done.code == NOT_INSTALLED or (program and done.code in (126, 127)):
         raise ConfigError(_not_installed(where, program))
     if done.code:
-        reason = done.last_line.removeprefix("error: ") or f"its start failed with exit code {done.code}"
+        reason = done.last_line.removeprefix("error: ") or f"pai failed there with exit code {done.code}"
         raise Unreachable(f"{where}: {reason}")
-    return _server(ssh, done)
+    return done
 
 
 def login_shell(script: str) -> str:

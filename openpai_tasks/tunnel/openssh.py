@@ -18,9 +18,10 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.digests import sha256
-from openpai_tasks.settings.home import home, socket_folder
+from openpai_tasks.settings.home import home, locked, socket_folder
 
 CONNECT_SECONDS = 20
+CHECK_SECONDS = 20.0
 LOGIN_SECONDS = 60.0  # if nobody can be asked for a password
 ALIVE_SECONDS, ALIVE_TRIES = 5, 3  # a connection that is dead ends after 15 seconds
 FAILED = 255
@@ -73,16 +74,45 @@ class SharedConnection:
     def control(self) -> Path:
         return self.folder / "control"
 
+    @property
+    def log(self) -> Path:
+        """What ssh has printed since the last login."""
+        return self.folder / "log"
+
     def is_open(self) -> bool:
         """Whether its process runs; the network may be gone nevertheless."""
         return connects(self.control)
 
-    def open(self) -> None:
-        """Log in, while the caller holds a lock; ssh asks for passwords and codes on the terminal."""
-        self.control.unlink(missing_ok=True)
+    def open(self, check: bool = False) -> bool:
+        """Log in unless that was done; with ``check``, again if the connection carries nothing any more.
+
+        Return whether the connection was there before.
+        """
+        if self.is_open() and not check:
+            return True
+        with locked(self.control):
+            if self.is_open():
+                if not check or self._is_usable():
+                    return True
+                self._control("exit")
+            self._log_in()
+        return False
+
+    def _is_usable(self) -> bool:
+        """Whether the connection carries anything: the network may have changed."""
+        try:
+            return self.run("true", CHECK_SECONDS).code == 0
+        except (Denied, Unreachable):
+            return False
+
+    def _log_in(self) -> None:
+        """Start the process; ssh asks for passwords and codes on the terminal."""
+        for path in self.folder.iterdir():
+            if path.is_socket():  # of a process that was killed
+                path.unlink()
         is_batch = not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
         argv = [*self._argv(*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}"), "-f", "-N"]
-        log = self.folder / "log"
+        log = self.log
         log.unlink(missing_ok=True)
         handle = os.open(
             log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
@@ -108,11 +138,12 @@ class SharedConnection:
 
     def close(self) -> bool:
         """End the process; False if it was not running."""
-        if not self.is_open():
-            return False
-        self._control("exit")
-        self.control.unlink(missing_ok=True)
-        return True
+        with locked(self.control):
+            if not self.is_open():
+                return False
+            self._control("exit")
+            self.control.unlink(missing_ok=True)
+            return True
 
     def run(self, command: str, seconds: float, sent: bytes = b"") -> RemoteResult:
         """Run a command on the machine; raise Unreachable if the connection does not carry it."""
@@ -127,6 +158,25 @@ class SharedConnection:
         if done.returncode == FAILED:
             raise login_error(self.address, errors)
         return RemoteResult(done.returncode, out, errors)
+
+    def start(self, *flags: str, command: str = "", errors: int = subprocess.DEVNULL) -> socket.socket:
+        """Start a session or a channel in a process of its own, and return the pipe to it."""
+        ours, theirs = socket.socketpair()
+        argv = [*self.argv("BatchMode=yes"), *flags, *self.address.words, *([command] if command else [])]
+        try:
+            subprocess.Popen(
+                argv,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C is ours: cleaning up may need the session
+            )
+        except OSError as err:
+            ours.close()
+            raise _no_ssh(err) from err
+        finally:
+            theirs.close()
+        return ours
 
     def forward(self, local: Path, remote: str, replaces: bool) -> None:
         """Make a Unix socket here lead to one on the machine."""

@@ -10,14 +10,12 @@ from pathlib import Path
 from openpai_tasks.errors import Denied, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.net.ssh_address import parse_ssh
-from openpai_tasks.net.web_address import SSH
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import locked
 from openpai_tasks.settings.registry import Cluster
-from openpai_tasks.tunnel.login_node import RemoteServer, start_server
+from openpai_tasks.tunnel.login_node import RemoteServer, start_server, stop_server
 from openpai_tasks.tunnel.openssh import SharedConnection
 
-CHECK_SECONDS = 20.0
 PROGRAM = "remote_program"
 """The field of a cluster in clusters.yaml with the program to use on the login node."""
 
@@ -56,6 +54,11 @@ class Tunnel:
         with locked(self.socket):
             return self._connect(with_login=True)
 
+    def stop_server(self) -> None:
+        """Stop the server and its jobs."""
+        self.ssh.open(check=True)
+        stop_server(self.ssh, self._program)
+
     def close(self) -> bool:
         """End the connection; False if there was none. The server continues."""
         with locked(self.socket):
@@ -64,22 +67,12 @@ class Tunnel:
         return closed
 
     def _connect(self, with_login: bool = False) -> RemoteServer:
-        is_kept = self.ssh.is_open() and self._is_usable()
-        if not is_kept:
-            self.ssh.close()
-            self.ssh.open()
+        is_kept = self.ssh.open(check=True)
         server = start_server(self.ssh, self._program, with_login)
-        if not is_kept or not self.socket.exists() or self._target() != server.socket:
+        if not self.socket.exists() or self._target() != server.socket:
             self.ssh.forward(self.socket, server.socket, replaces=is_kept)
         self._note(server.socket)
         return server
-
-    def _is_usable(self) -> bool:
-        """Whether the connection carries anything: the network may have changed."""
-        try:
-            return self.ssh.run("true", CHECK_SECONDS).code == 0
-        except (Denied, Unreachable):
-            return False
 
     def _note(self, socket: str) -> None:
         self._noted.unlink(missing_ok=True)
@@ -112,8 +105,3 @@ class Tunnel:
                 raise
             line = f"{err}; run: {command('cluster.update', self._alias)}"
             raise Denied(line, 401) if isinstance(err, Denied) else Unreachable(line, err.is_outage) from err
-
-
-def tunnel_of(cluster: Cluster) -> Tunnel | None:
-    """Return the tunnel of a cluster that is reached through ssh."""
-    return Tunnel(cluster) if cluster.uri.startswith(SSH) else None

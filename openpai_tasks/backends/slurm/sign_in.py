@@ -21,9 +21,16 @@ def sign_in(cluster: Cluster, known: Credentials, say: Say, timeout: float) -> t
     if known and cluster.user:
         with contextlib.suppress(Denied):
             return _complete(cluster, known, say, timeout)
-    found = Tunnel(cluster).log_in()
-    cluster = dataclasses.replace(cluster, user=found.user)
-    return _complete(cluster, Credentials(found.password, found.token), say, timeout)
+    tunnel = Tunnel(cluster)
+    was_open = tunnel.ssh.is_open()
+    try:
+        found = tunnel.log_in()
+        cluster = dataclasses.replace(cluster, user=found.user)
+        return _complete(cluster, Credentials(found.password, found.token), say, timeout)
+    except BaseException:
+        if not was_open:  # nothing is left in the background by a command that failed
+            tunnel.close()
+        raise
 
 
 def learn(cluster: Cluster, seconds: float) -> Cluster:

@@ -246,11 +246,15 @@ def check_updated(rows: Iterable[Updated]) -> None:
         raise Unreachable(f"not updated: {', '.join(failed)}")
 
 
-def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
-    """Delete clusters with their secrets and data about their jobs; delete none if one is unknown."""
+def delete(settings: Settings, aliases: Iterable[str], stop: bool = False) -> list[Cluster]:
+    """Delete clusters with their secrets and data about their jobs; delete none if one is unknown.
+
+    With ``stop``, servers on login nodes are stopped first.
+    """
     book, gone = open_registry(settings), []
-    for alias in aliases:
-        book.get(alias)
+    known = [book.get(alias) for alias in aliases]
+    for cluster in known if stop else ():
+        login_nodes.stop_server(cluster)
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
         ssh.forget_cluster(gone[-1].shelf)
