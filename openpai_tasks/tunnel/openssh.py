@@ -188,7 +188,7 @@ class SharedConnection:
             raise Unreachable(f"ssh: cannot forward to {self.address.label}: {_last_line(done.stderr)}")
 
     def argv(self, *options: str) -> list[str]:
-        """Return the words of an ssh command that uses the connection, and logs in itself if there is none."""
+        """Return the words of an ssh command that uses the connection, or logs in if there is none."""
         return self._argv(
             "ControlMaster=no", "ClearAllForwardings=yes", f"ConnectTimeout={CONNECT_SECONDS}", *options
         )
