@@ -15,6 +15,7 @@ class ClusterKind(NamedTuple):
     type: str
     label: str
     driver: Callable[[], Driver]
+    has_generations: bool = True  # whether users know several
 
 
 def _openpai() -> Driver:
@@ -40,7 +41,7 @@ KINDS = {
     for kind in (
         ClusterKind("openpai", "OpenPAI", _openpai),
         ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
-        ClusterKind("slurm", "Slurm", _slurm),
+        ClusterKind("slurm", "Slurm", _slurm, has_generations=False),
     )
 }
 

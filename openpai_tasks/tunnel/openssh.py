@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, socket_folder
+
+if TYPE_CHECKING:
+    import subprocess
 
 CONNECT_SECONDS = 20
 CHECK_SECONDS = 20.0
@@ -68,7 +70,8 @@ class SharedConnection:
 
     @property
     def folder(self) -> Path:
-        return socket_folder(home() / "ssh" / sha256(self.address.uri.encode())[:12])
+        name = self.address.label.replace(":", ",")  # a colon would end the path in options of ssh
+        return socket_folder(home() / "ssh" / name)
 
     @property
     def control(self) -> Path:
@@ -107,6 +110,8 @@ class SharedConnection:
 
     def _log_in(self) -> None:
         """Start the process; ssh asks for passwords and codes on the terminal."""
+        import subprocess  # loaded late, since commands that find an open tunnel start nothing
+
         for path in self.folder.iterdir():
             if path.is_socket():  # of a process that was killed
                 path.unlink()
@@ -136,17 +141,17 @@ class SharedConnection:
         if done.returncode:
             raise login_error(self.address, log.read_text(encoding="utf-8", errors="replace"))
 
-    def close(self) -> bool:
-        """End the process; False if it was not running."""
+    def close(self) -> None:
+        """End the process, if it runs."""
         with locked(self.control):
-            if not self.is_open():
-                return False
-            self._control("exit")
+            if self.is_open():
+                self._control("exit")
             self.control.unlink(missing_ok=True)
-            return True
 
     def run(self, command: str, seconds: float, sent: bytes = b"") -> RemoteResult:
         """Run a command on the machine; raise Unreachable if the connection does not carry it."""
+        import subprocess
+
         argv = [*self.argv("BatchMode=yes"), *self.address.words, command]
         try:
             done = subprocess.run(argv, input=sent, capture_output=True, timeout=seconds, check=False)
@@ -159,8 +164,10 @@ class SharedConnection:
             raise login_error(self.address, errors)
         return RemoteResult(done.returncode, out, errors)
 
-    def start(self, *flags: str, command: str = "", errors: int = subprocess.DEVNULL) -> socket.socket:
+    def start(self, *flags: str, command: str = "", errors: int | None = None) -> socket.socket:
         """Start a session or a channel in a process of its own, and return the pipe to it."""
+        import subprocess
+
         ours, theirs = socket.socketpair()
         argv = [*self.argv("BatchMode=yes"), *flags, *self.address.words, *([command] if command else [])]
         try:
@@ -168,7 +175,7 @@ class SharedConnection:
                 argv,
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=errors,
+                stderr=subprocess.DEVNULL if errors is None else errors,
                 start_new_session=True,  # Ctrl-C is ours: cleaning up may need the session
             )
         except OSError as err:
@@ -198,6 +205,8 @@ class SharedConnection:
         return ["ssh", "-T", "-S", str(self.control).replace("%", "%%"), *words]
 
     def _control(self, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+        import subprocess
+
         argv = [*self._argv(), "-O", verb, *more, *self.address.words]
         try:
             return subprocess.run(

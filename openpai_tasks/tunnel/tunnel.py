@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,17 +55,27 @@ class Tunnel:
         with locked(self.socket):
             return self._connect(with_login=True)
 
+    def explain(self) -> None:
+        """Raise if ssh has noted that the login node does not let us through to the server."""
+        if "prohibited" in self.ssh.log.read_text(encoding="utf-8", errors="replace"):
+            what = "does not allow forwarding to Unix sockets (AllowStreamLocalForwarding of its sshd)"
+            raise Unreachable(f"{self.ssh.address.label} {what}")
+
     def stop_server(self) -> None:
         """Stop the server and its jobs."""
         self.ssh.open(check=True)
         stop_server(self.ssh, self._program)
 
-    def close(self) -> bool:
-        """End the connection; False if there was none. The server continues."""
+    def close(self) -> None:
+        """End the connection; the server continues."""
         with locked(self.socket):
-            closed = self.ssh.close()
+            self.ssh.close()
             self.socket.unlink(missing_ok=True)
-        return closed
+
+    def remove(self) -> None:
+        """End the connection and remove its files."""
+        self.close()
+        shutil.rmtree(self.ssh.folder, ignore_errors=True)
 
     def _connect(self, with_login: bool = False) -> RemoteServer:
         is_kept = self.ssh.open(check=True)

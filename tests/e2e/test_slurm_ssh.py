@@ -22,6 +22,7 @@ from tests.server.workshop import until
 
 SMALL = ("--cpu", "1", "--mem", "100", "-a", "hpc")
 SSH_CONFIG = """\
+Include {folder}/home/ssh/config
 Host login other
   HostName 127.0.0.1
   Port {sshd.port}
@@ -131,6 +132,8 @@ def test_containers_are_reached_through_the_login_node(laptop: Laptop) -> None:
     assert all("-W" in call for call in laptop.calls()[begun:])
     by_hand = shlex.split(shell.ok("container.ssh", "open", "-a", "hpc", "--print-command").out)
     assert shell.run(*by_hand, "cat note.txt").out == "hello"
+    shell.ok("container.ssh-config", "open", "-a", "hpc")
+    assert shell.run("ssh", "open", "cat note.txt").out == "hello"
     shell.ok("job.stop", "open", "-a", "hpc")
 
 

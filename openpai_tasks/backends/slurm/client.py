@@ -56,4 +56,8 @@ class SlurmClient(Client):
             self.tunnel.restore(begun)
             if method not in REPEATABLE:
                 raise
-        return super()._follow(method, url, **options)
+        try:
+            return super()._follow(method, url, **options)
+        except OSError:
+            self.tunnel.explain()
+            raise

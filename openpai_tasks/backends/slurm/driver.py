@@ -49,7 +49,8 @@ def sign_in(
     from openpai_tasks.backends.slurm import sign_in
 
     _refuse_project(cluster)
-    return sign_in.sign_in(dataclasses.replace(cluster, uri=candidates(cluster.uri)[0]), known, say, timeout)
+    cluster = dataclasses.replace(cluster, uri=candidates(cluster.uri)[0])
+    return sign_in.sign_in(cluster, known, say, timeout, typed)
 
 
 def _refuse_project(cluster: Cluster) -> None:

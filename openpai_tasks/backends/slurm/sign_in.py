@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 
 from openpai_tasks.backends.base import Say
@@ -16,11 +15,19 @@ from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.tunnel.tunnel import Tunnel
 
 
-def sign_in(cluster: Cluster, known: Credentials, say: Say, timeout: float) -> tuple[Cluster, Credentials]:
-    """Return the updated cluster and credentials that work: the known ones, or those from over there."""
-    if known and cluster.user:
-        with contextlib.suppress(Denied):
+def sign_in(
+    cluster: Cluster, known: Credentials, say: Say, timeout: float, typed: bool
+) -> tuple[Cluster, Credentials]:
+    """Return the updated cluster and credentials that work: the known ones, or those from over there.
+
+    Credentials that were ``typed`` are never replaced by others: they may be of another user.
+    """
+    if typed or (known and cluster.user):
+        try:
             return _complete(cluster, known, say, timeout)
+        except Denied:
+            if typed:
+                raise
     tunnel = Tunnel(cluster)
     was_open = tunnel.ssh.is_open()
     try:

@@ -72,8 +72,9 @@ class Listed:
     @property
     def product(self) -> str:
         """The type and the generation as users write them."""
-        label = kinds.KINDS[self.type].label if self.type in kinds.KINDS else self.type
-        return f"{label} {self.generation}".rstrip()
+        kind = kinds.KINDS.get(self.type)
+        generation = self.generation if kind is None or kind.has_generations else ""
+        return f"{kind.label if kind else self.type} {generation}".rstrip()
 
 
 @dataclass(frozen=True)

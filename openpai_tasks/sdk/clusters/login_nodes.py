@@ -89,4 +89,4 @@ def close_unused(gone: Cluster, book: Registry) -> None:
     if gone.uri.startswith(SSH) and gone.uri not in {cluster.uri for cluster in book.clusters()}:
         from openpai_tasks.tunnel.tunnel import Tunnel
 
-        Tunnel(gone).close()
+        Tunnel(gone).remove()
