@@ -116,12 +116,16 @@ class SharedConnection:
             if path.is_socket():  # of a process that was killed
                 path.unlink()
         is_batch = not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
-        argv = [*self._argv(*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}"), "-f", "-N"]
-        log = self.log
-        log.unlink(missing_ok=True)
-        handle = os.open(
-            log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-        )  # a pipe would stay open with the process
+        argv = [
+            *self._argv(*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}"),
+            "-f",
+            "-N",
+            "-E",
+            str(self.log),
+        ]
+        self.log.unlink(missing_ok=True)
+        # not a pipe, which would stay open with the process
+        handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             quiet, limit = subprocess.DEVNULL, LOGIN_SECONDS if is_batch else None
             done = subprocess.run(
@@ -139,7 +143,7 @@ class SharedConnection:
         finally:
             os.close(handle)
         if done.returncode:
-            raise login_error(self.address, log.read_text(encoding="utf-8", errors="replace"))
+            raise login_error(self.address, self.log.read_text(encoding="utf-8", errors="replace"))
 
     def close(self) -> None:
         """End the process, if it runs."""
@@ -251,7 +255,7 @@ def login_error(address: SshAddress, text: str) -> PaiError:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return one_line(lines[-1]) if lines else ""
+    return one_line(lines[-1]).removeprefix("ssh: ") if lines else ""
 
 
 def _no_ssh(err: OSError) -> ConfigError:

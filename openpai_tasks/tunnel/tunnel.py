@@ -56,10 +56,10 @@ class Tunnel:
             return self._connect(with_login=True)
 
     def explain(self) -> None:
-        """Raise if ssh has noted that the login node does not let us through to the server."""
-        if "prohibited" in self.ssh.log.read_text(encoding="utf-8", errors="replace"):
-            what = "does not allow forwarding to Unix sockets (AllowStreamLocalForwarding of its sshd)"
-            raise Unreachable(f"{self.ssh.address.label} {what}")
+        """Raise if ssh has noted that the login node does not let us through to the server, which runs."""
+        if "open failed" in self.ssh.log.read_text(encoding="utf-8", errors="replace"):
+            hint = "does its sshd forward to Unix sockets (AllowStreamLocalForwarding)?"
+            raise Unreachable(f"{self.ssh.address.label} does not let us through to the server; {hint}")
 
     def stop_server(self) -> None:
         """Stop the server and its jobs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -62,9 +63,10 @@ class Laptop:
         """The processes of ssh that keep the connection."""
         found = []
         for place in Path("/proc").glob("[0-9]*/cmdline"):
-            words = place.read_bytes().split(b"\0") if place.exists() else []
-            if b"-N" in words and os.fsencode(self.folder / "config") in words:
-                found.append(int(place.parent.name))
+            with contextlib.suppress(OSError):  # others end meanwhile
+                words = place.read_bytes().split(b"\0")
+                if b"-N" in words and os.fsencode(self.folder / "config") in words:
+                    found.append(int(place.parent.name))
         return found
 
 
@@ -200,7 +202,7 @@ def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
         laptop.ssh()
         laptop.know()
     assert ran.code and reason in ran.err and ran.err.count("\n") == 1, ran
-    assert len(laptop.tunnels()) == 1
+    until(lambda: len(laptop.tunnels()) == 1)
 
 
 def test_an_expired_login_says_what_to_run(laptop: Laptop) -> None:
@@ -219,4 +221,5 @@ def test_an_expired_login_says_what_to_run(laptop: Laptop) -> None:
 def test_deleting_the_cluster_ends_the_tunnel_and_leaves_the_server(laptop: Laptop) -> None:
     server = laptop.server()
     laptop.shell.ok("cluster.delete", "hpc")
-    assert not laptop.tunnels() and laptop.server() == server
+    until(lambda: not laptop.tunnels())
+    assert laptop.server() == server

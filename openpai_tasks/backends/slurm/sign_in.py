@@ -36,7 +36,7 @@ def sign_in(
         return _complete(cluster, Credentials(found.password, found.token), say, timeout)
     except BaseException:
         if not was_open:  # nothing is left in the background by a command that failed
-            tunnel.close()
+            tunnel.remove()
         raise
 
 
