@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,11 @@ class Laptop:
                 if b"-N" in words and os.fsencode(self.folder / "config") in words:
                     found.append(int(place.parent.name))
         return found
+
+    def kill_tunnel(self) -> None:
+        (found,) = self.tunnels()
+        os.kill(found, signal.SIGKILL)
+        until(lambda: not self.tunnels())
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +154,18 @@ def test_an_open_tunnel_costs_no_process(laptop: Laptop) -> None:
     assert len(laptop.calls()) == begun
 
 
-def test_a_broken_tunnel_is_restored_once_for_commands_at_the_same_time(laptop: Laptop) -> None:
-    (before,) = laptop.tunnels()
-    os.kill(before, signal.SIGKILL)
-    until(lambda: not laptop.tunnels())
-    started = [laptop.shell.start("inv", "job.list", "-a", "hpc") for _ in range(2)]
-    assert [command.wait(100) for command in started] == [0, 0]
+def test_a_broken_tunnel_is_restored_for_commands_that_run_and_for_new_ones(laptop: Laptop) -> None:
+    shell, go = laptop.shell, laptop.folder / "go"
+    waiting = f"echo begun; until [ -e {go} ]; do sleep 0.1; done; echo ended"
+    shell.ok("job.sub", waiting, "-j", "long", *SMALL)
+    until(lambda: shell.ok("job.logs", "long", "-a", "hpc").out == "begun\n")
+    following = shell.start("inv", "job.logs", "long", "--follow", "-a", "hpc", stdout=subprocess.PIPE)
+    assert following.stdout and following.stdout.readline() == "begun\n"
+    laptop.kill_tunnel()
+    others = [shell.start("inv", "job.list", "-a", "hpc", stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait(100) for one in others] == [0, 0]
+    go.touch()
+    assert following.stdout.read() == "ended\n" and following.wait(100) == 0
     assert len(laptop.tunnels()) == 1
 
 
@@ -206,9 +218,7 @@ def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
 
 
 def test_an_expired_login_says_what_to_run(laptop: Laptop) -> None:
-    (before,) = laptop.tunnels()
-    os.kill(before, signal.SIGKILL)
-    until(lambda: not laptop.tunnels())
+    laptop.kill_tunnel()
     laptop.ssh(laptop.sshd.folder / "other")
     try:
         ran = laptop.shell.pai("job.list", "-a", "hpc")
