@@ -6,6 +6,7 @@ and jump hosts.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import sys
@@ -68,7 +69,7 @@ class SharedConnection:
     def __init__(self, address: SshAddress) -> None:
         self.address = address
 
-    @property
+    @functools.cached_property
     def folder(self) -> Path:
         name = self.address.label.replace(":", ",")  # a colon would end the path in options of ssh
         return socket_folder(home() / "ssh" / name)

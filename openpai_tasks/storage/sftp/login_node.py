@@ -82,8 +82,8 @@ class RootedClient(paramiko.SFTPClient):  # type: ignore[misc]
         self._root = root
         super().__init__(pipe)
 
-    def _adjust_cwd(self, path: Any) -> bytes:
-        return _below(self._root, path).encode("utf-8", "surrogateescape")
+    def _adjust_cwd(self, path: str) -> bytes:
+        return _below(self._root, path).encode()
 
 
 class Pipe(socket.socket):
@@ -145,6 +145,5 @@ def _make_root(files: paramiko.SFTPClient, title: str) -> None:
         raise PathError(f"{title} is not a folder")
 
 
-def _below(root: str, path: Any) -> str:
-    text = path.decode("utf-8", "surrogateescape") if isinstance(path, bytes) else str(path)
-    return join(root, text.strip("/")) if text.strip("/") else root
+def _below(root: str, path: str) -> str:
+    return join(root, path.strip("/")) if path.strip("/") else root
