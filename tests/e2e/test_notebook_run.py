@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.forkserver import start
 from tests.notebook_files import cell, outputs, text, too_deep, write
 from tests.test_docs import ROOT, commands
 
@@ -422,9 +423,7 @@ def test_terminal_shows_a_changing_progress_line_and_colours(cluster, tmp_path):
     ours, theirs = pty.openpty()
     words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--to", "ipynb"]
     environment = {**cluster.environment, "COLUMNS": "60", "DISPLAY": ":99"}
-    process = subprocess.Popen(
-        words, cwd=cluster.project, env=environment, stderr=theirs, stdout=subprocess.DEVNULL
-    )
+    process = start(words, cluster.project, environment, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     shown = b""
     while data := _read(ours):
