@@ -380,7 +380,8 @@ def _run(
     if argv[: len(forked_server.COMMAND)] == forked_server.COMMAND:
         forked_server.become(argv, environment)
     is_buffered = sys.stderr.line_buffering  # PYTHONUNBUFFERED is not set
-    sys.stdout.reconfigure(line_buffering=is_buffered and os.isatty(1))
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(line_buffering=is_buffered and stream.isatty())  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
