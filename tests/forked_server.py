@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 import traceback
@@ -57,6 +59,11 @@ def take_streams(files: Sequence[int]) -> None:
         if file != -1:
             os.dup2(file, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+
+
+def take_terminal() -> None:
+    """Make the terminal that is stdin the controlling one of this session."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:

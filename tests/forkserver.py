@@ -68,6 +68,7 @@ THIRD_PARTIES = (
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENSSL_", "OPENPAI_DISPLAY")
 """Prefixes of variables that Python, the C library or a module reads while it is loaded."""
 READ_LATER = "PYTHON_KEYRING_BACKEND"
+CODE = [sys.executable, "-c"]
 FRESH = {"PYTHON_STARTS_FRESH": "1"}
 """Variables with which a command, and the embedded server that it starts, are not forked."""
 PLAIN_LINE = re.compile(r"""(?:[\w ./:@%+,=-]|'[^']*'|"[^"$`\\]*")+""", re.ASCII)
@@ -107,13 +108,33 @@ def _without_shell(argv: Sequence[str]) -> Sequence[str]:
 
 
 def start(
-    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], **options: Any
-) -> subprocess.Popen[str]:
-    """Start a command with pipes, unless options name other streams; fork where that makes no difference."""
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    has_controlling_terminal: bool = False,
+    **options: Any,
+) -> subprocess.Popen[Any]:
+    """Start a command with pipes, unless options name other streams; fork where that makes no difference.
+
+    The controlling terminal is the one that is its stdin.
+    """
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    alike = options.keys() <= streams.keys() and {*options.values()} <= {*streams.values()}  # no terminal
+    alike = options.keys() <= {*streams, "text", "start_new_session"} and _is_usual(options.get("stdin", -1))
     kind = Forked if alike and can_fork(argv, environment, "") else subprocess.Popen
-    return kind(argv, cwd=cwd, env=environment, text=True, **{**streams, **options})
+    if has_controlling_terminal:
+        options |= {"start_new_session": True, "preexec_fn": forked_server.take_terminal}
+    return kind(argv, cwd=cwd, env=environment, **{"text": True, **streams, **options})
+
+
+def _is_usual(stdin: IO[Any] | int) -> bool:
+    """Return whether Python uses this stdin as it uses a pipe: it does not seek there."""
+    return isinstance(stdin, int) and (stdin < 0 or os.isatty(stdin))
+
+
+def start_code(code: str, environment: Mapping[str, str], **options: Any) -> subprocess.Popen[Any]:
+    """Start ``python -c CODE``, which may find any module loaded; fork it where that makes no difference."""
+    kind = Forked if _starts_alike(environment) else subprocess.Popen
+    return kind([*CODE, code], env=environment, **options)
 
 
 def start_server(*flags: str, stderr: IO[Any] | int = subprocess.DEVNULL) -> subprocess.Popen[str]:
@@ -132,7 +153,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names}
 
 
-class Forked(subprocess.Popen[str]):
+class Forked(subprocess.Popen[Any]):
     """A process that the fork server forks, and waits for."""
 
     def _execute_child(self, argv: Sequence[str], *options: Any) -> None:
@@ -140,7 +161,13 @@ class Forked(subprocess.Popen[str]):
         streams = [
             number if file == -1 else file for number, file in enumerate((pipes[0], pipes[3], pipes[5]))
         ]
-        self._connection = ForkServer.get().fork(argv, cwd or Path.cwd(), environment or os.environ, streams)
+        session = {
+            "is_leader": bool(options[20]),
+            "has_terminal": options[1] is forked_server.take_terminal,
+        }
+        self._connection = ForkServer.get().fork(
+            argv, cwd or Path.cwd(), environment or os.environ, streams, **session
+        )
         self.pid = int(self._connection.recv(PIPE_SIZE))
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -192,11 +219,16 @@ class ForkServer:
         self.process.communicate()
 
     def fork(
-        self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str], streams: Sequence[int]
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        **session: bool,
     ) -> socket.socket:
         """Fork a process; return what sends its pid and its status, and ends it when closed."""
         words = [str(BIN / Path(argv[0]).name), *argv[1:]]
-        request = {"argv": words, "cwd": os.path.abspath(cwd), "environment": dict(environment)}
+        request = {"argv": words, "cwd": os.path.abspath(cwd), "environment": dict(environment), **session}
         connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno(), *streams])
@@ -332,14 +364,30 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _run(argv: list[str], cwd: str, environment: dict[str, str]) -> None:
-    """Become the server or the console script."""
+def _run(
+    argv: list[str],
+    cwd: str,
+    environment: dict[str, str],
+    is_leader: bool = False,
+    has_terminal: bool = False,
+) -> None:
+    """Become the server, the console script or the code."""
     os.chdir(cwd)
+    if is_leader:
+        os.setsid()
+    if has_terminal:
+        forked_server.take_terminal()
     if argv[: len(forked_server.COMMAND)] == forked_server.COMMAND:
         forked_server.become(argv, environment)
+    is_buffered = sys.stderr.line_buffering  # PYTHONUNBUFFERED is not set
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(line_buffering=is_buffered and stream.isatty())  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    if argv[: len(CODE)] == CODE:
+        sys.argv[:], sys.path[0] = ["-c"], ""
+        forked_server.exit_with(lambda: exec(argv[-1], {"__name__": "__main__"}))
     sys.argv[:] = argv
     sys.path[0] = str(BIN)
     module, attribute = ENTRY_POINTS[Path(argv[0]).name]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pyte
 
+from tests import forkserver
+
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 OTHER = re.compile(r"\x1b(?!\[1A|\[2K)")
 
@@ -39,14 +41,9 @@ def on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     hidden = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM")
     inherited = {name: value for name, value in os.environ.items() if name not in hidden}
-    with subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env={**inherited, "TERM": "xterm-256color", **environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
+    known = {**inherited, "TERM": "xterm-256color", **environment}
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with _start(argv, cwd or Path.cwd(), known, **streams) as process:
         os.close(theirs)
         shown, at, waiting = b"", 0, list(reactions)
         while piece := _read(ours):
@@ -58,6 +55,14 @@ def on_terminal(
     os.close(ours)
     assert not waiting, f"{waiting[0][0]!r} did not appear in {shown!r}"
     return process.returncode, shown.decode()
+
+
+def _start(
+    argv: list[str], cwd: Path, environment: dict[str, str], **streams: int
+) -> subprocess.Popen[bytes]:
+    if argv[:-1] == forkserver.CODE:
+        return forkserver.start_code(argv[-1], environment, cwd=cwd, **streams)
+    return forkserver.start(argv, cwd, environment, text=False, **streams)
 
 
 def _read(handle: int) -> bytes:

@@ -1,7 +1,9 @@
 """A forked command behaves like a new process: the same output, exit code and process environment."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -297,3 +299,27 @@ def test_started_command_ends_with_the_signal_that_it_gets(project):
     assert process.pid == int((project.project / "started").read_text())
     process.terminate()
     assert process.communicate(timeout=60) == ("", "") and process.returncode == -signal.SIGTERM
+
+
+def test_command_on_a_terminal_behaves_like_a_new_process(project):
+    seen = []
+    for extra in ({}, forkserver.FRESH):
+        ours, theirs = pty.openpty()
+        environment = {**project.environment, **extra}
+        streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        started = forkserver.start(
+            ["inv", "facts"], project.project, environment, has_controlling_terminal=True, **streams
+        )
+        os.close(theirs)
+        os.write(ours, b"typed\n\x04")
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+        os.close(ours)
+        facts = json.loads(shown[shown.index(b"{") :])
+        assert started.wait(60) == 0 and facts.pop("session") == facts.pop("group") == started.pid
+        facts["environment"].pop(*forkserver.FRESH, None)
+        seen.append(facts)
+        assert type(started) is (subprocess.Popen if extra else forkserver.Forked)
+    assert seen[0] == seen[1] and seen[0]["typed"] == "typed\n"

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from tests.forkserver import BIN
+
 
 @pytest.fixture
 def project(cluster, tmp_path, monkeypatch):
@@ -28,6 +30,7 @@ def use_home(monkeypatch, home):
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENPAI_HOME", str(home))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")  # jobs need no index of packages
 
 
 @pytest.fixture

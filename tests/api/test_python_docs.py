@@ -9,8 +9,6 @@ import pytest
 from openpai_tasks import Cluster, Job
 from openpai_tasks.tasks import index
 from openpai_tasks.tasks.pai.flat_names import CLASSIC
-from tests.e2e.test_notebook_docker import IMAGE, python, system
-from tests.server.container_engines import engine_kit
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGES = ["python.md", "from-openpaisdk.md"]
@@ -37,23 +35,12 @@ def test_examples_print_what_the_page_says(shell, name):
     run_examples(shell, name)
 
 
-def test_examples_work_in_containers(shell):
-    with engine_kit("docker") as kit:
-        kit.make_image(IMAGE, {**system(), **python()})
-        engine = {"INVOKE_OPENPAI_LOCAL_ENGINE": kit.name, "INVOKE_OPENPAI_IMAGE": IMAGE}
-        shell.environment |= {**kit.environment, **engine}
-        try:
-            run_examples(shell, "python.md")
-        finally:
-            shell.pai("cluster.stop")  # while there are containers
-
-
-def run_examples(shell, name):
+def run_examples(shell, name, **environment):
     """Run a page's examples; the cluster at the example address is the embedded one, with its own user."""
     access = shell.ok("cluster.credentials", "-o", "json").json()
     code = "\n".join(examples(name)).replace(ADDRESS, access["uri"]).replace('"ann"', repr(access["user"]))
     (shell.project / "example.py").write_text(code)
-    ran = shell.run(sys.executable, "example.py", LAB_PASSWORD=access["password"])
+    ran = shell.run(sys.executable, "example.py", LAB_PASSWORD=access["password"], **environment)
     assert (ran.code, ran.err) == (0, "")
     assert printed(code) and ran.out.splitlines() == printed(code)
 

@@ -98,7 +98,7 @@ RUNS = {
     "notebook.run": [
         "{project}/book.ipynb --secret T -a local",
         "{project}/book.ipynb --secret T -a local --preview",
-        "{project}/failing.ipynb --secret T -a local",
+        "{project}/failing.ipynb --secret T -a local --to ipynb",
     ],
     "notebook.serve": ["{project}/missing.ipynb"],
     "paddle.get": ["jobs", "quota", "workers -a"],
@@ -140,6 +140,10 @@ RUNS = {
 """How each task is run, with good and bad arguments; a new task needs a row."""
 
 PRINTS_SECRETS = {"cluster.credentials": "it prints a token on purpose"}
+
+
+SETTLED = 20
+"""Looks at a process after which its command line hardly changes: then only every twentieth look is taken."""
 
 
 @dataclass
@@ -251,8 +255,10 @@ class _watched_processes:
         self._thread.join()
 
     def _watch(self) -> None:
+        looks: dict[str, int] = {}
         while not self._over.wait(0.05):
-            for pid in filter(str.isdigit, os.listdir("/proc")):
+            looks = {pid: looks.get(pid, -1) + 1 for pid in filter(str.isdigit, os.listdir("/proc"))}
+            for pid in (pid for pid, number in looks.items() if number < SETTLED or number % SETTLED == 0):
                 with suppress(OSError):  # it has ended
                     line = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
                     self._world.processes.add(line)

@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import struct
-import subprocess
 import termios
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BIN, make_shell
+from tests.forkserver import start
 from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
@@ -354,16 +354,8 @@ class Terminal:
         self._fd, inner = os.openpty()
         self.resize(33, 101)
         env = {**shell.environment, "TERM": "xterm", "PATH": f"{BIN}:{os.environ['PATH']}"}
-        self.process = subprocess.Popen(
-            argv,
-            cwd=shell.project,
-            env=env,
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        streams = {"stdin": inner, "stdout": inner, "stderr": inner}
+        self.process = start(argv, shell.project, env, has_controlling_terminal=True, text=False, **streams)
         os.close(inner)
         self._text = b""
 

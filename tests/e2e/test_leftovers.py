@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import subprocess
 import time
 
 import pytest
@@ -241,15 +240,8 @@ def test_clean_asks_on_a_terminal(cluster, answer, is_there):
     submit(cluster, name, "true", "-f", "--workspace", name)
     time.sleep(1.1)
     master, terminal = pty.openpty()
-    process = subprocess.Popen(
-        ["inv", "storage.clean", "--older-than", "1s", "--workspace", name],
-        cwd=cluster.project,
-        env=cluster.environment,
-        stdin=terminal,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("storage.clean", "--older-than", "1s", "--workspace", name)
+    process = cluster.start("inv", *words, stdin=terminal)
     os.close(terminal)
     os.write(master, f"{answer}\n".encode())
     out, err = process.communicate(timeout=60)

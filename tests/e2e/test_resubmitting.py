@@ -1,12 +1,9 @@
 """Records of submissions, and resubmitting: whole commands on a real embedded cluster."""
 
-import fcntl
 import json
 import os
 import pty
 import stat
-import subprocess
-import termios
 
 import pytest
 import yaml
@@ -181,22 +178,15 @@ def test_job_from_a_file_reports_that_it_has_no_output_folder(cluster, secret_jo
 
 def test_secrets_are_asked_for_on_the_terminal_without_echo(cluster, secret_job):
     master, terminal = pty.openpty()
-    process = subprocess.Popen(
-        ["inv", "job.resubmit", secret_job, "--follow"],
-        cwd=cluster.project,
-        env=cluster.environment,
-        stdin=terminal,
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # getpass asks on the controlling terminal
-    )
+    words = ("job.resubmit", secret_job, "--follow")
+    controlled = {"has_controlling_terminal": True}  # getpass asks there
+    process = cluster.start("inv", *words, stdin=terminal, stderr=terminal, **controlled)
     os.close(terminal)
     seen = b""
     while b"secret word:" not in seen:
         seen += os.read(master, 1000)
     os.write(master, b"typed in\n")
-    assert process.stdout.read() == b"the word is typed in\n"
+    assert process.stdout.read() == "the word is typed in\n"
     assert process.wait(60) == 0
     os.close(master)
     assert b"typed in" not in seen

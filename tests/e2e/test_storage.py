@@ -31,10 +31,7 @@ def files(cluster):
 def on_a_terminal(shell, answer, *argv):
     """Run `inv` with a terminal as stdin, stdout and stderr; return its exit code and output."""
     master, slave = pty.openpty()
-    command = ["inv", *argv]
-    with subprocess.Popen(
-        command, cwd=shell.project, env=shell.environment, stdin=slave, stdout=slave, stderr=slave
-    ) as process:
+    with shell.start("inv", *argv, stdin=slave, stdout=slave, stderr=slave) as process:
         os.close(slave)
         os.write(master, answer.encode())
         shown = b""

@@ -5,7 +5,6 @@ import os
 import pty
 import signal
 import socket
-import subprocess
 import threading
 import time
 
@@ -171,22 +170,15 @@ def test_a_secret_comes_from_the_environment_and_is_never_shown(cluster):
 
 def test_a_secret_is_asked_for_on_a_terminal(cluster):
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["inv", "job.sub", 'echo "$KEY"', "--secret", "KEY", "--follow"],
-        cwd=cluster.project,
-        env=cluster.environment,
-        stdin=follower,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    words = ("job.sub", 'echo "$KEY"', "--secret", "KEY", "--follow")
+    process = cluster.start("inv", *words, stdin=follower, start_new_session=True)
     # Input typed before the prompt is dropped.
-    assert process.stderr.read(len("secret KEY: ")) == b"secret KEY: "
+    assert process.stderr.read(len("secret KEY: ")) == "secret KEY: "
     os.write(leader, b"typed-secret\n")
     out, err = process.communicate(timeout=60)
     os.close(leader)
     os.close(follower)
-    assert out == b"typed-secret\n" and b"typed-secret" not in err
+    assert out == "typed-secret\n" and "typed-secret" not in err
 
 
 def test_a_time_limit_ends_the_job_with_124(cluster):

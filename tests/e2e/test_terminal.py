@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from tests.forkserver import BIN
 from tests.terminals import columns_of, on_terminal, screen
 
-PAI = [sys.executable, "-m", "openpai_tasks"]
+PAI = [str(BIN / "pai")]
 SMALL = ("--cpu", "1", "--memoryMB", "128")
 LONG = "train-resnet-50-with-a-long-name-1"
 AGE, DATE = re.compile(r" (?:\d+[smh] ago|now) "), re.compile(r" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d ")

@@ -4,7 +4,6 @@ import os
 import pty
 import select
 import stat
-import subprocess
 import time
 
 import pytest
@@ -72,15 +71,9 @@ def test_update_without_an_alias_covers_all_clusters_but_a_login_needs_an_alias(
 
 def test_password_prompt_on_a_terminal_does_not_echo_the_password(shell, server):
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        ["inv", "cluster.add", "lab", server.uri, "--user", USER],
-        cwd=shell.project,
-        env=shell.environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    words = ("cluster.add", "lab", server.uri, "--user", USER)
+    process = shell.start("inv", *words, **streams, start_new_session=True)
     os.close(theirs)
     shown = read_until(ours, f"password of {USER}")
     os.write(ours, PASSWORD.encode() + b"\n")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from tests.attacks import ALL, ATTACKS, forbidden
+from tests.forkserver import BIN, start
 from tests.scripted import Reply, Scripted
 
 API = "/rest-server/api"
@@ -234,11 +233,9 @@ def test_confirmation_prompt_shows_file_names_as_plain_text(tmp_path):
     folder.mkdir()
     (folder / "x").touch()
     main, side = pty.openpty()
-    words = [sys.executable, "-m", "openpai_tasks", "storage.rm", "-r", folder.name]
+    words = [str(BIN / "pai"), "storage.rm", "-r", folder.name]
     environment = {**os.environ, "OPENPAI_HOME": str(tmp_path / "home")}
-    with subprocess.Popen(
-        words, cwd=tmp_path, env=environment, stdin=side, stdout=side, stderr=side
-    ) as process:
+    with start(words, tmp_path, environment, stdin=side, stdout=side, stderr=side) as process:
         os.close(side)
         shown = b""
         while b"[y/N] " not in shown:

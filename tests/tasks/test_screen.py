@@ -7,6 +7,7 @@ import pytest
 
 from openpai_tasks.tasks.framework.terminal import LiveViews
 from tests.attacks import forbidden, without_colours
+from tests.forkserver import BIN
 from tests.terminals import columns_of, on_terminal, screen, wrapped
 
 TABLE = """
@@ -144,7 +145,7 @@ def test_copy_leaves_only_its_summary_on_the_screen(tmp_path, columns, asked):
     source.mkdir()
     for number in range(300):
         (source / f"{number}").write_bytes(b"x" * 1000)
-    words = [sys.executable, "-m", "openpai_tasks", "storage.copy", "from", "to"]
+    words = [str(BIN / "pai"), "storage.copy", "from", "to"]
     home = str(tmp_path / "home")
     code, shown = on_terminal(words, columns, cwd=tmp_path, OPENPAI_HOME=home, COLUMNS=asked)
     line = "".join(screen(shown, columns))

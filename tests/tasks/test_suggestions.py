@@ -2,7 +2,6 @@
 
 import os
 import pty
-import subprocess
 
 import pytest
 
@@ -134,11 +133,11 @@ def answered(shell, keys, *words):
     """Run `pai` on a terminal on which the keys are typed ahead; return the exit code and the messages."""
     ours, theirs = pty.openpty()
     os.write(ours, keys)
-    options = {"cwd": shell.project, "env": shell.environment, "stdin": theirs}
-    ran = subprocess.run(["pai", *words], **options, capture_output=True, text=True, timeout=100)
+    with shell.start("pai", *words, stdin=theirs) as process:
+        _, messages = process.communicate(timeout=100)
     os.close(ours)
     os.close(theirs)
-    return ran.returncode, ran.stderr
+    return process.returncode, messages
 
 
 @pytest.mark.parametrize("line", ["delete t1", "remove t1", "storage delete t1"])
