@@ -87,11 +87,11 @@ def test_roles_of_a_job_start_together_and_know_each_other(lab: SlurmWorkshop) -
 
 def test_points_of_a_sweep_are_one_array(lab: SlurmWorkshop, slurm: SlurmCluster, calls: list[str]) -> None:
     with lab.database.transaction():
-        keys = [lab.submit(f"point-{number}", f"exit {number % 2}") for number in range(200)]
+        keys = [lab.submit(f"point-{number}", f"exit {number % 2}") for number in range(40)]
     states = [lab.wait(key).state for key in keys]
-    assert states == ["SUCCEEDED", "FAILED"] * 100
-    assert calls.count("sbatch") <= 3  # the scheduler starts a hundred jobs in a turn
-    assert calls.count("squeue") < 100
+    assert states == ["SUCCEEDED", "FAILED"] * 20
+    assert calls.count("sbatch") == 1  # the scheduler starts a hundred jobs in a turn
+    assert calls.count("squeue") < len(keys)
     until(lambda: not list((lab.folder / "jobs" / ".slurm").iterdir()))  # nothing is left of a batch
 
 
