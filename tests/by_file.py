@@ -13,7 +13,28 @@ from typing import Any
 
 import pytest
 
-LONG_FIRST = ("hdfs", "test_contract.py", "test_lint.py", "storage", "e2e", "server", "sdk", "tasks")
+LONG_FIRST = (  # files and folders
+    "hdfs",
+    "test_contract.py",
+    "test_benchmarks.py",
+    "test_lint.py",
+    "test_running.py",
+    "test_odd_input.py",
+    "test_old_sdk.py",
+    "test_screen.py",
+    "test_tutorials.py",
+    "storage",
+    "e2e",
+    "test_forkserver.py",
+    "test_layers.py",
+    "test_packaging.py",
+    "test_docs.py",
+    "test_job_storage.py",
+    "portal",
+    "server",
+    "sdk",
+    "tasks",
+)
 
 
 class LaterModule(pytest.Module):

@@ -208,9 +208,16 @@ def test_names_with_wildcards_or_special_characters_are_kept(ways):
     plant(source, {f"odd/{name}": name.encode() for name in ODD} | {f"odd/{ODD[0]}-dir/{ODD[1]}": b"1"})
     assert copy(copies([at(source, "odd")], target)).failed == ()
     assert seen(at(target, "odd")) == seen(at(source, "odd"))
+    target.store.make_folder(at(target, "each").path)
+    assert copy(copies([at(source, f"odd/{name}") for name in ODD], at(target, "each"))).files == len(ODD)
+    assert seen(at(target, "each")) == {name: name.encode() for name in ODD}
+
+
+def test_target_with_wildcards_or_special_characters_is_taken_as_it_is(here, there):
+    plant(here, {name: name.encode() for name in ODD})
     for name in ODD:
-        assert copy(copies([at(source, f"odd/{name}")], at(target, f"to {name}"))).files == 1
-        assert b"".join(target.store.read(join(target.path, f"to {name}"))) == name.encode()
+        assert copy(copies([at(here, name)], at(there, f"to {name}"))).files == 1
+    assert seen(there) == {f"to {name}": name.encode() for name in ODD}
 
 
 def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):
