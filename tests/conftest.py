@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -21,7 +20,7 @@ from tests.forkserver import BIN, FRESH, run, start
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG_FIRST = ("hdfs", "test_contract.py", "test_lint.py", "storage", "e2e", "server", "sdk", "tasks")
+pytest_plugins = ["tests.by_file"]
 PROJECT_TASKS = "from openpai_tasks.tasks import namespace\n\nns = namespace()\n"
 
 
@@ -154,28 +153,6 @@ def serve() -> Any:
 def pytest_xdist_auto_num_workers() -> int:
     """Four for each processor: most of the time, tests wait for processes and servers."""
     return 4 * (os.cpu_count() or 1)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slowest tests first, so that no worker is left alone with them at the end."""
-
-    def rank(item: pytest.Item) -> int:
-        parts = item.nodeid.partition("::")[0].split("/")
-        return min((LONG_FIRST.index(part) for part in parts if part in LONG_FIRST), default=len(LONG_FIRST))
-
-    items.sort(key=rank)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Any:
-    """Keep the garbage collector away from the tests and modules: half a million objects, which all stay."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.collect()
-        gc.freeze()
-        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -132,13 +132,9 @@ def _make_container(host: str) -> None:
 def _s3rver(data: Path, port: int) -> list[str]:
     program = home() / "node_modules" / "s3rver" / "bin" / "s3rver.js"
     where = ["-d", str(data), "-a", "127.0.0.1", "-p", str(port), "--configure-bucket", BUCKET]
-    return [
-        "node",
-        "--openssl-legacy-provider",
-        str(program),
-        *where,
-        "-s",
-    ]  # its tokens are of an old cipher
+    waiting = ["--require", str(Path(__file__).with_name("s3rver_waits.js"))]
+    old_cipher = "--openssl-legacy-provider"  # for its tokens
+    return ["node", old_cipher, *waiting, str(program), *where, "-s"]
 
 
 def _rclone(data: Path, port: int) -> list[str]:

@@ -14,6 +14,7 @@ from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
 from openpai_tasks.storage.copying.transfer import PART
+from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import fingerprint, join
 from tests.storage.stores import STORES, local
 from tests.storage.trees import at, plant, seen
@@ -98,6 +99,10 @@ CASES = (
 )
 
 
+ACROSS = (1, 2, 7, 10, 12)
+"""Rules that are also tested inside each store; the others are, there, a matter of its two roles."""
+
+
 def before(case: Case) -> dict[str, bytes | None]:
     """The tree at the target before a copy: every entry costs each kind of store a few requests."""
     return {**TARGET, **(FULL if case.target == "full" else {})}
@@ -128,19 +133,45 @@ def shared(request, tmp_path_factory):
         yield location
 
 
-@pytest.fixture(scope="module", params=["up", "down", "across"])
-def shared_ways(request, shared, tmp_path_factory):
-    """As ``ways``, but a source that no test may change, and a folder for their targets."""
+@pytest.fixture(scope="module")
+def shared_source(shared):
+    """A tree in the store that no test may change."""
+    source = at(shared, "source")
+    plant(source, SOURCE)
+    yield source
+    assert seen(source) == SOURCE
+
+
+@pytest.fixture(scope="module", params=["up", "down"])
+def shared_ways(request, shared, shared_source, tmp_path_factory):
+    """From here to the store and from the store to here: a source, and a folder for the targets."""
     with local(tmp_path_factory.mktemp("here")) as here:
-        source = at(here if request.param == "up" else shared, f"source {request.param}")
+        if request.param == "down":
+            yield shared_source, at(here, "targets")
+            return
+        source = at(here, "source")
         plant(source, SOURCE)
-        yield source, at(here if request.param == "down" else shared, f"targets {request.param}")
+        yield source, at(shared, "targets up")
         assert seen(source) == SOURCE
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_copy_follows_the_documented_rules(shared_ways, case):
-    source, targets = shared_ways
+def test_copy_follows_the_documented_rules_between_here_and_a_store(shared_ways, case):
+    follows(case, *shared_ways)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.number in ACROSS], ids=str)
+def test_copy_follows_the_documented_rules_inside_a_store(shared, shared_source, case):
+    follows(case, shared_source, at(shared, "targets across"))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.number not in ACROSS], ids=str)
+def test_copy_follows_the_documented_rules_inside_a_folder(here, case):
+    plant(at(here, "source"), SOURCE)
+    follows(case, at(here, "source"), at(here, "targets"))
+
+
+def follows(case: Case, source: Location, targets: Location) -> None:
     target = at(targets, str(CASES.index(case)))
     plant(target, before(case))
     places = [at(source, text) for text in case.sources]
@@ -177,9 +208,16 @@ def test_names_with_wildcards_or_special_characters_are_kept(ways):
     plant(source, {f"odd/{name}": name.encode() for name in ODD} | {f"odd/{ODD[0]}-dir/{ODD[1]}": b"1"})
     assert copy(copies([at(source, "odd")], target)).failed == ()
     assert seen(at(target, "odd")) == seen(at(source, "odd"))
+    target.store.make_folder(at(target, "each").path)
+    assert copy(copies([at(source, f"odd/{name}") for name in ODD], at(target, "each"))).files == len(ODD)
+    assert seen(at(target, "each")) == {name: name.encode() for name in ODD}
+
+
+def test_target_with_wildcards_or_special_characters_is_taken_as_it_is(here, there):
+    plant(here, {name: name.encode() for name in ODD})
     for name in ODD:
-        assert copy(copies([at(source, f"odd/{name}")], at(target, f"to {name}"))).files == 1
-        assert b"".join(target.store.read(join(target.path, f"to {name}"))) == name.encode()
+        assert copy(copies([at(here, name)], at(there, f"to {name}"))).files == 1
+    assert seen(there) == {f"to {name}": name.encode() for name in ODD}
 
 
 def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):

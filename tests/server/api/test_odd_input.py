@@ -20,7 +20,7 @@ from openpai_tasks.server.api.openapi.build import describe
 from tests.server import conformity
 from tests.server.conftest import ServerProcess
 
-EXAMPLES = 6  # valid ones and as many invalid ones for each handler; one for each further path
+EXAMPLES = 4  # valid ones and as many invalid ones for each handler; one for each further path
 KNOWN = {  # names that exist, so that not every call fails on an unknown name
     "job": ["alice~done", "done"],
     "user": ["alice"],

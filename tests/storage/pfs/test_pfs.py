@@ -16,13 +16,15 @@ from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
-from openpai_tasks.storage.pfs.connection import CHUNK
+from openpai_tasks.storage.pfs import connection
+from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import StorageSpec
 from tests.server.conftest import wait_for
 from tests.storage import pfs_server
 from tests.storage.pfs.original_server import OriginalServer
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 
+CHUNK = connection.CHUNK // 4  # less travels, by the same rules
 SIZE = 3 * CHUNK + 1000
 LITTLE = 200_000  # bytes around chunks, however many of them there are in these tests
 
@@ -51,6 +53,7 @@ class Line:
     def __init__(self, server, folder, relay):
         self.relay, self.here = relay, server.home / folder
         self.store = server.store(endpoint=f"http://{relay.host}/paddlecloud")
+        self.store.use_chunks(CHUNK)
         self.path = f"/home/{server.user}/{folder}"
 
     def at(self, name: str) -> Location:
@@ -98,19 +101,20 @@ def test_only_changed_chunks_are_sent(line, tmp_path):
     assert line.copied(here(tmp_path / "f"), line.at("f"))[TO_SERVER] < LITTLE
 
 
-def test_smaller_chunks_send_and_fetch_less(line, tmp_path):
-    small = CHUNK // 4
-    line.store.use_chunks(small)
-    noise(tmp_path / "f")
-    line.copied(here(tmp_path / "f"), line.at("f"))
-    content = change(tmp_path / "f", CHUNK + 5)
+@pytest.mark.parametrize("chunk", [connection.CHUNK, connection.CHUNK // 8], ids=["default", "smaller"])
+def test_larger_chunks_send_and_fetch_more(line, tmp_path, chunk):
+    line.store.use_chunks(chunk)
+    size = connection.CHUNK + chunk + 1000
+    noise(tmp_path / "f", size)
+    assert line.copied(here(tmp_path / "f"), line.at("f"))[TO_SERVER] > size
+    content = change(tmp_path / "f", connection.CHUNK + 5)
     moved = line.copied(here(tmp_path / "f"), line.at("f"))
     assert (line.here / "f").read_bytes() == content
-    assert small < moved[TO_SERVER] < small + 1000 + LITTLE
-    content = change(line.here / "f", CHUNK + 5)
+    assert chunk < moved[TO_SERVER] < chunk + 1000 + LITTLE
+    content = change(line.here / "f", connection.CHUNK + 5)
     moved = line.copied(line.at("f"), here(tmp_path / "f"))
     assert (tmp_path / "f").read_bytes() == content
-    assert small < moved[TO_CLIENT] < small + LITTLE
+    assert chunk < moved[TO_CLIENT] < chunk + LITTLE
 
 
 def test_only_changed_chunks_are_fetched(line, tmp_path):
@@ -338,7 +342,10 @@ def original(tmp_path):
 
 def opened(original: OriginalServer, **more):
     data = {"endpoint": original.endpoint, "datacenter": "dc1", "user": "ann", "token": original.token}
-    return open_storage(StorageSpec("dc1", "pfs", "pfs", {**data, **more.pop("data", {})}, **more))
+    store = open_storage(StorageSpec("dc1", "pfs", "pfs", {**data, **more.pop("data", {})}, **more))
+    assert isinstance(store, PfsStore)
+    store.use_chunks(CHUNK)
+    return store
 
 
 def test_the_original_server_gets_only_changed_chunks(original, tmp_path):
