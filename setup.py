@@ -15,7 +15,7 @@ DEV = [  # pinned: another version may find other faults
 ]
 
 DOCS = [  # pinned: another version may render or warn about other things
-    f"{name}; python_full_version >= '3.11.5'"
+    f"{name}; python_version >= '3.11'"
     for name in (
         "griffelib==2.4.1",
         "mkdocs==1.6.1",
@@ -23,7 +23,7 @@ DOCS = [  # pinned: another version may render or warn about other things
         "mkdocs-material==9.8.1",
         "mkdocstrings==1.0.8",
         "mkdocstrings-python==2.0.10",
-        "pymdown-extensions==13.0",
+        "pymdown-extensions==12.3",
     )
 ]
 

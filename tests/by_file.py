@@ -77,10 +77,16 @@ class TestsOfFile(pytest.Item):
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
-    config = parent.config
-    if not hasattr(config, "workerinput") or any("::" in argument for argument in config.args):
+    if not hasattr(parent.config, "workerinput") or _chooses_tests(parent.config):
         return None
     return LaterModule.from_parent(parent, path=module_path)
+
+
+def _chooses_tests(config: pytest.Config) -> bool:
+    """Return whether single tests are chosen, for which their names must be known first."""
+    options = config.option
+    by_name = any("::" in argument for argument in config.args)
+    return by_name or bool(options.keyword or options.markexpr or options.deselect or options.lf)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,7 @@ from openpai_tasks import runtime, tasks
 from tests import browser
 
 pytest.importorskip(
-    "mkdocs", reason="mkdocs is not installed (pip install -e '.[docs]', Python 3.11.5 or newer)"
+    "mkdocs", reason="mkdocs is not installed (pip install -e '.[docs]', Python 3.11 or newer)"
 )
 
 ROOT = Path(__file__).parent.parent
