@@ -61,6 +61,11 @@ IN_OUTPUT = (
         "send it along with `--sources`, and check the path: a job starts in its own folder",
     ),
     _new_symptom(
+        r"(?<![\w./-])(python|pip): (?:command )?not found",
+        "command {0} was not found",
+        "write `{0}3`: many systems have no {0}, unless a virtual environment is active",
+    ),
+    _new_symptom(
         r"([\w./-]+): (?:command )?not found",
         "command {0} was not found",
         "check the spelling, and that the image has it",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, Unreachable
@@ -18,6 +20,21 @@ LONGEST_SECONDS = 30.0  # for a cluster that does not answer
 def is_unclear(err: PaiError) -> bool:
     """Return whether the request may have succeeded: a server can fail after it accepted a job."""
     return isinstance(err, ApiError) and not 300 <= err.status < 500
+
+
+def _unsure(client: Backend, name: str) -> str:
+    status = f"`{command('job.status', name, '-a', client.cluster.alias)}`"
+    return f"job {name!r} may have been submitted: check with {status}"
+
+
+@contextlib.contextmanager
+def reporting_interrupt(client: Backend, name: str) -> Iterator[None]:
+    """Say after Ctrl-C that the cluster may have the job, as its answer is not known."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        client.say(_unsure(client, name))
+        raise
 
 
 def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
@@ -36,8 +53,7 @@ def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
             problem = err
     if problem is None:
         return False
-    status = f"`{command('job.status', name, '-a', client.cluster.alias)}`"
-    unsure = f"job {name!r} may have been submitted: check with {status}"
+    unsure = _unsure(client, name)
     raise Unreachable(f"{cause}; {unsure}") from problem
 
 

@@ -34,7 +34,7 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
-from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, wait_for_job
+from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, reporting_interrupt, wait_for_job
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
 from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
@@ -313,7 +313,8 @@ class Missed(Unreachable):
 def submit_once(client: Backend, submission: Submission) -> None:
     """Send the document once; without an answer, check whether it arrived, as it must not be sent twice."""
     try:
-        client.submit(submission.v1 or submission.text, provenance.submitter_environment(client))
+        with reporting_interrupt(client, submission.name):
+            client.submit(submission.v1 or submission.text, provenance.submitter_environment(client))
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise

@@ -230,7 +230,8 @@ class Progress:
             " WHERE key = ?",
             [states.final_state(code), states.COMPLETED, now(), code, job.key],
         )
-        message = f"the job has ended: {states.final_state(code)}, exit code {code}"
+        platform = f" (the platform's exit code: {code})" if code else ""
+        message = f"the job has ended: {states.final_state(code)}{platform}"
         self._state.add_event(job.key, "Normal" if code == 0 else "Warning", "Completed", message)
         self._state.forget_document(job.key)
 

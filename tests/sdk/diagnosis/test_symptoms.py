@@ -34,6 +34,11 @@ def test_known_error_line_is_explained(line, word):
     assert word in meaning and advice
 
 
+def test_python_that_is_missing_is_not_like_another_missing_program():
+    assert "write `python3`" in in_output(["x/command: line 3: python: command not found"])[1]
+    assert "write" not in in_output(["sh: 1: my-python: not found"])[1]
+
+
 def test_ordinary_output_has_no_explanation():
     assert in_output(["epoch 1 loss 0.3", "saved to model.pt", "0 errors found"]) is None
     assert in_output([]) is None and in_events([]) is None
