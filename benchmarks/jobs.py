@@ -127,10 +127,10 @@ class EmbeddedServer:
 
 
 @contextlib.contextmanager
-def running(home: Path) -> Iterator[EmbeddedServer]:
+def running(home: Path, *options: str) -> Iterator[EmbeddedServer]:
     """Run an embedded server; bytecode is written, as it is for an installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(home)]
+    argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(home), *options]
     environment |= {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as process:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
@@ -58,6 +58,22 @@ class ClusterOptions:
     folders: Mapping[str, Path] = field(default_factory=dict)  # shared ones, which are storages too
 
 
+class LivePartitions(Mapping[str, ResourceAmount]):
+    """The virtual clusters of an engine that has its own, as they are now."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getitem__(self, name: str) -> ResourceAmount:
+        return self._engine.capacity().partitions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engine.capacity().partitions)
+
+    def __len__(self) -> int:
+        return len(self._engine.capacity().partitions)
+
+
 class EmbeddedCluster:
     """The parts of a running cluster."""
 
@@ -72,8 +88,10 @@ class EmbeddedCluster:
         folders = {one.name: SharedFolder(one.path) if one.share else one.path for one in storages.values()}
         engine = open_engine(options.engine, jobs, folders, options.slurm)
         capacity = engine.capacity()
-        shares = dict(capacity.partitions) or virtual_clusters(capacity.total, options.virtual_clusters)
-        users = Accounts(self._database, Groups(self._database, tuple(shares), tuple(storages)))
+        shares: Mapping[str, ResourceAmount] = virtual_clusters(capacity.total, options.virtual_clusters)
+        if capacity.partitions:
+            shares = LivePartitions(engine)
+        users = Accounts(self._database, Groups(self._database, shares, tuple(storages)))
         in_image = engine.uses_images and not engine.queues  # on other machines, it runs next to the image
         served = services.IMAGE if in_image and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))

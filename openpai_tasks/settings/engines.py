@@ -28,6 +28,8 @@ _KINDS = (
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name
 AUTO = "auto"
+TROUBLE = "trouble"
+"""The file in the server's folder with the reason why its engine cannot start tasks now."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")
 """The programs that run containers."""
 ANSWER_SECONDS = 20.0  # a busy daemon needs a few

@@ -25,7 +25,7 @@ from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.engines import AUTO, ENGINES, choose_engine
+from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.home import home, locked, make_private
 from openpai_tasks.settings.keeping import EVERYTHING
@@ -57,6 +57,7 @@ class LocalStatus:
     profile: str | None = None
     started: int | None = None
     jobs: dict[str, int] | None = None
+    trouble: str | None = None  # why its engine cannot start jobs now
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,14 @@ def embedded_status() -> LocalStatus:
     known = {
         name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "profile", "started")
     }
-    return LocalStatus(running=True, home=folder(), jobs=_job_counts(), **known)
+    return LocalStatus(running=True, home=folder(), jobs=_job_counts(), trouble=_trouble(), **known)
+
+
+def _trouble() -> str | None:
+    try:
+        return (folder() / TROUBLE).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def login() -> Credentials:

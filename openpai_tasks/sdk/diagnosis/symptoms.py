@@ -128,6 +128,11 @@ IN_EVENTS = (
         "a storage cannot be mounted",
         "check the job's `extras.storages`, and ask the cluster's administrator",
     ),
+    _new_symptom(
+        r"(Slurm does not answer)",
+        "{0}, so it is not in the queue yet, or nothing is known about it",
+        "wait: it continues when Slurm answers; `pai cluster.status` shows the trouble",
+    ),
 )
 
 

@@ -7,7 +7,7 @@ name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -51,11 +51,18 @@ class Group:
 class Groups:
     """The groups in the cluster's database."""
 
-    def __init__(self, database: Database, virtual_clusters: Sequence[str], storages: Sequence[str]) -> None:
+    def __init__(
+        self, database: Database, virtual_clusters: Collection[str], storages: Sequence[str]
+    ) -> None:
+        """``virtual_clusters`` may change while the server runs."""
         self._database = database
-        self.virtual_clusters = tuple(virtual_clusters)
+        self._virtual_clusters = virtual_clusters
         self.storages = tuple(storages)
         self._ensure(self._first())
+
+    @property
+    def virtual_clusters(self) -> tuple[str, ...]:
+        return tuple(self._virtual_clusters)
 
     def all(self) -> dict[str, Group]:
         rows = self._database.rows("SELECT * FROM account_groups ORDER BY name")

@@ -40,7 +40,7 @@ class Context:
     owner: Owner
     state: State
     engine: Engine
-    virtual_clusters: dict[str, ResourceAmount]
+    virtual_clusters: Mapping[str, ResourceAmount]
     storages: dict[str, Storage]
     originals: Originals
     guesses: Guesses

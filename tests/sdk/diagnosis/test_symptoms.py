@@ -51,6 +51,7 @@ def test_last_of_several_error_lines_is_explained():
         ("Failed: Back-off pulling image: ImagePullBackOff", "pulled"),
         ("FailedMount: MountVolume.SetUp failed for volume", "mounted"),
         ("Queued: waits behind job ann~big in virtual cluster default", "queued behind"),
+        ("FailedScheduling: Slurm does not answer: Unable to contact slurm controller", "does not answer"),
         ("FailedScheduling: needs 8 GPUs, more than this machine (2 GPUs) has: it cannot start", "never"),
     ],
 )

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines import runner
+from openpai_tasks.server.engines.runner.files import SharedVariables, holds_back
+from openpai_tasks.server.engines.runner.task import Runner, RunnerOptions
 from tests.memory import measurable, peak
 from tests.server.workshop import text, until
 
@@ -206,3 +208,26 @@ def test_runner_does_not_import_unneeded_modules() -> None:
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
     assert not {"json", "subprocess", "pathlib", "openpai_tasks"} & set(done.stdout.split())
+
+
+def test_output_on_nfs_is_flushed_shortly_after_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", flushed.append)
+    made = Runner(RunnerOptions("sh", 1.0, "", "", flush=True), SharedVariables())
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    assert made.patience() is None
+    made.write(log, b"text")
+    made.flush()
+    assert flushed == [] and 0 < (made.patience() or 0) <= 301
+    made.flush_at = 1.0  # long ago
+    made.flush()
+    assert flushed == [log] and made.patience() is None
+    os.close(log)
+
+
+def test_the_file_system_of_a_folder_is_that_of_the_longest_mount_point() -> None:
+    mounts = "/dev/a / ext4 rw 0 0\nhost:/x /home nfs4 rw 0 0\n/dev/b /home/local\\040disk xfs rw 0 0\n"
+    assert holds_back(mounts, "/home/ann/jobs") and holds_back(mounts, "/home")
+    assert not holds_back(mounts, "/home/local disk/jobs") and not holds_back(mounts, "/homework")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.base import Engine
-from openpai_tasks.server.engines.slurm import partitions, programs, reasons
+from openpai_tasks.errors import PaiError
+from openpai_tasks.server.engines.base import Engine, TaskQueued
+from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
-from openpai_tasks.server.engines.slurm.programs import QueueRow
+from openpai_tasks.server.engines.slurm.mirror import QueueMirror
+from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmRefusal
+from openpai_tasks.server.engines.slurm.watching import TaskWatcher
 from openpai_tasks.server.resources import ResourceAmount
-from tests.server.engines.slurm_cluster import NODES, SlurmCluster, slurm_cluster
+from tests.server.engines.contract import task
+from tests.server.engines.slurm_cluster import NODES, SlurmCluster, slurm_cluster, stop
 from tests.server.workshop import Workshop, machine, role, until
 
 
@@ -81,8 +88,8 @@ def test_roles_of_a_job_start_together_and_know_each_other(lab: SlurmWorkshop) -
         *(lab.output(job.key, number=each).split()[3] for each in (1, 2)),
     ]
     assert len(set(nodes)) == NODES and nodes[1] == nodes[2]  # roles with other needs have other nodes
-    for number, task in ((1, second), (2, third)):
-        assert lab.output(job.key, number=number).split()[:3] == [first.ip, str(rpc), str(task.index)]
+    for number, peer in ((1, second), (2, third)):
+        assert lab.output(job.key, number=number).split()[:3] == [first.ip, str(rpc), str(peer.index)]
 
 
 def test_tasks_on_two_nodes_reach_each_other_by_ssh(lab: SlurmWorkshop) -> None:
@@ -106,7 +113,54 @@ def test_points_of_a_sweep_are_one_array(lab: SlurmWorkshop, slurm: SlurmCluster
     assert states == ["SUCCEEDED", "FAILED"] * 100
     assert calls.count("sbatch") == 1
     assert calls.count("squeue") < 100
-    until(lambda: not list((lab.folder / "jobs" / ".slurm").iterdir()))  # nothing is left of a batch
+    left = lab.folder / "jobs" / ".slurm"
+    until(lambda: [path.name for path in left.iterdir()] == ["nodes"])  # nothing is left of a batch
+
+
+def test_a_thousand_jobs_are_submitted_mirrored_and_stopped_with_one_call_each(
+    lab: SlurmWorkshop, slurm: SlurmCluster, calls: list[str]
+) -> None:
+    slurm.run("scontrol", "update", "partitionname=main", "state=down")  # jobs wait
+    try:
+        with lab.database.transaction():
+            keys = [lab.submit(f"many-{number}", "true") for number in range(1000)]
+        until(lambda: "(PartitionDown)" in lab.reasons(keys[-1]).get("FailedScheduling", ""))
+        assert calls.count("sbatch") == 1
+        tasks, engine = [lab.tasks(key)[0] for key in keys], lab.make_engine()
+        engine.poll(tasks)  # learns their ids, so that no files are needed
+        moved = [replace(one, folder=lab.folder / "nowhere") for one in tasks]
+        calls.clear()
+        found = engine.poll(moved)
+        assert {type(status) for status in found.values()} == {TaskQueued} and len(found) == 1000
+        assert calls.count("squeue") <= 2  # one may be the scheduler's
+        engine.close()
+        with lab.database.transaction():
+            for key in keys:
+                lab.state.set_execution(key, "STOP")
+        assert {lab.wait(key).state for key in keys} == {"STOPPED"}
+        assert calls.count("scancel") == 2  # five hundred at a time
+        assert not slurm.run("squeue", "-h")
+    finally:
+        slurm.run("scontrol", "update", "partitionname=main", "state=up")
+
+
+def test_an_array_that_is_too_large_is_submitted_in_parts(
+    lab: SlurmWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sizes = programs.submit, list[int]()
+
+    def submit(script: str) -> str:
+        sizes.append(int((re.findall(r"--array=0-(\d+)", script) or ["0"])[0]) + 1)
+        if sizes[-1] > 2:
+            raise SlurmRefusal("Slurm: Batch job submission failed: Invalid job array specification")
+        return real(script)
+
+    monkeypatch.setattr(programs, "submit", submit)
+    with lab.database.transaction():
+        keys = [lab.submit(f"part-{number}", f"echo {number}") for number in range(5)]
+    assert [lab.wait(key).state for key in keys] == ["SUCCEEDED"] * 5
+    assert [lab.output(key) for key in keys] == [f"{number}\n" for number in range(5)]
+    assert sizes == [5, 2, 3, 1, 2]
 
 
 def test_a_failing_task_is_retried_with_its_exit_code(lab: SlurmWorkshop) -> None:
@@ -157,6 +211,63 @@ def test_a_job_cancelled_in_slurm_is_reported_with_the_reason(
     assert "was cancelled in Slurm" in lab.tasks(key)[0].diagnostics
 
 
+def test_a_lost_node_is_named_and_the_job_is_retried(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
+    gate = f"until test -e {lab.folder / 'gate'}; do sleep 0.05; done"
+    key = lab.submit("lost", {"main": role(gate, instances=2, cpu=4)}, jobRetryCount=1)
+    lab.wait(key, "RUNNING")
+    stop(slurm.folder / "slurmd-node2.pid")
+    try:
+        slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+        until(lambda: lab.job(key).attempt == 1)
+    finally:
+        slurm.run("slurmd", "-N", "node2")  # the node is up again with its registration
+    (lab.folder / "gate").touch()
+    job = lab.wait(key)
+    assert (job.state, job.platform_retries, job.user_retries) == ("SUCCEEDED", 1, 0)
+    assert "was lost: its node failed" in lab.state.attempts(key)[0].diagnostics
+    slurm.wait_for_nodes()
+
+
+def test_a_task_that_slurm_requeues_does_not_run_twice(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
+    runs = lab.folder / "runs"
+    key = lab.submit("again", f"echo run >> {runs}; until test -e {lab.folder / 'gate'}; do sleep 0.05; done")
+    lab.wait(key, "RUNNING")
+    until(runs.exists)
+    id = (lab.tasks(key)[0].folder / "slurm").read_text()
+    slurm.run("scontrol", "update", f"jobid={id}", "requeue=1")
+    slurm.run("scontrol", "requeue", id)
+    job = lab.wait(key)
+    assert job.state == "FAILED" and "was put back into the queue" in lab.tasks(key)[0].diagnostics
+    until(lambda: not slurm.run("squeue", "-h"))
+    assert runs.read_text() == "run\n"
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up on a program of Slurm sooner."""
+    monkeypatch.setattr(programs, "SECONDS", 2.0)
+    monkeypatch.setattr(snapshot, "FIRST_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_server_starts_and_takes_jobs_while_slurm_is_down(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
+    trouble = lab.folder / "trouble"
+    before = until(lambda: found if (found := lab.engine.capacity()).nodes else None)
+    lab.close()
+    slurm.stop_controller()
+    try:
+        lab.open()
+        assert lab.engine.capacity() == before
+        key = lab.submit("early", "echo early")
+        until(lambda: "Slurm does not answer" in lab.reasons(key).get("FailedScheduling", ""))
+        assert "Slurm does not answer" in trouble.read_text()
+    finally:
+        slurm.start_controller()
+    assert lab.wait(key).state == "SUCCEEDED" and lab.output(key) == "early\n"
+    assert not trouble.exists()
+
+
+@pytest.mark.usefixtures("quickly")
 def test_jobs_survive_a_controller_that_is_restarted(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
     gate = f"echo once; until test -e {lab.folder / 'gate'}; do sleep 0.05; done"
     running = lab.submit("running", gate)
@@ -272,3 +383,61 @@ def test_nodes_and_partitions_are_read() -> None:
     assert found.default == "gpu" and found.partitions["all"].amount == ResourceAmount(64, 257000, 4)
     assert [found.partitions[name].most_minutes for name in ("gpu", "all")] == [2880, None]
     assert partitions.skus(found.partitions["all"]) == {"a100": ResourceAmount(16, 64250, 1)}
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
+    """Put a program in front of the one of Slurm."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("script", "id"),
+    [("echo 7", "7"), ("echo 'Welcome to the lab'; echo; echo '7;cluster'", "7"), ("echo 8; echo 7", "7")],
+)
+def test_the_id_of_a_job_is_found_among_other_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, id: str
+) -> None:
+    install(tmp_path, monkeypatch, "sbatch", f"cat >/dev/null; {script}")
+    assert programs.submit("#!/bin/sh\n") == id
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("printf 'no id \\377\\n'", "sbatch answered without an id: 'no id \ufffd'"),
+        ("echo 'sbatch: error: one' >&2; echo 'sbatch: error: two' >&2; exit 1", "Slurm: two"),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", "Slurm does not answer: Unable to"),
+        ("exit 3", "sbatch ended with exit code 3"),
+    ],
+)
+def test_odd_answers_of_sbatch_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, line: str
+) -> None:
+    install(tmp_path, monkeypatch, "sbatch", f"cat >/dev/null; {script}")
+    with pytest.raises(PaiError) as caught:
+        programs.submit("#!/bin/sh\n")
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_odd_lines_of_squeue_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = r"--user=x|RUNNING|a|b|c|d\n\0377|\n7_1|PEN\0377DING|x|N/A||a|b\n8|RUNNING|None|N/A|no"
+    install(tmp_path, monkeypatch, "squeue", f"printf %b '{lines}'")
+    assert programs.queue() == {"7_1": QueueRow("7_1", "PEN\ufffdDING", "x", "N/A", "", "a|b")}
+    monkeypatch.setattr(programs, "MOST_BYTES", 10)
+    with pytest.raises(SlurmRefusal, match="squeue answered with more than"):
+        programs.queue()
+    long = "9" * 5000
+    found = partitions.parse_nodes(f"a|b|{long}|x|gpu:{long}|idle|p*|{long}-{long}:{long}:{long}\n")
+    assert found.partitions["p"].amount.memory_mb == 0
+
+
+def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    one.folder.mkdir()
+    (one.folder / "slurm").write_text("7")
+    mirror = QueueMirror(tmp_path / "trouble")
+    mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "")}
+    mirror.look = lambda: True  # type: ignore[method-assign]
+    assert TaskWatcher(mirror, 1.0).poll([one])[one.uid] == TaskQueued("it is starting on n1")

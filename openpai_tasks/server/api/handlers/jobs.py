@@ -97,7 +97,7 @@ def remove_tag(context: Context, request: Request) -> Reply:
 def list_events(context: Context, request: Request) -> Reply:
     job = existing(context, request)
     found = context.state.events(job.key, request.first("type") or None)
-    host = context.engine.capacity().nodes[0].name
+    host = next((node.name for node in context.engine.capacity().nodes), "")
     return 200, {"totalCount": len(found), "data": [views.event(host, one) for one in found]}
 
 

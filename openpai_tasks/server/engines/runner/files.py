@@ -131,6 +131,18 @@ def write_whole(name: str, text: str) -> None:
     os.rename(f"{name}.new", name)
 
 
+def holds_back(mounts: str, path: str) -> bool:
+    """Whether a file system keeps writes to this machine for a while: NFS, given /proc/self/mounts."""
+    best, kind = "", ""
+    for line in mounts.split("\n"):
+        words = line.split(" ")
+        if len(words) > 2:
+            point = words[1].replace("\\040", " ").rstrip("/")
+            if f"{path}/".startswith(f"{point}/") and len(point) >= len(best):
+                best, kind = point, words[2]
+    return kind.startswith("nfs")
+
+
 def remove_packages() -> None:
     """Remove the packages that the task installed for itself: they may be large, and of many tasks."""
     if os.path.isdir(PACKAGES):

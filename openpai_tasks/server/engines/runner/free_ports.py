@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import _socket  # ``socket`` and ``hashlib`` take twice as long to load as Python to start
 import contextlib
-import hashlib
-import socket
 from collections.abc import Mapping
+
+try:
+    from _md5 import md5  # type: ignore[import-not-found]
+except ImportError:  # it is left out of some builds
+    from hashlib import md5
 
 FIRST, END = 15000, 40000
 
@@ -13,14 +17,14 @@ FIRST, END = 15000, 40000
 def hashed(uid: str, label: str, number: int) -> int:
     """Return the port that OpenPAI chooses for one numbered port of a label."""
     text = f"[{uid}][{label}][{number}]"
-    digest = hashlib.md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
+    digest = md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     parts = (digest[:12], digest[12:24], digest[24:])
     return FIRST + sum(int(part, 16) for part in parts) % (END - FIRST)
 
 
 def bindable(port: int) -> bool:
     """Whether a program on this machine can listen on the port now."""
-    with contextlib.closing(socket.socket()) as probe:
+    with contextlib.closing(_socket.socket()) as probe:
         try:
             probe.bind(("", port))
         except OSError:

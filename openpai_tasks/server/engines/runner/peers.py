@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class Place:
     """The machine and the ports of a task; ``role`` is written as in answers of a cluster."""
 
-    role: str
-    number: int
-    ip: str
-    ports: Mapping[str, Sequence[int]]
+    def __init__(self, role: str, number: int, ip: str, ports: Mapping[str, Sequence[int]]) -> None:
+        self.role, self.number, self.ip, self.ports = role, number, ip, ports
 
 
 def for_peers(places: Sequence[Place]) -> dict[str, str]:

@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+
+TYPE_CHECKING = False  # loading ``typing`` takes long
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)

@@ -2,22 +2,22 @@
 
     python -I -S start_slurm_task.py SHELL GRACE BELL BATCH NUMBER STEP
 
-BATCH is a JSON file with the ``tasks`` (uid, folder, role, index and numbers of ports of each) and with the
-addresses of the ``nodes``. NUMBER is the place of the task in this list. If STEP is "step", the rank of this
-process in its step of Slurm is added.
+BATCH is a file. Its first line is ``gang`` or ``array``, the second has the addresses of the nodes
+(``name=address``, separated by spaces), and each of the others describes a task: uid, role, index, numbers of
+ports (``label=count``, separated by commas), ``known`` if its peers are, and its folder, separated by tabs.
+NUMBER is the place of the task in this list. If STEP is "step", the rank of this process in its step of Slurm
+is added.
+
+Every task starts this program, so it loads few modules of Python, which takes longer than all that it does.
 """
 
 from __future__ import annotations
 
-import json
+import _socket  # ``socket`` takes twice as long to load as Python to start
 import os
-import shlex
-import socket
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from .files import SharedVariables, read_variables, write_whole
+from .files import SharedVariables, holds_back, read_variables, write_whole
 from .free_ports import choose
 from .peers import Place, fill_in, for_itself, for_peers
 from .task import RunnerOptions, run
@@ -30,53 +30,81 @@ _NUMBERED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDIN
 _SET_BY_SLURM = ("SLURM", "CUDA_VISIBLE", "GPU_DEVICE", "ROCR_VISIBLE", "ZE_AFFINITY")
 
 
+class BatchTask:
+    """A task of a batch, by its line."""
+
+    def __init__(self, line: str) -> None:
+        self.uid, self.role, index, ports, known, self.folder = line.split("\t", 5)
+        self.index, self.peers_known = int(index), known == "known"
+        self.ports = {label: int(count) for label, count in (port.split("=") for port in ports.split(","))}
+
+
 def main(arguments: list[str]) -> int:
     shell, grace, bell, path, number, step = arguments
-    with open(path, encoding="utf-8") as file:
-        batch = json.load(file)
-    is_step = step == "step"
-    tasks = batch["tasks"]
-    task = tasks[int(number) + (int(os.environ["SLURM_PROCID"]) if is_step else 0)]
-    folder = task["folder"]
-    os.chdir(folder)
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        kind, nodes, *lines = file.read().split("\n")[:-1]
+    rank = int(os.environ["SLURM_PROCID"]) if step == "step" else 0
+    task = BatchTask(lines[int(number) + rank])
+    os.chdir(task.folder)
     if os.path.exists("started"):  # it was stopped, or it runs already
         return 0
-    places = _settle(task, tasks if batch["gang"] else [task], batch["nodes"])
+    addresses = dict(node.split("=") for node in nodes.split())
+    places = _settle(task, [BatchTask(line) for line in lines] if kind == "gang" else [task], addresses)
     if places is None:
         return 1
     _add_variables(task, places)
     _complete_ssh_files(places)
-    run(folder, RunnerOptions(shell, float(grace), bell, "slurm"), SharedVariables())
+    options = RunnerOptions(shell, float(grace), bell, "slurm", flush=_is_on_nfs(task.folder))
+    run(task.folder, options, SharedVariables())
     return _exit_code()
 
 
-def _settle(
-    task: Mapping[str, Any], tasks: list[Mapping[str, Any]], nodes: Mapping[str, str]
-) -> list[Place] | None:
+def _is_on_nfs(folder: str) -> bool:
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            return holds_back(file.read(), os.path.realpath(folder))
+    except OSError:
+        return False
+
+
+def _settle(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, str]) -> list[Place] | None:
     """Choose the ports of the task, and return the places of all tasks once they are known."""
     if not os.path.exists(PLACE):
-        place = {"ip": _address(nodes), "ports": choose(task["uid"], task["ports"]), "gpus": _gpus()}
-        write_whole(PLACE, json.dumps(place))
+        write_whole(PLACE, write_place(_address(nodes), choose(task.uid, task.ports), _gpus()))
     limit = time.monotonic() + PEERS_SECONDS
     found: list[Place] = []
     for one in tasks:
-        path = os.path.join(one["folder"], PLACE)
+        path = os.path.join(one.folder, PLACE)
         while not os.path.exists(path):
             if time.monotonic() > limit or os.path.exists("started"):
                 return None
-            os.listdir(one["folder"])  # so that a network file system looks again
+            os.listdir(one.folder)  # so that a network file system looks again
             time.sleep(LOOK_SECONDS)
         with open(path, encoding="utf-8") as file:
-            known = json.load(file)
-        found.append(Place(one["role"], one["index"], known["ip"], known["ports"]))
+            ip, ports, _ = read_place(file.read())
+        found.append(Place(one.role, one.index, ip, ports))
     return found
 
 
-def _address(nodes: Mapping[str, str]) -> str:
+def write_place(ip: str, ports: dict[str, list[int]], gpus: list[int]) -> str:
+    """Return the content of a task's ``place``: its address, ports and GPUs, a line each."""
+    listed = " ".join(f"{label}={','.join(map(str, numbers))}" for label, numbers in ports.items())
+    return f"{ip}\n{listed}\n{' '.join(map(str, gpus))}\n"
+
+
+def read_place(text: str) -> tuple[str, dict[str, list[int]], list[int]]:
+    """Return address, ports and GPUs; ValueError if the text is no place."""
+    ip, listed, gpus = text.removesuffix("\n").split("\n")
+    pairs = (port.split("=") for port in listed.split())
+    ports = {label: [int(number) for number in numbers.split(",") if number] for label, numbers in pairs}
+    return ip, ports, [int(gpu) for gpu in gpus.split()]
+
+
+def _address(nodes: dict[str, str]) -> str:
     """Return the address of this machine for the others."""
     name = os.environ.get("SLURMD_NODENAME", "")
     try:
-        return socket.gethostbyname(nodes.get(name) or name or socket.gethostname())
+        return _socket.gethostbyname(nodes.get(name) or name or os.uname().nodename)
     except OSError:
         return nodes.get(name) or name
 
@@ -86,22 +114,25 @@ def _gpus() -> list[int]:
     return [int(word) for word in visible.split(",") if word.isdigit()]
 
 
-def _add_variables(task: Mapping[str, Any], places: list[Place]) -> None:
+def _add_variables(task: BatchTask, places: list[Place]) -> None:
     """Add what Slurm has set and where the tasks are to the variables of the task."""
-    own = next(one for one in places if (one.role, one.number) == (task["role"], task["index"]))
+    own = next(one for one in places if (one.role, one.number) == (task.role, task.index))
     slurm = {name: value for name, value in os.environ.items() if name.startswith(_SET_BY_SLURM)}
     visible = slurm.get("CUDA_VISIBLE_DEVICES")
     shown = {"NVIDIA_VISIBLE_DEVICES": visible} if visible else {}
     known = {os.fsdecode(name): os.fsdecode(value) for name, value in read_variables("environment").items()}
-    peers = for_peers(places) if len(places) > 1 or not task["peers_known"] else {}
+    peers = for_peers(places) if len(places) > 1 or not task.peers_known else {}
     added = {**slurm, **shown, **peers, **for_itself(own)}
     write_whole("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
     if os.path.isdir("runtime"):
         _add_to_container(added)
 
 
-def _add_to_container(added: Mapping[str, str]) -> None:
+def _add_to_container(added: dict[str, str]) -> None:
     """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
+    import json
+    import shlex
+
     if os.path.exists("container.json"):
         added = {name: value for name, value in added.items() if name not in _NUMBERED}
         with open("container.json", encoding="utf-8") as file:

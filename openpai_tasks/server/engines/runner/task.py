@@ -9,7 +9,6 @@ import select
 import signal
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from . import files, processes
 from .files import SharedVariables
@@ -18,15 +17,15 @@ from .processes import HANDLED, prctl, signal_group
 CHUNK = 1 << 18
 LINGER = 1.0  # seconds to wait for output of processes that have left the group and cannot be found
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
+FLUSH_SECONDS = 0.3  # that output may stay on this machine
 SIDECAR_RESTARTS = 3
 STOP = "stop"  # a file that the server creates before it sends TERM
 
 
-class RunnerOptions(NamedTuple):
-    shell: str
-    grace: float
-    bell: str
-    boot: str
+class RunnerOptions:
+    def __init__(self, shell: str, grace: float, bell: str, boot: str, flush: bool = False) -> None:
+        """``flush`` if others read the logs on a file system that holds writes back."""
+        self.shell, self.grace, self.bell, self.boot, self.flush = shell, grace, bell, boot, flush
 
 
 class Runner:
@@ -48,6 +47,8 @@ class Runner:
         self.last_output = 0.0
         self.lost = 0
         self.logs: dict[int, int] = {}  # pipe -> its own log
+        self.unflushed: set[int] = set()  # logs
+        self.flush_at: float | None = None
         self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
         self.poller = select.poll()
 
@@ -96,6 +97,7 @@ class Runner:
             self.copy_ready([pipe for pipe, _ in self.poller.poll(self.patience())])
             self.reap()
             self.advance()
+            self.flush()
         self.write_exit(began)
 
     def start(self) -> None:
@@ -151,6 +153,7 @@ class Runner:
         if not data:
             self.poller.unregister(pipe)
             os.close(pipe)
+            self.unflushed.discard(self.logs[pipe])
             os.close(self.logs.pop(pipe))
             return b""
         self.last_output = time.monotonic()
@@ -167,6 +170,17 @@ class Runner:
             files.write_all(log, data)
         except OSError:
             self.lost += len(data)
+        if self.options.flush:
+            self.unflushed.add(log)
+            self.flush_at = self.flush_at or time.monotonic() + FLUSH_SECONDS
+
+    def flush(self) -> None:
+        """Send written output to the file server, if it is time to; otherwise that takes half a minute."""
+        if self.flush_at is not None and time.monotonic() >= self.flush_at:
+            for log in self.unflushed:
+                with contextlib.suppress(OSError):
+                    os.fdatasync(log)
+            self.unflushed, self.flush_at = set(), None
 
     def reap(self) -> None:
         try:
@@ -222,6 +236,13 @@ class Runner:
 
     def patience(self) -> int | None:
         """Return the milliseconds until there is something to do even without an event."""
+        found = self.until_next_step()
+        if self.flush_at is None:
+            return found
+        left = max(0, int((self.flush_at - time.monotonic()) * 1000)) + 1
+        return left if found is None else min(left, found)
+
+    def until_next_step(self) -> int | None:
         if self.over_at is not None:
             return 20
         if self.kill_at is None:
@@ -233,7 +254,7 @@ class Runner:
     def write_exit(self, began: int) -> None:
         """Write the exit of the task; on a full disk, wait rather than lose the exit code."""
         code = os.waitstatus_to_exitcode(self.status or 0)
-        stopped = int(self.kill_at is not None)
+        stopped = int(self.kill_at is not None or (self.term and code == -signal.SIGTERM))
         ended = files.milliseconds()
         text = f"code {code}\nstopped {stopped}\nbegan {began}\nended {ended}\nlost {self.lost}\n"
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -50,6 +49,12 @@ class SlurmBatch(NamedTuple):
         counts = [count for _, count in self.components]
         return [f"{job}+{number}" for number, count in enumerate(counts) for _ in range(count)]
 
+    def halves(self) -> list[SlurmBatch]:
+        """Return the two halves of an array."""
+        middle = len(self.launches) // 2
+        parts = (self.launches[:middle], self.launches[middle:])
+        return [SlurmBatch(_new_name(), part, gang=len(part) == 1) for part in parts]
+
 
 def make_batches(launches: Iterable[Launch]) -> Iterator[SlurmBatch]:
     """Group launches: the tasks of an attempt, or many attempts of one task with the same need."""
@@ -72,18 +77,25 @@ def _new_name() -> str:
 
 def describe(batch: SlurmBatch, nodes: Mapping[str, str]) -> str:
     """Return the file that the tasks of a batch read on their machines."""
-    tasks = [
-        {
-            "uid": launch.uid,
-            "folder": str(launch.folder.absolute()),
-            "role": role_key(launch.role),
-            "index": launch.index,
-            "ports": {**ALWAYS, **launch.ports},
-            "peers_known": bool(launch.shared) and len(batch.launches) == 1,
-        }
-        for launch in batch.launches
-    ]
-    return json.dumps({"tasks": tasks, "gang": batch.gang, "nodes": dict(nodes)})
+    kind = "gang" if batch.gang else "array"
+    plain = re.compile(r"[\w.:-]+", re.ASCII)
+    pairs = (pair for pair in nodes.items() if all(map(plain.fullmatch, pair)))
+    addresses = " ".join(f"{name}={address}" for name, address in pairs)
+    return "".join(f"{line}\n" for line in (kind, addresses, *map(_line, batch.launches)))
+
+
+def _line(launch: Launch) -> str:
+    folder = str(launch.folder.absolute())
+    if "\n" in folder:
+        raise programs.SlurmRefusal("the folder of jobs on Slurm needs a name without line breaks")
+    ports = ",".join(f"{label}={count}" for label, count in {**ALWAYS, **launch.ports}.items())
+    known = "known" if launch.shared else ""
+    return "\t".join([launch.uid, role_key(launch.role), str(launch.index), ports, known, folder])
+
+
+def folders(text: str) -> list[Path]:
+    """Return the folders of the tasks in the file of a batch."""
+    return [Path(line.split("\t", 5)[-1]) for line in text.split("\n")[2:-1]]
 
 
 class ScriptSettings(NamedTuple):

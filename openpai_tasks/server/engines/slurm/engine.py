@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -36,6 +35,7 @@ from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
+from openpai_tasks.settings.engines import TROUBLE
 from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
 FOLDER = ".slurm"
@@ -65,10 +65,11 @@ class SlurmEngine:
         self._command = [sys.executable, "-I", "-S", script, shutil.which("bash") or "/bin/sh"]
         self._command += [str(grace), str(bell_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
-        self._mirror = QueueMirror()
+        self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
+        self._mirror = QueueMirror(jobs.parent / TROUBLE)
         self._watcher = TaskWatcher(self._mirror, grace)
         self._site = site
-        self._cluster = SlurmSnapshot()
+        self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
 
     # The cluster
 
@@ -102,7 +103,7 @@ class SlurmEngine:
         for batch in batches.make_batches(ready):
             try:
                 self._mirror.refuse_while_pausing()
-                self._submit(batch)
+                self._submit_parts(batch)
             except SlurmDown as err:
                 self._mirror.note_down(err)
                 self._unsent.update((launch.uid, launch) for launch in batch.launches)
@@ -138,8 +139,19 @@ class SlurmEngine:
             self._watcher.fail(launch.uid, why)
         return not self._watcher.has_failed(launch.uid)
 
+    def _submit_parts(self, batch: SlurmBatch) -> None:
+        """Submit a batch, or its halves if Slurm takes only smaller arrays (``MaxArraySize``)."""
+        try:
+            self._submit(batch)
+        except SlurmRefusal as err:
+            if batch.gang or "array" not in str(err):
+                raise
+            _remove_batch(self._folder / f"{batch.name}.tasks")
+            for half in batch.halves():
+                self._submit_parts(half)
+
     def _submit(self, batch: SlurmBatch) -> None:
-        path = self._folder / f"{batch.name}.json"
+        path = self._folder / f"{batch.name}.tasks"
         known = self._cluster.nodes
         addresses = {node.name: node.address for node in known.nodes}
         write_file(path, batches.describe(batch, addresses))
@@ -175,15 +187,18 @@ class SlurmEngine:
             with contextlib.suppress(OSError):
                 (task.folder / name).unlink()
         if batch:
-            self._forget_batch(self._folder / f"{batch[0]}.json")
+            self._count_down(batch[0])
 
-    def _forget_batch(self, path: Path) -> None:
+    def _count_down(self, name: str) -> None:
         """Remove the files of a batch with its last task."""
-        with contextlib.suppress(OSError, ValueError):
-            tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-            if not any(task_files.batch_of(Path(one["folder"])) for one in tasks):
-                path.unlink()
-                path.with_suffix(".log").unlink(missing_ok=True)
+        path = self._folder / f"{name}.tasks"
+        if name in self._left:
+            self._left[name] -= 1
+        else:
+            self._left[name] = _tasks_left(path)
+        if self._left[name] <= 0:
+            del self._left[name]
+            _remove_batch(path)
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
         return [*self._files.notes(task), *(self._notes.fresh(task) if self.uses_images else ())]
@@ -195,7 +210,23 @@ class SlurmEngine:
         return self._files.open_log(task, name)
 
     def close(self) -> None:
+        self._cluster.close()
         self._files.close()
+
+
+def _tasks_left(path: Path) -> int:
+    """Return how many tasks of a batch are not forgotten, by its file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return 0
+    return sum(bool(task_files.batch_of(folder)) for folder in batches.folders(text))
+
+
+def _remove_batch(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+        path.with_suffix(".log").unlink(missing_ok=True)
 
 
 if TYPE_CHECKING:

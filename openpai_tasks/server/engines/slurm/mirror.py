@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.server.engines.process import write_file
 from openpai_tasks.server.engines.slurm import programs
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
 
@@ -17,7 +20,9 @@ PAUSE_SECONDS = 5.0  # before Slurm is asked again if it did not answer
 class QueueMirror:
     """One ``squeue`` for all tasks, and not for every poll."""
 
-    def __init__(self) -> None:
+    def __init__(self, trouble_file: Path) -> None:
+        """``trouble_file`` exists while Slurm does not answer, and has the reason."""
+        self._trouble_file = trouble_file
         self.rows: Mapping[str, QueueRow] = {}
         self.trouble = ""  # why Slurm does not answer
         self._states: dict[str, str] = {}
@@ -37,7 +42,7 @@ class QueueMirror:
         except (SlurmDown, SlurmRefusal) as err:
             self.note_down(err)
             return False
-        self.trouble = ""
+        self.note_up()
         seen = {id: row.state for id, row in self.rows.items()}
         self._interval = LOOK_SECONDS if seen != self._states else min(self._interval * 1.5, LOOK_LATEST)
         self._states, self._look_at = seen, time.monotonic() + self._interval
@@ -55,3 +60,10 @@ class QueueMirror:
         """Note that Slurm does not answer; each further question would take many seconds."""
         if not self.is_pausing:
             self.trouble, self._ask_again_at = str(err), time.monotonic() + PAUSE_SECONDS
+            with contextlib.suppress(OSError):
+                write_file(self._trouble_file, f"{self.trouble}\n")
+
+    def note_up(self) -> None:
+        self.trouble, self._ask_again_at = "", float("-inf")
+        with contextlib.suppress(OSError):
+            self._trouble_file.unlink(missing_ok=True)

@@ -36,12 +36,13 @@ class SlurmNodes(NamedTuple):
     default: str
 
 
-def nodes() -> SlurmNodes:
-    """Return the machines and the partitions; machines that are down count for nothing."""
-    return parse_nodes(programs.run(["sinfo", "-h", "-N", "-o", _NODES]))
+def node_list() -> str:
+    """Return the machines and their partitions, for ``parse_nodes``."""
+    return programs.run(["sinfo", "-h", "-N", "-o", _NODES])
 
 
 def parse_nodes(text: str) -> SlurmNodes:
+    """Return the machines and the partitions; machines that are down count for nothing."""
     found: dict[str, Node] = {}
     partitions: dict[str, SlurmPartition] = {}
     default = ""
@@ -89,21 +90,21 @@ def _is_up(state: str) -> bool:
 
 
 def _number(text: str) -> int:
-    match = re.match(r"\d+", text)
+    match = re.match(r"\d{1,12}", text, re.ASCII)
     return int(match[0]) if match else 0
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
     """Return the GPUs by type in ``gpu:2``, ``gpu:a100:4(S:0-1)``, ``gpu:a:1,gpu:b:1``."""
     found: dict[str, int] = {}
-    for kind, count in re.findall(r"(?:^|,)gpu(?::([^,:(]+))??:(\d+)", gres):
+    for kind, count in re.findall(r"(?:^|,)gpu(?::([^,:(]+))??:(\d{1,6})", gres, re.ASCII):
         found[kind] = found.get(kind, 0) + int(count)
     return found
 
 
 def parse_minutes(text: str) -> int | None:
     """Return the minutes in ``1-00:00:00``, ``4:00:00`` or ``10:00``; None without a limit."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    match = re.fullmatch(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", text, re.ASCII)
     if not match:
         return None
     days, hours, minutes, _ = (int(part or 0) for part in match.groups())
@@ -136,7 +137,7 @@ def _associations() -> str:
 def parse_choices(partitions: Iterable[str], shown: str, associations: str) -> dict[str, tuple[str, ...]]:
     """Combine what partitions allow with what the user's associations have."""
     rows = [cells for line in associations.splitlines() if len(cells := line.split("|")) == 3]
-    rules = {rule["PartitionName"]: rule for rule in map(_fields, shown.splitlines()) if rule}
+    rules = {name: rule for rule in map(_fields, shown.splitlines()) if (name := rule.get("PartitionName"))}
     found: dict[str, tuple[str, ...]] = {}
     for partition in partitions:
         rule = rules.get(partition, {})

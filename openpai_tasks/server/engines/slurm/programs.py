@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from openpai_tasks.errors import PaiError
 
 SECONDS = 20.0  # less than a command waits for the server to start
+MOST_BYTES = 64 << 20  # of an answer: a hundred bytes for each job
+MOST_OF_LINE = 300  # characters of an answer in a message
+ID = re.compile(r"\d{1,12}([_+]\d{1,9})?", re.ASCII)
 MOST_CANCELLED = 500  # jobs in one call of scancel
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
@@ -42,27 +45,37 @@ class QueueRow(NamedTuple):
 
 
 def run(words: Sequence[str], text: str = "") -> str:
-    """Run a program, and return its output; raise SlurmDown or SlurmRefusal with its first line."""
-    try:
-        done = subprocess.run(
-            words,
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-            env=variables(os.environ),
-        )
-    except subprocess.TimeoutExpired as err:
-        raise SlurmDown(f"{words[0]} did not answer within {SECONDS:g} s") from err
-    except OSError as err:
-        raise SlurmRefusal(f"cannot run {words[0]}: {err.strerror}") from err
-    if done.returncode == 0:
-        return done.stdout
-    lines = [line.partition("error: ")[2] or line for line in done.stderr.splitlines() if line.strip()]
-    why = lines[-1] if lines else f"{words[0]} ended with exit code {done.returncode}"
-    raise (SlurmDown if _DOWN.search(done.stderr) else SlurmRefusal)(f"Slurm: {why}")
+    """Run a program, and return its output; raise SlurmDown or SlurmRefusal in one line."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run(
+                words,
+                input=text.encode("utf-8", "surrogateescape"),
+                stdout=output,
+                stderr=subprocess.PIPE,
+                timeout=SECONDS,
+                check=False,
+                env=variables(os.environ),
+            )
+        except subprocess.TimeoutExpired as err:
+            raise SlurmDown(f"Slurm does not answer: {words[0]} took over {SECONDS:g} s") from err
+        except OSError as err:
+            raise SlurmRefusal(f"cannot run {words[0]}: {err.strerror}") from err
+        if done.returncode == 0:
+            return _answer(words[0], output)
+    errors = done.stderr.decode("utf-8", "replace")
+    lines = [line.partition("error: ")[2] or line for line in errors.splitlines() if line.strip()]
+    why = lines[-1][:MOST_OF_LINE] if lines else f"{words[0]} ended with exit code {done.returncode}"
+    if _DOWN.search(errors):
+        raise SlurmDown(f"Slurm does not answer: {why}")
+    raise SlurmRefusal(f"Slurm: {why}")
+
+
+def _answer(program: str, output: IO[bytes]) -> str:
+    if output.seek(0, os.SEEK_END) > MOST_BYTES:
+        raise SlurmRefusal(f"Slurm: {program} answered with more than {MOST_BYTES >> 20} MB")
+    output.seek(0)
+    return output.read().decode("utf-8", "replace")
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -72,19 +85,25 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def submit(script: str) -> str:
     """Submit a batch script; return the job's id."""
-    return run(["sbatch", "--parsable"], script).strip().partition(";")[0]
+    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add lines of its own
+    found = [
+        match[1] for line in lines if (match := re.fullmatch(r"(\d{1,12})(;.*)?", line.strip(), re.ASCII))
+    ]
+    if not found:  # it may be in the queue, so it is looked for there before it is submitted again
+        raise SlurmDown(f"sbatch answered without an id: {' '.join(lines)[:MOST_OF_LINE].strip()!r}")
+    return found[-1]
 
 
 def queue() -> dict[str, QueueRow]:
     """Return the user's jobs that wait, run, or ended not long ago, by id."""
-    text = run(["squeue", "-h", "-r", "-u", getpass.getuser(), "--states=all", "-o", _QUEUE])
+    text = run(["squeue", "-h", "-r", "-u", str(os.getuid()), "--states=all", "-o", _QUEUE])
     return {row.id: row for row in _rows(text)}
 
 
 def _rows(text: str) -> Iterable[QueueRow]:
-    for line in text.splitlines():
+    for line in text.split("\n"):
         cells = line.split("|", 5)
-        if len(cells) == len(QueueRow._fields):
+        if len(cells) == len(QueueRow._fields) and ID.fullmatch(cells[0]):
             yield QueueRow(*cells)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from openpai_tasks.server.engines.slurm.programs import QueueRow
 
 REASONS = {
@@ -63,10 +65,10 @@ REQUEUED = "was put back into the queue by Slurm after it had begun"
 
 def why_waiting(row: QueueRow) -> str:
     """Return why a job waits, with the reason as Slurm writes it, and when it is expected to start."""
-    reason = row.reason.strip("()").partition(",")[0].strip()
+    reason = row.reason.strip("()").partition(",")[0].strip()[:200]
     words = REASONS.get(reason) or _limit(reason)
     text = f"{words} ({reason})" if words else reason or "it waits in Slurm"
-    expected = row.start not in ("", "N/A", "Unknown")
+    expected = re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{5,8}", row.start, re.ASCII)
     return f"{text}; expected to start at {row.start}" if expected else text
 
 

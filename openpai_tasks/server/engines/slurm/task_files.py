@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from pathlib import Path
 
 from openpai_tasks.server.engines.base import TaskExit, TaskPlace
-from openpai_tasks.server.engines.runner.slurm_task import PLACE
+from openpai_tasks.server.engines.runner.slurm_task import PLACE, read_place
 from openpai_tasks.server.engines.runner.task import STOP
+from openpai_tasks.server.engines.slurm import programs
 from openpai_tasks.server.state.records import Task
 
 ID, BATCH = "slurm", "slurm.batch"
+KILLED = (137, 143)  # by KILL or TERM
+_IP = re.compile(r"[\w:][\w.:%-]{0,254}", re.ASCII)  # an address or a name, which a client may get
 
 
 def slurm_id(task: Task) -> str:
     """Return the id of the task in Slurm; empty if it has none yet."""
     try:
-        return (task.folder / ID).read_text().strip()
+        found = (task.folder / ID).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+    return found if programs.ID.fullmatch(found) else ""
 
 
 def look_again(folder: Path) -> None:
@@ -32,8 +35,8 @@ def look_again(folder: Path) -> None:
 
 
 def is_foreign(task: Task, done: TaskExit) -> bool:
-    """Whether something else than this server has stopped the task: its time limit, an administrator."""
-    return done.stopped and not (task.folder / STOP).exists()
+    """Whether something else may have stopped the task: its time limit, an administrator, its node."""
+    return (done.stopped or done.user_code in KILLED) and not (task.folder / STOP).exists()
 
 
 def job_of(id: str) -> str:
@@ -57,8 +60,8 @@ def batch_of(folder: Path) -> list[str]:
 def place_of(task: Task) -> TaskPlace | None:
     """Return where the task runs; None if it has not begun."""
     try:
-        found = json.loads((task.folder / PLACE).read_text(encoding="utf-8"))
-        ports = {str(label): tuple(map(int, numbers)) for label, numbers in found["ports"].items()}
-        return TaskPlace(str(found["ip"]), ports, tuple(map(int, found["gpus"])))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        ip, ports, gpus = read_place((task.folder / PLACE).read_text(encoding="utf-8"))
+        place = TaskPlace(ip, {label: tuple(numbers) for label, numbers in ports.items()}, tuple(gpus))
+        return place if _IP.fullmatch(place.ip) else None
+    except (OSError, ValueError):
         return None

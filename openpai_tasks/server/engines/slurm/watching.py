@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 MARGIN_SECONDS = 10.0  # after the grace period, for runners to kill their tasks
 LATE_SECONDS = 30.0  # that the files of an ended job may take to appear on a network file system
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-ACTIVE = WAITING | {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
-_NODES_FAULT = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "")
+OVER = frozenset({"COMPLETED", *reasons.STATES})  # a state that is not known may be one of a job that runs
+_NODES_FAULT = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
 
 
 class TaskWatcher:
@@ -60,6 +60,7 @@ class TaskWatcher:
         found = {task.uid: self._status(task, is_new, task.uid in begun) for task in tasks}
         if is_new:
             self._kill_overdue(self._mirror.rows)
+        self._stop_requested()
         return {uid: status for uid, status in found.items() if status is not None}
 
     def _status(self, task: Task, is_new: bool, has_begun: bool) -> TaskStatus | None:
@@ -68,23 +69,25 @@ class TaskWatcher:
         if row is not None and row.state in WAITING and not self._is_stopping(task):
             if is_new and has_begun:
                 return self._requeued(task)
-            if is_new or not traces.read_exit(task.folder):
+            if is_new or not self._place(task):  # otherwise, it has begun since Slurm was asked
                 return TaskQueued(self._mirror.trouble or reasons.why_waiting(row))
         return self._known_end(task) or self._by_row(task, row)
 
     def _by_row(self, task: Task, row: QueueRow | None) -> TaskStatus | None:
         """Return the state of a task without an exit."""
+        place = self._place(task)
         if self._mirror.trouble:
-            return None if self._place(task) else TaskQueued(self._mirror.trouble)
+            return TaskRunning(place) if place else TaskQueued(self._mirror.trouble)
         if not self._id(task):
             return TaskQueued("it is being submitted to Slurm")
-        if row is not None and row.state in WAITING:
-            return TaskQueued(reasons.why_waiting(row))
-        if row is not None and row.state in ACTIVE:
-            self._ended_at.pop(task.uid, None)
-            place = self._place(task)
-            return TaskRunning(place) if place else TaskQueued(f"it is starting on {row.nodes}")
-        return self._lost(task, row)
+        if row is None or row.state in OVER:
+            return self._lost(task, row)
+        self._ended_at.pop(task.uid, None)
+        if place:
+            return TaskRunning(place)
+        return TaskQueued(
+            reasons.why_waiting(row) if row.state in WAITING else f"it is starting on {row.nodes}"
+        )
 
     def _known_end(self, task: Task) -> TaskExit | None:
         """Return the end of a task that needs no question to Slurm."""
@@ -108,10 +111,8 @@ class TaskWatcher:
         if done and not task_files.is_foreign(task, done):
             return self._over(task, done)
         state = row.state if row else ""
-        if done and state not in _NODES_FAULT:
-            return self._over(
-                task, replace(done, stopped=False, reason=reasons.STATES.get(state, done.reason))
-            )
+        if done:
+            return self._over(task, _explained(done, state, task_files.is_step(task)))
         is_late = row is None or row.state in ("COMPLETED", "FAILED")
         if is_late and time.monotonic() - first < LATE_SECONDS:
             return None
@@ -119,7 +120,7 @@ class TaskWatcher:
         stopped = (task.folder / STOP).exists()
         if state == "OUT_OF_MEMORY":
             return self._over(task, TaskExit(137, words))
-        code = NODE_LOST if state in _NODES_FAULT else RUNTIME_FAILED
+        code = NODE_LOST if state in (*_NODES_FAULT, "") else RUNTIME_FAILED
         return self._over(task, TaskExit(None, words, code, stopped=stopped))
 
     def _requeued(self, task: Task) -> TaskExit:
@@ -192,9 +193,20 @@ class TaskWatcher:
 
     def _kill_overdue(self, rows: Mapping[str, QueueRow]) -> None:
         """Cancel what has not ended within the grace period, which its runner could not end."""
-        active = {task_files.job_of(row.id) for row in rows.values() if row.state in ACTIVE}
+        active = {task_files.job_of(row.id) for row in rows.values() if row.state not in OVER}
         for job, when in list(self._stopping.items()):
             if job not in active:
                 del self._stopping[job]
             elif time.monotonic() - when > self._grace + MARGIN_SECONDS:
                 self._to_cancel.add(job)
+
+
+def _explained(done: TaskExit, state: str, is_step: bool) -> TaskExit:
+    """Return the exit of a task that a signal has ended, given the state of its job."""
+    if state in _NODES_FAULT:
+        return TaskExit(None, reasons.STATES[state], NODE_LOST, ended=done.ended)
+    if state == "COMPLETED" and done.stopped and not is_step:  # so its script was run a second time
+        return TaskExit(None, reasons.REQUEUED, NODE_LOST, ended=done.ended)
+    if state in ("COMPLETED", "FAILED", ""):
+        return replace(done, stopped=False)
+    return replace(done, stopped=False, reason=reasons.STATES[state])
