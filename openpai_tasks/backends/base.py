@@ -114,6 +114,7 @@ class VirtualCluster:
     """A part of a cluster and its resources, named as in job documents."""
 
     resources: Mapping[str, Capacity] = field(default_factory=dict)
+    gpu_types: Mapping[str, int | float] = field(default_factory=dict)  # how many of each, if it has types
 
     def capacity(self, resource: str) -> Capacity:
         """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""

@@ -24,7 +24,7 @@ from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENGINES
 from openpai_tasks.settings.keeping import EVERYTHING
-from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_option
+from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_options
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
@@ -42,9 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
         options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
-        site = SlurmSite(flags.slurm_images, tuple(flags.slurm_option))
-        for option in site.options:
-            parse_option(option, "--slurm-option")
+        site = SlurmSite(flags.slurm_images, parse_options(flags.slurm_options, "--slurm-options"))
         folders = dict(parse_folder(text) for text in flags.storage)
         options = replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep)
         run(replace(options, slurm=site, folders=folders), flags.port)
@@ -147,11 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--slurm-images", default=NO_IMAGES, choices=IMAGES, help="what runs images on nodes")
     parser.add_argument(
-        "--slurm-option",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="an option of sbatch for all jobs; repeat for more",
+        "--slurm-options", default="", metavar="OPTIONS", help="options of sbatch for all jobs"
     )
     parser.add_argument(
         "--rate-limit",

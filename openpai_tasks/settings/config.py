@@ -50,9 +50,9 @@ TIME, KEEP, SBATCH = "time", "keep", "sbatch"
 FORMS: dict[str, Callable[[str, str], object]] = {
     TIME: times.parse_seconds,
     KEEP: parse_keep,
-    SBATCH: slurm.parse_option,
+    SBATCH: slurm.parse_options,
 }
-"""Functions that check the text of a setting, or each of several; errors name where it was given."""
+"""Functions that check the text of a setting; errors name where it was given."""
 
 
 def _setting(
@@ -129,8 +129,8 @@ class Settings:
         "what runs the images of jobs on nodes of Slurm",
         among=" ".join(slurm.IMAGES),
     )
-    local_slurm_options: tuple[str, ...] = _far(
-        "local.slurm-options", (), "options of sbatch for all jobs, such as --account=lab", form=SBATCH
+    local_slurm_options: str = _far(
+        "local.slurm-options", "", "options of sbatch for all jobs, such as --account=lab", form=SBATCH
     )
     local_ssh: str = _far(
         "local.ssh", "auto", "ssh server of the embedded cluster", among="auto sshd asyncssh off"
@@ -243,8 +243,7 @@ class Variable(NamedTuple):
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
         if self.form:
-            for text in read if isinstance(read, tuple) else (str(read),):
-                FORMS[self.form](text, f"{origin}: {self.name}")
+            FORMS[self.form](str(read), f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):

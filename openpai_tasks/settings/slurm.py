@@ -48,6 +48,11 @@ def parse_option(text: str, where: str) -> tuple[str, str]:
     return match[1], text
 
 
+def parse_options(text: str, where: str) -> tuple[str, ...]:
+    """Return several options of sbatch, which are separated by spaces."""
+    return merge_options(parse_option(word, where)[1] for word in text.split())
+
+
 def merge_options(*several: Iterable[str]) -> tuple[str, ...]:
     """Return options of sbatch, each once: the last one counts."""
     merged = {text.partition("=")[0]: text for options in several for text in options}

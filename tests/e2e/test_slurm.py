@@ -33,6 +33,7 @@ def test_a_job_runs_on_a_node_with_its_sources(shell: Shell) -> None:
 
 def test_partitions_are_shown_with_their_resources(shell: Shell) -> None:
     rows = shell.ok("cluster.resources", "-o", "json").json()
+    assert rows[0]["gpu_types"] == "2 a100, 2 v100"
     shown = {row["virtual_cluster"]: (row["vcores_total"], row["gpus_total"]) for row in rows}
     assert shown == {"default": (8, 4), "main": (8, 4), "small": (4, 2), "small:short": (4, 2)}
 

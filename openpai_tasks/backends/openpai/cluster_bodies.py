@@ -38,7 +38,8 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
     for resource, names in RESOURCES.items():
         used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
-    return VirtualCluster(found)
+    types = mapping(mapping(body.get(OWN_FIELD)).get("gpuTypes"))
+    return VirtualCluster(found, {kind: count for kind, one in types.items() if (count := number(one))})
 
 
 def node_from_body(body: dict[str, Any]) -> ClusterNode:

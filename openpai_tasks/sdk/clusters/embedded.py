@@ -72,7 +72,7 @@ class LocalOptions:
     body_limit: int = 100  # KB
     keep: str = EVERYTHING  # limits of finished jobs
     slurm_images: str = NO_IMAGES
-    slurm_options: tuple[str, ...] = ()
+    slurm_options: str = ""
     mounts: tuple[str, ...] = ()  # rows of the mount map; ``local/NAME=FOLDER`` is a storage
 
 
@@ -103,8 +103,7 @@ def _mention_differences(options: LocalOptions, say: Say) -> None:
     facts = _facts() or {}
     names = ("engine", "enforce", "profile", "ssh", "body_limit", "keep", "slurm_images", "slurm_options")
     for name in names:
-        value = getattr(options, name)
-        wanted = " ".join(value) if isinstance(value, tuple) else value
+        wanted = getattr(options, name)
         if name == "engine" and wanted in (AUTO, DEFAULT_ENGINE):
             continue  # `cluster.start --engine` may have chosen another
         if facts.get(name, wanted) != wanted:
@@ -280,8 +279,7 @@ def _start(options: LocalOptions) -> None:
     ]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
-    argv += ["--slurm-images", options.slurm_images]
-    argv += [f"--slurm-option={one}" for one in options.slurm_options]
+    argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
     own = (row.removeprefix(f"{ALIAS}/") for row in options.mounts if row.startswith(f"{ALIAS}/"))
     argv += [f"--storage={row}" for row in own if not row.startswith("home=")]
     with _log_file() as log:

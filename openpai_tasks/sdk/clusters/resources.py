@@ -36,11 +36,13 @@ class Resources:
     memory_mb_usable: Amount = None
     memory_mb_unavailable: Amount = None
     memory_mb_total: Amount = None
+    gpu_types: str = ""
     problem: str = ""
 
     @property
     def gpus(self) -> str:
-        return _share(self.gpus_used, self.gpus_usable)
+        types = f" ({self.gpu_types})" if self.gpu_types else ""
+        return f"{_share(self.gpus_used, self.gpus_usable)}{types}"
 
     @property
     def vcores(self) -> str:
@@ -102,7 +104,8 @@ def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:
         for column, kind in columns.items()
         for part in ("used", "usable", "unavailable", "total")
     }
-    return Resources(cluster=alias, virtual_cluster=name, **amounts)
+    types = ", ".join(f"{count:.10g} {kind}" for kind, count in found.gpu_types.items())
+    return Resources(cluster=alias, virtual_cluster=name, **amounts, gpu_types=types)
 
 
 def _share(used: Amount, total: Amount) -> str:

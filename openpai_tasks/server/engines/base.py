@@ -52,6 +52,8 @@ class EngineCapacity:
     """The virtual clusters of an engine that has its own; ``default`` is one of them."""
     skus: Mapping[str, Mapping[str, ResourceAmount]] = field(default_factory=dict)
     """The types of GPUs by virtual cluster, each with the part of its node that comes with one."""
+    gpu_types: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many GPUs of each type a virtual cluster has."""
 
     @property
     def total(self) -> ResourceAmount:

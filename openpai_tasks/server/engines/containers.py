@@ -160,7 +160,7 @@ def read_outcome(folder: Path, found: TaskExit) -> TaskExit | None:
     """Return the exit that the supervisor wrote, or None."""
     try:
         outcome = json.loads((folder / "outcome").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     reason = "; ".join(words for words in (outcome.get("reason", ""), found.reason) if words)
     return replace(found, user_code=outcome["code"], platform_code=outcome.get("platform"), reason=reason)

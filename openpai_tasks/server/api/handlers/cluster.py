@@ -114,7 +114,8 @@ def _known(context: Context, name: str) -> str:
 
 
 def _virtual_cluster(context: Context, name: str, used: ResourceAmount) -> dict[str, Any]:
-    whole, total = context.engine.capacity().total, context.virtual_clusters[name]
+    known, total = context.engine.capacity(), context.virtual_clusters[name]
+    whole, types = known.total, dict(known.gpu_types.get(name, {}))
     capacity = _share(total, whole)
     share = {"capacity": capacity, "usedCapacity": _share(used, whole)}
     if context.profile.is_yarn:
@@ -126,6 +127,7 @@ def _virtual_cluster(context: Context, name: str, used: ResourceAmount) -> dict[
         "resourcesUsed": _resources(used),
         "resourcesGuaranteed": _resources(total),
         "resourcesTotal": _resources(total),
+        **({routes.OWN_FIELD: {"gpuTypes": types}} if types else {}),
     }
 
 

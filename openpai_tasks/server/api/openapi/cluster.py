@@ -93,7 +93,8 @@ def _virtual_cluster() -> Schema:
     resources = record({"cpu": WHOLE, "memory": WHOLE, "gpu": WHOLE, "vCores": WHOLE, "GPUs": WHOLE})
     share = {"capacity": NUMBER, "usedCapacity": NUMBER, "maxCapacity": NUMBER, "dedicated": FLAG}
     used = {"resourcesUsed": resources, "resourcesGuaranteed": resources, "resourcesTotal": resources}
-    return record({**share, **used})
+    own = {OWN_FIELD: record({"gpuTypes": by_name(WHOLE)})}
+    return record({**share, **used, **own}, optional=own)
 
 
 def _queue() -> Schema:

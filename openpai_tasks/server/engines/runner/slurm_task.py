@@ -130,11 +130,10 @@ def _add_variables(task: BatchTask, places: list[Place]) -> None:
 
 def _add_to_container(added: dict[str, str]) -> None:
     """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
-    import shlex  # few sites use images
+    import json  # few sites use images
+    import shlex
 
     if os.path.exists("container.json"):
-        import json
-
         added = {name: value for name, value in added.items() if name not in _NUMBERED}
         with open("container.json", encoding="utf-8") as file:
             plan = json.load(file)

@@ -64,6 +64,16 @@ def parse_nodes(text: str) -> SlurmNodes:
     return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
 
 
+def gpu_types(partition: SlurmPartition) -> dict[str, int]:
+    """Return the number of GPUs of each type."""
+    found: dict[str, int] = {}
+    for kind, count in (
+        (kind, count) for size in partition.sizes for kind, count in size.gpus.items() if kind
+    ):
+        found[kind] = found.get(kind, 0) + count
+    return found
+
+
 def skus(partition: SlurmPartition) -> dict[str, ResourceAmount]:
     """Return what a GPU of each type has of its node; nodes with several types share evenly."""
     found: dict[str, ResourceAmount] = {}

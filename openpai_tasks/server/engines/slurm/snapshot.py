@@ -42,7 +42,8 @@ class SlurmSnapshot:
         found = self.virtual_clusters()
         amounts = {name: partition.amount for name, partition in found.items()}
         skus = {name: partitions.skus(partition) for name, partition in found.items()}
-        return EngineCapacity(self.nodes.nodes, amounts, skus)
+        types = {name: partitions.gpu_types(partition) for name, partition in found.items()}
+        return EngineCapacity(self.nodes.nodes, amounts, skus, types)
 
     def virtual_clusters(self) -> dict[str, SlurmPartition]:
         return {
