@@ -130,7 +130,7 @@ def _add_variables(task: BatchTask, places: list[Place]) -> None:
 
 def add_to_container(added: dict[str, str]) -> None:
     """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
-    import json
+    import json  # few sites use images
     import shlex
 
     if os.path.exists("container.json"):
