@@ -15,8 +15,14 @@ SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
+TUNNEL = {"tunnel"}
 LOOPBACK = {"loopback.lock", "loopback.process"}
-CLUSTERS = CLIENTS | LOOPBACK | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+CLUSTERS = (
+    CLIENTS
+    | LOOPBACK
+    | TUNNEL
+    | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+)
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
@@ -51,12 +57,14 @@ MAY_IMPORT = {
     },
     "protocol.legacy": {"errors", "protocol.problems", "protocol.document", "protocol.yaml"},
     "settings": BASE | {"protocol"},
+    "tunnel": VALUES,
     "backends": set(),
     "backends.base": {"errors", "net", "protocol", "settings"},
     "backends.kinds": {"errors", "backends"},
     "backends.listing": {"protocol"},
     "backends.http": VALUES | {"backends.base"},
     "backends.openpai": VALUES | {"backends.base", "backends.http", "backends.listing"},
+    "backends.slurm": VALUES | TUNNEL | {"backends.base", "backends.http", "backends.openpai"},
     "backends.paddlecloud": VALUES | {"backends.base", "backends.http", "backends.listing"},
     "storage": BASE,
     "storage.store": {"errors"},
@@ -69,7 +77,7 @@ MAY_IMPORT = {
     "storage.objects": STORE | {"net", "protocol", "storage.hosts"},
     "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
     "storage.objects.azure": STORE | {"net", "storage.objects"},
-    "storage.sftp": STORE,
+    "storage.sftp": STORE | TUNNEL | {"net"},
     "storage.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5", "storage.copying"},
     "storage.cluster_folders": STORE,
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
@@ -79,7 +87,7 @@ MAY_IMPORT = {
     "storage.packing": COPYING | {"storage.copying"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
-    "sdk.ssh": CLIENTS,
+    "sdk.ssh": CLIENTS | TUNNEL,
     "sdk.clusters": CLUSTERS,
     "sdk.files": FILES,
     "sdk.jobs": JOBS | {"sdk.notebooks.sessions", "sdk.logs.json_lines"},

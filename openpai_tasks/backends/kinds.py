@@ -15,6 +15,7 @@ class ClusterKind(NamedTuple):
     type: str
     label: str
     driver: Callable[[], Driver]
+    has_generations: bool = True  # whether users know several
 
 
 def _openpai() -> Driver:
@@ -29,11 +30,18 @@ def _paddlecloud() -> Driver:
     return driver
 
 
+def _slurm() -> Driver:
+    from openpai_tasks.backends.slurm import driver
+
+    return driver
+
+
 KINDS = {
     kind.type: kind
     for kind in (
         ClusterKind("openpai", "OpenPAI", _openpai),
         ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
+        ClusterKind("slurm", "Slurm", _slurm, has_generations=False),
     )
 }
 

@@ -23,6 +23,7 @@ from openpai_tasks.settings import home
 
 HOST = "127.0.0.1"
 PORT = "port"
+SOCKET = "server.sock"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
 QUEUE = 1024  # waiting connections
 GRACE_SECONDS = 1  # for unfinished answers at the end
@@ -67,8 +68,24 @@ def bind(folder: Path, port: int) -> socket.socket:
     raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
 
 
-def serve(app: ASGIApp, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]) -> None:
-    """Serve until TERM or INT; ``server.json`` exists exactly that long."""
+def bind_socket(folder: Path) -> socket.socket:
+    """Return a Unix socket that only this user can connect to; its path stays the same."""
+    path = home.socket_folder(folder) / SOCKET
+    path.unlink(missing_ok=True)  # of a server that was killed
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(str(path))
+    path.chmod(0o600)
+    return bound
+
+
+def serve(
+    app: ASGIApp,
+    bound: socket.socket,
+    folder: Path,
+    facts: dict[str, str | bool | int],
+    private: socket.socket | None = None,
+) -> None:
+    """Serve until TERM or INT; ``server.json`` exists exactly that long. ``private`` is a further socket."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -82,25 +99,32 @@ def serve(app: ASGIApp, bound: socket.socket, folder: Path, facts: dict[str, str
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
+    path = private.getsockname() if private else ""
     # uvicorn raises these signals again when it has ended; they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     try:
-        asyncio.run(_run(server, bound, folder, facts))
+        asyncio.run(_run(server, [bound, *([private] if private else [])], folder, facts))
     finally:
         with contextlib.suppress(FileNotFoundError):
             (folder / STATUS).unlink()
+        if path:
+            Path(path).unlink(missing_ok=True)
 
 
 async def _run(
-    server: uvicorn.Server, bound: socket.socket, folder: Path, facts: dict[str, str | bool | int]
+    server: uvicorn.Server,
+    sockets: list[socket.socket],
+    folder: Path,
+    facts: dict[str, str | bool | int],
 ) -> None:
-    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    serving = asyncio.create_task(server.serve(sockets=sockets))
     while not (server.started or serving.done()):
         await asyncio.sleep(0.005)
     if not serving.done():
-        bound.listen(QUEUE)  # asyncio accepts few at a time; the others wait here
-        _announce(folder, bound.getsockname()[1], facts)
+        for one in sockets:
+            one.listen(QUEUE)  # asyncio accepts few at a time; the others wait here
+        _announce(folder, sockets[0].getsockname()[1], facts)
     await serving
 
 
@@ -112,6 +136,7 @@ def _announce(folder: Path, port: int, facts: dict[str, str | bool | int]) -> No
         "version": __version__,
         "started": time.time_ns() // 1_000_000,
         "home": str(folder),
+        "host": socket.gethostname(),
         **facts,
     }
     home.write_private(folder / STATUS, json.dumps(status) + "\n")

@@ -22,9 +22,14 @@ class ConnectTimedOut(TimeoutError):
 class ConnectionPool:
     """Connections that are kept for the next request; a forked process opens its own."""
 
-    def __init__(self, timeout: float, verify: bool | str = True, proxy: Proxy | None = None) -> None:
-        """``verify`` may be a file or folder of certificates; ``proxy`` serves all servers of the pool."""
-        self._timeout, self._verify, self._proxy = timeout, verify, proxy
+    def __init__(
+        self, timeout: float, verify: bool | str = True, proxy: Proxy | None = None, unix: str = ""
+    ) -> None:
+        """``verify`` may be a file or folder of certificates; ``proxy`` serves all servers of the pool.
+
+        With ``unix``, all servers are reached by the Unix socket with that path.
+        """
+        self._timeout, self._verify, self._proxy, self._unix = timeout, verify, proxy, unix
         self._tls: ssl.SSLContext | None = None
         self._idle: dict[ServerKey, list[HttpConnection]] = {}
         self._forget()
@@ -73,7 +78,8 @@ class ConnectionPool:
             raise ConnectTimedOut(str(err)) from err
         connection = HttpConnection(stream, key, exchange)
         try:
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._unix:
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if scheme == "https":
                 if self._proxy is not None and not self._proxy.is_socks:
                     _tunnel(connection, self._proxy, host, port)
@@ -86,6 +92,8 @@ class ConnectionPool:
         return connection
 
     def _reach(self, host: str, port: int, seconds: float) -> socket.socket:
+        if self._unix:
+            return _connect_unix(self._unix, seconds)
         if self._proxy is not None and self._proxy.is_socks:
             return self._proxy.open_socks((host, port), seconds)
         to, port = (self._proxy.host, self._proxy.port) if self._proxy else (host, port)
@@ -105,6 +113,17 @@ class ConnectionPool:
             if self._verify is False:
                 self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         return self._tls
+
+
+def _connect_unix(path: str, seconds: float) -> socket.socket:
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream.settimeout(seconds)
+        stream.connect(path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 def _tunnel(connection: HttpConnection, proxy: Proxy, host: str, port: int) -> None:

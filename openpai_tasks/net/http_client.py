@@ -70,10 +70,13 @@ class HttpAnswer(HttpReply):
 
 
 class HttpClient:
-    """Sends requests; ``uses_proxies`` says whether the environment's proxies count."""
+    """Sends requests; ``uses_proxies`` says whether the environment's proxies count.
 
-    def __init__(self, uses_proxies: bool = True) -> None:
-        self._uses_proxies = uses_proxies
+    With ``unix``, all requests are sent to the Unix socket with that path.
+    """
+
+    def __init__(self, uses_proxies: bool = True, unix: str = "") -> None:
+        self._uses_proxies, self._unix = uses_proxies and not unix, unix
 
     def request(
         self,
@@ -99,7 +102,7 @@ class HttpClient:
         if proxy and proxy.takes_over(parts.scheme):
             target, lines = f"http://{host}{target}", {**lines, **proxy.headers}
         head = request_head(method, target, lines)
-        pool = _pool(proxy, _certificates(verify) if parts.scheme == "https" else "")
+        pool = _pool(proxy, _certificates(verify) if parts.scheme == "https" else "", self._unix)
         key = (parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
         connection = pool.acquire(key, exchange)
         try:
@@ -112,14 +115,14 @@ class HttpClient:
         return answer
 
 
-_pools: dict[tuple[Proxy | None, str, int], ConnectionPool] = {}
+_pools: dict[tuple[Proxy | None, str, str, int], ConnectionPool] = {}
 """All clients share them: a program may have thousands, one for each of its jobs."""
 
 
-def _pool(proxy: Proxy | None, certificates: str) -> ConnectionPool:
-    key = (proxy, certificates, _changed(certificates) if certificates else 0)
+def _pool(proxy: Proxy | None, certificates: str, unix: str) -> ConnectionPool:
+    key = (proxy, unix, certificates, _changed(certificates) if certificates else 0)
     return _pools.get(key) or _pools.setdefault(
-        key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy)
+        key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy, unix)
     )
 
 

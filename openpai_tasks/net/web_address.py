@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
+SSH = "ssh://"
+"""The beginning of addresses that are reached through ssh."""
 PORTS = {"http": 80, "https": 443}
 _FORBIDDEN = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(%25[\w.-]+)?")
@@ -37,7 +39,11 @@ def split(text: str) -> SplitResult:
 
 
 def base(text: str) -> SplitResult:
-    """Split an address that paths are appended to: one without ``?`` and ``#``."""
+    """Split an address that paths are appended to: one without ``?`` and ``#``, or one for ssh."""
+    if text.startswith(SSH):
+        from openpai_tasks.net.ssh_address import parse_ssh
+
+        return urlsplit(parse_ssh(text).uri)
     parts = split(text)
     if "?" in text or "#" in text:
         raise ValueError("it must not contain ? or #")
@@ -48,6 +54,8 @@ def check_prefix(uri: str, prefix: str) -> None:
     """Raise ValueError unless requests below ``uri + prefix`` go to the server of ``uri``."""
     if not _PREFIX.fullmatch(prefix):
         raise ValueError("it must be empty or a path such as /rest-server: letters, digits and . _ ~ - only")
+    if uri.startswith(SSH):
+        return
     here, there = base(uri), base(uri + prefix)
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
         raise ValueError(f"it points to another server than {normal(uri)}")
@@ -55,6 +63,8 @@ def check_prefix(uri: str, prefix: str) -> None:
 
 def normal(text: str) -> str:
     """Normalise an address for comparisons: lower case, no default port, no slash at the end."""
+    if text.startswith(SSH):
+        return text.rstrip("/")
     parts = base(text)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     port = "" if parts.port in (None, PORTS[parts.scheme]) else f":{parts.port}"

@@ -15,6 +15,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.web_address import SSH
 from openpai_tasks.sdk import clusters
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.images import programs
@@ -159,7 +160,9 @@ def check_cluster(settings: Settings, connected: list[Backend]) -> HealthCheck:
         client.authenticate()
         names = ", ".join(client.virtual_clusters())
     except Unreachable as err:
-        return HealthCheck(FAIL, "cluster", str(err), f"curl -sSI {shlex.quote(client.cluster.uri)}")
+        uri = client.cluster.uri
+        check = command("cluster.update", alias) if uri.startswith(SSH) else f"curl -sSI {shlex.quote(uri)}"
+        return HealthCheck(FAIL, "cluster", str(err), check)
     except (Denied, ConfigError) as err:
         return HealthCheck(FAIL, "cluster", str(err), command("cluster.update", alias, "--login"))
     connected.append(client)

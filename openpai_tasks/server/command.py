@@ -22,7 +22,7 @@ from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
-from openpai_tasks.settings.engines import DEFAULT, ENGINES
+from openpai_tasks.settings.engines import DEFAULT, ENGINES, SLURM
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_options
 
@@ -57,6 +57,7 @@ def run(options: ClusterOptions, port: int) -> None:
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
+        private = service.bind_socket(options.home) if options.engine == SLURM else None
         cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
@@ -71,9 +72,10 @@ def run(options: ClusterOptions, port: int) -> None:
             "keep": options.keep,
             "slurm_images": options.slurm.images,
             "slurm_options": " ".join(options.slurm.options),
+            **({"socket": private.getsockname()} if private else {}),
         }
         others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
-        service.serve(app.build(cluster.context, others), bound, options.home, facts)
+        service.serve(app.build(cluster.context, others), bound, options.home, facts, private)
     finally:
         cluster.close()
 

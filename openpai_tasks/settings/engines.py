@@ -18,12 +18,13 @@ class EngineKind(NamedTuple):
     program: str = ""  # program that must be installed
 
 
+SLURM = "slurm"
 _SERVER = "openpai_tasks.server.engines"
 _KINDS = (
     EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
     EngineKind("docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker"),
     EngineKind("podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman"),
-    EngineKind("slurm", "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch"),
+    EngineKind(SLURM, "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch"),
 )
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name

@@ -9,10 +9,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.digests import sha256
+
+SOCKET_FOLDER = 72
+"""The longest folder for Unix sockets: their paths have up to 104 bytes, and OpenSSH appends to names."""
 
 
 def home() -> Path:
@@ -31,6 +36,21 @@ def make_private(folder: Path) -> Path:
     except OSError as err:
         raise ConfigError(f"cannot create the folder {folder}: {err.strerror}") from err
     return folder
+
+
+def socket_folder(folder: Path) -> Path:
+    """Return a private folder for Unix sockets: this one, or one in /tmp if its path is too long."""
+    if len(os.fsencode(folder)) <= SOCKET_FOLDER:
+        return make_private(folder)
+    short = Path(os.sep, "tmp") / f"openpai-{os.geteuid()}-{sha256(os.fsencode(folder))[:16]}"
+    with contextlib.suppress(FileExistsError):
+        short.mkdir(mode=0o700)
+    status = os.lstat(short)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise ConfigError(
+            f"{short} is not a private folder of yours: remove it, or set a shorter OPENPAI_HOME"
+        )
+    return short
 
 
 def write_private(path: Path, text: str, mode: int = 0o600) -> None:

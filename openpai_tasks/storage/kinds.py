@@ -242,6 +242,12 @@ KINDS = (
     StorageKind(
         name="pfs", label="PFS", store=f"{_HERE}.pfs.kind:open_store", server=f"{_HERE}.pfs.kind:server"
     ),
+    StorageKind(
+        name="sftp",
+        label="SFTP",
+        store=f"{_HERE}.sftp.login_node:open_store",
+        server=f"{_HERE}.sftp.login_node:describe_server",
+    ),
     StorageKind(name="other", label="mounted", store=f"{_HERE}.local.kind:open_other"),
 )
 """Our kinds, in the order in which they are shown."""

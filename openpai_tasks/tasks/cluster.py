@@ -46,16 +46,19 @@ def list_(c, output=None):
         **SECRETS,
         "cluster-alias": "your name for the cluster",
         "pai-uri": "its address, as in the browser; https is tried first if there is no scheme",
+        "ssh": "login node of a Slurm cluster, [USER@]HOST[:PORT], also a name in your ~/.ssh/config",
+        "remote-program": "pai on the login node, if it is not found there, such as ~/venv/bin/pai",
+        "install": "install this version of openpai-tasks on the login node, in ~/.openpai/venv",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
-        "type": "kind of cluster: openpai or paddlecloud",
+        "type": "kind of cluster: openpai, paddlecloud or slurm",
         "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
 )
 def add(
     c,
     cluster_alias,
-    pai_uri,
+    pai_uri=None,
     user=None,
     password_file=None,
     token_file=None,
@@ -66,12 +69,26 @@ def add(
     force=False,
     type="openpai",
     datacenter=None,
+    ssh=None,
+    remote_program=None,
+    install=False,
     output=None,
 ):
     """Add a cluster: log in and save it."""
+    address, kind = sdk.clusters.address_and_kind(pai_uri, ssh, type)
+    if install:
+        sdk.clusters.install_on(address, kind, say)
     given = secrets.from_flags(password, password_file, token, token_file)
     new = sdk.clusters.NewCluster(
-        cluster_alias, pai_uri, user or "", given, ca or "", force, type, datacenter or ""
+        cluster_alias,
+        address,
+        user or "",
+        given,
+        ca or "",
+        force,
+        kind,
+        datacenter or "",
+        remote_program or "",
     )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
@@ -84,13 +101,14 @@ def add(
         "cluster-aliases": "clusters to remove, with their passwords and tokens",
         "ask": "ask first on a terminal",
         "yes": "do not ask",
+        "stop": "also stop the server on the login node of a Slurm cluster, and its jobs",
     },
 )
-def delete(c, cluster_aliases, ask=False, yes=False):
+def delete(c, cluster_aliases, ask=False, yes=False, stop=False):
     """Remove clusters from the list of known ones."""
     if ask and not yes and sys.stdin.isatty():
         confirm(f"remove {', '.join(cluster_aliases)} and the login from the list of known clusters?")
-    for cluster in sdk.clusters.delete(settings(c), cluster_aliases):
+    for cluster in sdk.clusters.delete(settings(c), cluster_aliases, stop):
         say(f"deleted {cluster.alias} ({cluster.uri})")
 
 
@@ -240,10 +258,16 @@ def _ask(found):
     confirm(f"remove {len(found)} finished jobs ({render.size(sum(job.size for job in found))})?")
 
 
-@task()
-def status(c, output=None):
-    """Show the process, port, folder and jobs of the embedded cluster."""
-    show(c, sdk.clusters.embedded_status(), render.facts, output)
+@task(
+    positional=["cluster_alias"],
+    help={"cluster-alias": "a cluster that is reached by ssh, to show the connection to its login node"},
+)
+def status(c, cluster_alias=None, output=None):
+    """Show the process, port, folder and jobs of the embedded cluster, or a connection by ssh."""
+    if cluster_alias in (None, user_settings.registry.LOCAL):
+        show(c, sdk.clusters.embedded_status(), render.facts, output)
+    else:
+        show(c, sdk.clusters.tunnel_status(settings(c), cluster_alias), render.facts, output)
 
 
 @task(

@@ -21,7 +21,7 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     'start': ('openpai_tasks.tasks.cluster', 'start', (), False, 'Start the embedded cluster.'),
     'stop': ('openpai_tasks.tasks.cluster', 'stop', (), False, 'Stop the embedded cluster and its jobs.'),
     'clean': ('openpai_tasks.tasks.cluster', 'clean', (), False, 'Remove old finished jobs from the embedded cluster; outputs on its storage stay.'),
-    'status': ('openpai_tasks.tasks.cluster', 'status', (), False, 'Show the process, port, folder and jobs of the embedded cluster.'),
+    'status': ('openpai_tasks.tasks.cluster', 'status', (), False, 'Show the process, port, folder and jobs of the embedded cluster, or a connection by ssh.'),
     'portal': ('openpai_tasks.tasks.cluster', 'portal', (), False, 'Open the web portal: see, submit and stop jobs in a browser.'),
 }),
 'job': ('Submit, watch and stop jobs.', {

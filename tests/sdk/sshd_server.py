@@ -37,7 +37,7 @@ UseDNS no
 Subsystem sftp internal-sftp
 PermitRootLogin prohibit-password
 MaxStartups 200
-SetEnv SHLVL=2
+SetEnv SHLVL=2 {variables}
 """
 # SHLVL keeps bash from reading the .bashrc of the user who runs the tests, and from starting what it starts.
 
@@ -63,9 +63,10 @@ class Sshd:
         }
         return Target(**{**given, **more})  # type: ignore[arg-type]
 
-    def start(self, host_key: str = "host", more: str = "") -> None:
+    def start(self, host_key: str = "host", more: str = "", variables: str = "") -> None:
         config = self.folder / "sshd_config"
-        config.write_text(CONFIG.format(port=self.port, folder=self.folder, host_key=host_key) + more)
+        values = {"port": self.port, "folder": self.folder, "host_key": host_key, "variables": variables}
+        config.write_text(CONFIG.format(**values) + more)
         assert SSHD is not None
         self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.folder / "log")])
         until_answers(self.port, self.process)

@@ -37,6 +37,7 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "version",
         "started",
         "home",
+        "host",
         "engine",
         "enforce",
         "profile",

@@ -6,25 +6,33 @@ what it starts, it ends. It calls ``pytest.skip`` with the reason where its part
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import getpass
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
+from openpai_tasks.storage.sftp.login_node import LoginNodeStore
 from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import StorageSpec
+from openpai_tasks.tunnel.openssh import SharedConnection
 from tests.sdk import sshd_server
 from tests.storage import hdfs_jars, hdfs_server, object_servers, pfs_server, samba_server
 from tests.storage import third_party as example
+
+TOP = Path(tempfile.gettempdir())
 
 
 @contextlib.contextmanager
@@ -134,6 +142,31 @@ def _container() -> SftpStore:
 
 
 @contextlib.contextmanager
+def login_node(folder: Path) -> Iterator[Location]:
+    """A folder on a login node, by the user's own ssh."""
+    store, programs = _login_node()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+        yield Location(store, f"/{folder.relative_to(TOP)}", "pai://hpc/home/")
+
+
+@functools.cache
+def _login_node() -> tuple[LoginNodeStore, Path]:
+    """The store, and the folder of an `ssh` that has its own configuration instead of the developer's."""
+    server = sshd_server.shared()
+    config, program = server.folder / "config", server.folder / "bin" / "ssh"
+    known = f"[127.0.0.1]:{server.port} {(server.folder / 'host.pub').read_text()}"
+    (server.folder / "login_hosts").write_text(known)
+    config.write_text(f"IdentityFile {server.folder}/id\nUserKnownHostsFile {server.folder}/login_hosts\n")
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    program.chmod(0o755)
+    ssh = SharedConnection(SshAddress("127.0.0.1", getpass.getuser(), server.port))
+    atexit.register(ssh.close)
+    return LoginNodeStore(ssh, str(TOP), "home"), program.parent
+
+
+@contextlib.contextmanager
 def pfs(folder: Path) -> Iterator[Location]:
     """A folder of the file service that the embedded cluster has for PaddleCloud."""
     server = pfs_server.shared()
@@ -165,6 +198,7 @@ STORES: dict[str, Any] = {
     "s3": s3,
     "azure_blob": azure_blob,
     "sftp": sftp,
+    "login_node": login_node,
     "pfs": pfs,
     "third_party": third_party,
 }

@@ -126,13 +126,18 @@ class ServerConnection:
         """Send the password and return the answer, which contains a token."""
         raise NotImplementedError
 
+    @property
+    def _root(self) -> str:
+        """The URL of the server, which paths in its answers are relative to."""
+        return self.cluster.uri
+
     def _base(self) -> str:
         """Return the base URL of the API."""
-        return self.cluster.rest
+        return self._root + self.cluster.prefix
 
     def probe(self, path: str) -> ProbeAnswer:
         """Return the answer to a GET without a token, errors too; never retry."""
-        response = self._send("GET", self.cluster.rest + path, policies=NEVER)
+        response = self._send("GET", self._root + self.cluster.prefix + path, policies=NEVER)
         try:
             body: Any = parse(response.body)
         except ValueError:

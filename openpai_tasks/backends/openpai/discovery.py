@@ -81,7 +81,7 @@ def _ask(cluster: Cluster, seconds: float) -> FoundServer:
         moved = addresses.moved(answer.url, prefix + routes.INFO)
         if moved and moved != cluster.uri:  # mostly http to https: a password must go there directly
             client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
-        server = _recognise(client, answer)
+        server = recognise(client, answer)
         if server:
             return server
         answers.append(answer.status)
@@ -104,7 +104,7 @@ def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
     return Cluster(cluster.alias, uri, verify=cluster.verify, prefix=prefix)
 
 
-def _recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
+def recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:
     """Return the server if it is OpenPAI; older generations are recognised by missing routes."""
     if _describes(info):
         return _server(client, _generation(client, info.body), info.body)

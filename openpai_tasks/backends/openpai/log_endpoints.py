@@ -71,7 +71,7 @@ class LogEndpoints(OpenPaiConnection):
     def _absolute(self, address: str) -> str:
         """Return the full URL of an address in an answer, which may be relative to the server's root."""
         try:
-            return urljoin(self.cluster.uri + "/", address)
+            return urljoin(self._root + "/", address)
         except ValueError as err:
             shown = mask_keys(address)[:80]
             raise ApiError(f"{self._where()} gives an invalid address: {shown!r}") from err

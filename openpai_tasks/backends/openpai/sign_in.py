@@ -46,11 +46,15 @@ def sign_in(
     )
     tokens = TokenStore(lock=functools.partial(login_lock, cluster, say))
     client = Client(cluster, known, tokens=tokens, timeout=timeout, say=say)
+    return complete(client, known)
+
+
+def complete(client: Client, known: Credentials) -> tuple[Cluster, Credentials]:
+    """Log in, and add what the user may use to the record of the cluster."""
     record = _log_in(client, known)
     known = dataclasses.replace(known, token=client.token())
-    return dataclasses.replace(
-        cluster, virtual_clusters=_virtual_clusters(client, record), storages=_storages(client)
-    ), known
+    parts, storages = _virtual_clusters(client, record), _storages(client)
+    return dataclasses.replace(client.cluster, virtual_clusters=parts, storages=storages), known
 
 
 def identify(cluster: Cluster, known: Credentials, server: FoundServer, ask: Ask) -> tuple[str, Credentials]:

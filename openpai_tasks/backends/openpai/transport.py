@@ -30,7 +30,7 @@ class OpenPaiConnection(ServerConnection):
 
     def _base(self) -> str:
         _ = self.dialect  # learning about an unknown cluster may change its base URL
-        return self.cluster.rest
+        return super()._base()
 
     def _log_in(self, user: str, password: str) -> dict[str, Any]:
         return self._object(

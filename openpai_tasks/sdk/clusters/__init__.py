@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "update_all",
         ],
         "load": ["jobs_over_time", "list_queue", "list_recent"],
+        "login_nodes": ["address_and_kind", "install_on", "tunnel_status"],
         "portal": ["can_open_browser", "has_portal", "job_page", "open_browser"],
         "resources": ["cluster_resources", "list_resources"],
         "states": ["ask_clusters"],

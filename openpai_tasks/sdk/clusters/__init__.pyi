@@ -25,6 +25,9 @@ from .known import update_all as update_all
 from .load import jobs_over_time as jobs_over_time
 from .load import list_queue as list_queue
 from .load import list_recent as list_recent
+from .login_nodes import address_and_kind as address_and_kind
+from .login_nodes import install_on as install_on
+from .login_nodes import tunnel_status as tunnel_status
 from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page

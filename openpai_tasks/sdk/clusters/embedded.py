@@ -58,6 +58,8 @@ class LocalStatus:
     started: int | None = None
     jobs: dict[str, int] | None = None
     trouble: str | None = None  # why its engine cannot start jobs now
+    host: str | None = None
+    socket: str | None = None  # of the engine slurm, for users of other machines who come by ssh
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,8 @@ def embedded_status() -> LocalStatus:
     facts = _facts()
     if not facts:
         return LocalStatus(running=False, home=folder())
-    known = {
-        name: facts.get(name) for name in ("pid", "port", "uri", "version", "engine", "profile", "started")
-    }
+    names = ("pid", "port", "uri", "version", "engine", "profile", "started", "host", "socket")
+    known = {name: facts.get(name) for name in names}
     return LocalStatus(running=True, home=folder(), jobs=_job_counts(), trouble=_trouble(), **known)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import Ask
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
@@ -34,7 +35,7 @@ class EnvironmentLogin:
 def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
     """Return the credentials in the environment for a known cluster."""
     found = credentials.from_environment()
-    if not found:
+    if not found or cluster.uri.startswith(web_address.SSH):  # the login is on the login node
         return EnvironmentLogin()
     named, rest = _named(cluster.kind), web_address.normal(cluster.rest)
     selected = settings.own("cluster-alias")
@@ -54,6 +55,8 @@ def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
 
 def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[EnvironmentLogin, tuple[str, ...]]:
     """Return the credentials for an address that the user typed, and which of its readings they are for."""
+    if typed[0].startswith(web_address.SSH):
+        return EnvironmentLogin(), tuple(typed)
     found, named = credentials.from_environment(), _named(kind)
     matching = tuple(address for address in typed if web_address.normal(address) == named)
     if not found or not named or matching:
@@ -72,3 +75,15 @@ def _named(kind: str) -> str:
 
 def _variables(found: Credentials) -> str:
     return "OPENPAI_TOKEN" if found.token else "OPENPAI_PASSWORD"
+
+
+def explaining(ask: Ask, why_not: str) -> Ask:
+    """Return a prompt whose error, if nobody can answer, says why the environment is not used."""
+
+    def asked(prompt: str) -> str:
+        try:
+            return ask(prompt)
+        except ConfigError as err:
+            raise ConfigError(f"{err}; {why_not}" if why_not else str(err)) from err
+
+    return asked

@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names, ssh
-from openpai_tasks.sdk.clusters import embedded, environment
+from openpai_tasks.sdk.clusters import embedded, environment, login_nodes
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
 from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
 from openpai_tasks.settings import config, credentials, layers, paddle_config
@@ -44,6 +44,7 @@ class NewCluster:
     force: bool = False
     kind: str = DEFAULT_KIND
     datacenter: str = ""  # of PaddleCloud, if it is not the alias
+    remote_program: str = ""  # on the login node of Slurm
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class Listed:
     @property
     def product(self) -> str:
         """The type and the generation as users write them."""
-        label = kinds.KINDS[self.type].label if self.type in kinds.KINDS else self.type
-        return f"{label} {self.generation}".rstrip()
+        kind = kinds.KINDS.get(self.type)
+        generation = self.generation if kind is None or kind.has_generations else ""
+        return f"{kind.label if kind else self.type} {generation}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     if check:
         if len(matching) < len(addresses):  # the environment is for one of the schemes only
             cluster = dataclasses.replace(cluster, uri=matching[0])
-        asking = _explaining(ask, env_login.why_not)
+        asking = environment.explaining(ask, env_login.why_not)
         sign_in = kinds.driver(cluster.kind).sign_in
         cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
@@ -201,7 +203,7 @@ def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> 
         kept = book.credentials(alias) if wanted.destination == before.destination else kept
         env_login = env_login if kept else environment.for_cluster(settings, wanted)
     known, typed = new.credentials or kept or env_login.credentials, bool(new.credentials)
-    asking = _explaining(ask, env_login.why_not)
+    asking = environment.explaining(ask, env_login.why_not)
     sign_in = kinds.driver(wanted.kind).sign_in
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
     fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
@@ -248,14 +250,19 @@ def check_updated(rows: Iterable[Updated]) -> None:
         raise Unreachable(f"not updated: {', '.join(failed)}")
 
 
-def delete(settings: Settings, aliases: Iterable[str]) -> list[Cluster]:
-    """Delete clusters with their secrets and data about their jobs; delete none if one is unknown."""
+def delete(settings: Settings, aliases: Iterable[str], stop: bool = False) -> list[Cluster]:
+    """Delete clusters with their secrets and data about their jobs; delete none if one is unknown.
+
+    With ``stop``, servers on login nodes are stopped first.
+    """
     book, gone = open_registry(settings), []
-    for alias in aliases:
-        book.get(alias)
+    known = [book.get(alias) for alias in aliases]
+    for cluster in known if stop else ():
+        login_nodes.stop_server(cluster)
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
         ssh.forget_cluster(gone[-1].shelf)
+        login_nodes.close_unused(gone[-1], book)
     known_names.note_clusters(book.clusters())
     return gone
 
@@ -288,7 +295,8 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
     info = {**base.info, **_named_datacenter(new)}
-    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info)
+    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program)}
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info, extra=extra)
 
 
 def _named_datacenter(new: NewCluster) -> dict[str, str]:
@@ -315,18 +323,6 @@ def trusted(ca: str | None) -> bool | str:
 
 def _named(user: str, known: Credentials) -> str:
     return user or str(credentials.token_claims(known.token).get("username") or "")
-
-
-def _explaining(ask: Ask, why_not: str) -> Ask:
-    """Return a prompt whose error, if nobody can answer, says why the environment is not used."""
-
-    def asked(prompt: str) -> str:
-        try:
-            return ask(prompt)
-        except ConfigError as err:
-            raise ConfigError(f"{err}; {why_not}" if why_not else str(err)) from err
-
-    return asked
 
 
 def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:

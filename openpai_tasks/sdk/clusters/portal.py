@@ -6,6 +6,7 @@ import os
 import sys
 
 from openpai_tasks.backends.base import Backend
+from openpai_tasks.net.web_address import SSH
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.registry import LOCAL
 
@@ -16,8 +17,8 @@ def job_page(client: Backend, job: JobInfo) -> str:
 
 
 def has_portal(client: Backend) -> bool:
-    """Whether the cluster has a portal of its own; ours shows the embedded one."""
-    return client.cluster.alias != LOCAL
+    """Whether the cluster has a portal of its own; ours shows the embedded one and those on login nodes."""
+    return client.cluster.alias != LOCAL and not client.cluster.uri.startswith(SSH)
 
 
 def can_open_browser() -> bool:

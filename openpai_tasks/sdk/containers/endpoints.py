@@ -18,7 +18,7 @@ from openpai_tasks.sdk.containers import container_end
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.ssh import forgetting, keys
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.gateways import gateway, gateway_to
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused, NotListening
 from openpai_tasks.sdk.ssh.target import Target, is_host, is_user
 from openpai_tasks.settings.config import Settings
@@ -137,7 +137,7 @@ def ssh_target(client: Backend, found: Reach, container: Container, settings: Se
         known_hosts=forgetting.known_hosts(client.cluster.shelf),
         label=f"{container.label} of job {found.job.name!r}",
         timeout=settings.ssh_timeout,
-        gateway=gateway(settings),
+        gateway=gateway_to(client.cluster, settings),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.web_address import SSH
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
@@ -181,9 +182,11 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
 
 def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> StorageSpec:
     """What is needed to open a storage, from the details that the cluster gives."""
-    is_embedded = _is_embedded(client.cluster)
+    is_behind_ssh = client.cluster.uri.startswith(SSH)
+    is_embedded = is_behind_ssh or _is_embedded(client.cluster)
     if is_embedded and detail.folder:  # beside a type that every client knows
-        detail = dataclasses.replace(detail, type="local", data={"path": detail.folder})
+        kind = "sftp" if is_behind_ssh else "local"
+        detail = dataclasses.replace(detail, type=kind, data={"path": detail.folder})
     return StorageSpec(
         cluster=client.cluster.alias,
         name=detail.name,

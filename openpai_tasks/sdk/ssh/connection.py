@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks.errors import ConfigError, Lost, Unreachable
 from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
 from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, NotListening, translate_errors
+from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
 from openpai_tasks.sdk.ssh.target import Gateway, Target
+from openpai_tasks.storage.sftp.sessions import read_ahead
 
 if TYPE_CHECKING:
     import fabric
@@ -115,17 +117,7 @@ class Remote:
                 raise ConfigError(f"cannot copy files with {self.target.label}: {hint}") from err
 
     def read_ahead(self, file: paramiko.SFTPFile, size: int, requests: int) -> None:
-        """Prefetch the file; errors surface when it is read."""
-        import paramiko
-
-        ask = file._prefetch_thread
-
-        def ask_quietly(*args: Any) -> None:
-            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
-                ask(*args)
-
-        file._prefetch_thread = ask_quietly  # else a broken connection prints that thread's traceback
-        file.prefetch(size, requests)
+        read_ahead(file, size, requests)
 
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:
@@ -152,7 +144,9 @@ class Remote:
             raise Lost(f"the connection to {self.target.label} is lost")
         return transport
 
-    def _through(self, way: Gateway) -> fabric.Connection:
+    def _through(self, way: Gateway) -> fabric.Connection | LoginNodeGateway:
+        if way.is_login_node:
+            return LoginNodeGateway(way, self.target.timeout)
         connection = _gateway_connection(way, self.target.timeout)
         what, place = f"the gateway {way.place}", f"{way.host}:{way.port}"
         kept = check_gateway_key(connection)
@@ -177,7 +171,7 @@ class Remote:
         self._connections.append(connection)
         connection.open()
         sock = connection.transport.sock
-        if isinstance(sock, socket.socket):
+        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _keep(self) -> None:
@@ -208,7 +202,7 @@ def send_signal(channel: paramiko.Channel, name: str) -> None:
     channel.transport._send_user_message(message)
 
 
-def _connection(goal: Target, through: fabric.Connection | None) -> fabric.Connection:
+def _connection(goal: Target, through: fabric.Connection | LoginNodeGateway | None) -> fabric.Connection:
     import fabric
 
     connection = fabric.Connection(

@@ -6,9 +6,21 @@ from ipaddress import IPv6Address
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
+from openpai_tasks.net.web_address import SSH
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.sdk.ssh.target import PORT, Gateway, is_host, is_user
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.registry import Cluster
+
+
+def gateway_to(cluster: Cluster, settings: Settings) -> Gateway | None:
+    """Return the login node that a cluster is reached through, else the gateway from the settings."""
+    if not cluster.uri.startswith(SSH):
+        return gateway(settings)
+    from openpai_tasks.net.ssh_address import parse_ssh
+
+    address = parse_ssh(cluster.uri)
+    return Gateway(address.host, address.port, address.user, None, is_login_node=True)
 
 
 def gateway(settings: Settings) -> Gateway | None:

@@ -20,6 +20,7 @@ from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.forgetting import forget_keys
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import gateways_file, users_file
+from openpai_tasks.sdk.ssh.login_node_gateway import proxy_words
 from openpai_tasks.sdk.ssh.target import Gateway, Target
 from openpai_tasks.settings.home import locked, make_private
 
@@ -78,7 +79,8 @@ def plan_hosts(
 
 def host_block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     """Return the job's block."""
-    ways = [(host.target.gateway, host.target.timeout) for host in found if host.target.gateway]
+    gates = [(host.target.gateway, host.target.timeout) for host in found if host.target.gateway]
+    ways = [(gateway, timeout) for gateway, timeout in gates if not gateway.is_login_node]
     parts = [
         f"# job {_word(alias)} {_word(job.key)}\n",
         *dict.fromkeys(_gateway_section(alias, *gateway) for gateway in ways),
@@ -145,7 +147,10 @@ def _host(alias: str, host: Host) -> str:
         f"IdentityFile {escape_path(goal.key)}",
         *_lines(_options(goal)),
     ]
-    lines += [f"ProxyJump {_gateway_name(alias, goal.gateway, goal.timeout)}"] if goal.gateway else []
+    if goal.gateway and goal.gateway.is_login_node:
+        lines.append(f"ProxyCommand {_proxy_command(goal.gateway, goal.timeout)}")
+    elif goal.gateway:
+        lines.append(f"ProxyJump {_gateway_name(alias, goal.gateway, goal.timeout)}")
     return "\n  ".join(lines) + "\n"
 
 
@@ -186,6 +191,8 @@ def _gateway_lines(gateway: Gateway, timeout: float) -> list[str]:
 
 def _proxy_command(gateway: Gateway, timeout: float) -> str:
     """Return the inner ssh command, with percent signs escaped for the outer one."""
+    if gateway.is_login_node:
+        return f"ssh -W '[%h]:%p' {shlex.join(proxy_words(gateway)).replace('%', '%%')}"
     words = [
         "-p",
         str(gateway.port),

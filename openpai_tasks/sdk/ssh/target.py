@@ -20,6 +20,7 @@ class Gateway:
     port: int
     user: str
     key: Path | None
+    is_login_node: bool = False  # reached by the user's own ssh, as the cluster itself is
 
     @property
     def place(self) -> str:

@@ -40,6 +40,20 @@ class RemoteConnection(Protocol):
         """Translate errors of a broken connection to ours."""
 
 
+def read_ahead(file: Any, size: int, requests: int) -> None:
+    """Prefetch a file of paramiko; errors surface when it is read."""
+    import paramiko
+
+    ask = file._prefetch_thread
+
+    def ask_quietly(*args: Any) -> None:
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+            ask(*args)
+
+    file._prefetch_thread = ask_quietly  # else a broken connection prints that thread's traceback
+    file.prefetch(size, requests)
+
+
 class ChecksumShell:
     """A shell in the container that computes checksums; without it, they are unknown."""
 

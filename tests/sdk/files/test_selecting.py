@@ -294,4 +294,4 @@ def test_ca_path_is_stored_as_an_absolute_path(tmp_path, monkeypatch):
 
 
 def test_every_type_that_can_be_opened_can_be_added():
-    assert {kind.name for kind in kinds.KINDS} - {"other", "pfs"} == set(kinds.ADDABLE)
+    assert {kind.name for kind in kinds.KINDS} - {"other", "pfs", "sftp"} == set(kinds.ADDABLE)

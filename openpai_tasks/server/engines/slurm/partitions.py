@@ -60,8 +60,8 @@ def parse_nodes(text: str) -> SlurmNodes:
             partition = default = partition[:-1]
         members.setdefault(partition, []).append(size)
         limits[partition] = limit
-    known = {name: _partition(sizes, limits[name]) for name, sizes in members.items()}
-    return SlurmNodes(tuple(found.values()), known, default or next(iter(known), ""))
+    known = {name: _partition(sizes, limits[name]) for name, sizes in sorted(members.items())}
+    return SlurmNodes(tuple(found.values()), known, default or next(iter(members), ""))
 
 
 @functools.cache

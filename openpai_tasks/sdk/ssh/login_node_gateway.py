@@ -1,0 +1,55 @@
+"""A login node as a gateway: connections go through the one that the user's ssh keeps open."""
+
+from __future__ import annotations
+
+import select
+import socket
+import tempfile
+
+from openpai_tasks.net.ssh_address import SshAddress
+from openpai_tasks.sdk.ssh.target import Gateway, bracketed
+from openpai_tasks.tunnel.openssh import SharedConnection
+
+
+class LoginNodeGateway:
+    """What Fabric uses of a connection that is a gateway."""
+
+    def __init__(self, way: Gateway, seconds: float) -> None:
+        self._ssh, self._seconds = shared_connection(way), seconds
+
+    @property
+    def transport(self) -> LoginNodeGateway:
+        return self
+
+    def open(self) -> None:
+        self._ssh.open()
+
+    def open_channel(self, kind: str, dest_addr: tuple[str, int], src_addr: tuple[str, int]) -> socket.socket:
+        """Return a pipe to an address as seen from the login node; raise if nothing listens there."""
+        import paramiko
+
+        host, port = dest_addr
+        with tempfile.TemporaryFile() as errors:
+            pipe = self._ssh.start("-W", f"{bracketed(host)}:{port}", errors=errors.fileno())
+            # ssh opens the channel in the background; the server there speaks first.
+            if not select.select([pipe], [], [], self._seconds)[0]:
+                pipe.close()
+                raise TimeoutError
+            if pipe.recv(1, socket.MSG_PEEK):
+                return pipe
+            pipe.close()
+            errors.seek(0)
+            text = errors.read().decode("utf-8", "replace")
+        if "open failed" in text or "forwarding failed" in text:
+            raise paramiko.ChannelException(2, "Connect failed")
+        raise paramiko.SSHException(text.strip() or "connection closed")
+
+
+def shared_connection(way: Gateway) -> SharedConnection:
+    return SharedConnection(SshAddress(way.host, way.user, way.port))
+
+
+def proxy_words(way: Gateway) -> list[str]:
+    """Return the words of an ssh command that goes through the login node, without what it leads to."""
+    ssh = shared_connection(way)
+    return [*ssh.argv()[1:], *ssh.address.words]

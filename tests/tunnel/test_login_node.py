@@ -1,0 +1,63 @@
+"""What a login node prints when our server is started there."""
+
+import json
+
+import pytest
+
+from openpai_tasks.errors import PaiError
+from openpai_tasks.net.ssh_address import parse_ssh
+from openpai_tasks.tunnel.login_node import start_server
+from openpai_tasks.tunnel.openssh import RemoteResult, login_error
+
+STATUS = {"engine": "slurm", "socket": "/home/ann/server.sock", "version": "1", "host": "login1"}
+LOGIN = {"user": "ann", "password": "secret", "token": "x.y.z"}
+
+
+class Printing:
+    """A connection whose commands print a text."""
+
+    address = parse_ssh("ann@login")
+
+    def __init__(self, status, host="login1", before="Welcome!\n", code=0, err=""):
+        answers = [f"openpai-answer {host}", json.dumps(status), "openpai-answer", json.dumps(LOGIN)]
+        self.result = RemoteResult(code, before + "\n".join([*answers, "openpai-answer", ""]), err)
+
+    def run(self, command, seconds):
+        return self.result
+
+
+def test_what_a_profile_prints_is_ignored():
+    server = start_server(Printing(STATUS), "", with_login=True)
+    assert (server.socket, server.user, server.token) == (STATUS["socket"], "ann", "x.y.z")
+    assert "secret" not in repr(server)
+
+
+@pytest.mark.parametrize(
+    ("printing", "reason"),
+    [
+        (Printing(STATUS, host="login2"), "ann@login is login2 now, but the server runs on login1"),
+        (Printing({**STATUS, "engine": "process"}), "a server runs there whose jobs run as processes"),
+        (Printing({**STATUS, "socket": None}), "openpai-tasks 1 there is too old"),
+        (Printing({**STATUS, "socket": "/x:y"}), "too old"),
+        (Printing([1]), "printed something unexpected"),
+        (Printing(STATUS, code=67), "openpai-tasks is not installed there"),
+        (Printing(STATUS, code=1, err="Warning\nerror: no Slurm\n"), "ann@login: no Slurm"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_explained(printing, reason):
+    with pytest.raises(PaiError, match=reason) as caught:
+        start_server(printing, "", with_login=True)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("program", [" ", "pai\nid", "pai'", "a!b"])
+def test_a_program_that_is_not_one_is_refused(program):
+    with pytest.raises(PaiError, match="invalid program"):
+        start_server(Printing(STATUS), program)
+
+
+def test_an_unknown_host_key_is_not_called_a_changed_one():
+    found = login_error(
+        parse_ssh("ann@login"), "No ED25519 host key is known\nHost key verification failed.\n"
+    )
+    assert "is not known yet; `ssh -l ann login` shows it and asks" in str(found)
