@@ -16,12 +16,14 @@ from benchmarks import (
     packing,
     report,
     results,
+    slurm,
     startup,
 )
 from benchmarks.__main__ import DOCS, TOPICS
 from benchmarks.plot import plot
 from benchmarks.results import TopicResult
 from benchmarks.side_by_side import Comparison, run
+from tests.server.engines import slurm_cluster
 from tests.storage import object_servers
 
 
@@ -139,6 +141,16 @@ def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
         for turn in comparison.contenders.values():
             turn()
     assert whats[0] == "follow a log of 1 MB" and len(whats) == 7
+
+
+def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, capsys):
+    if slurm_cluster.missing():
+        pytest.skip("no Slurm")
+    monkeypatch.setattr(slurm.importlib.util, "find_spec", lambda name: None)  # submitit takes long
+    for comparison in slurm.comparisons(tmp_path, jobs=3):
+        for turn in comparison.contenders.values():
+            turn()
+    assert "sbatch: " in (said := capsys.readouterr().err) and "ours: " in said
 
 
 def test_copies_are_compared_and_checked(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from openpai_tasks.errors import Denied, Unreachable
@@ -37,13 +37,6 @@ class Tunnel:
         """Whether its process runs; the server is not asked."""
         return self.ssh.is_open() and self.socket.exists()
 
-    def open(self) -> None:
-        """Log in and start the server, unless the socket leads there already."""
-        if not self.is_open():
-            with self._hinting(), locked(self.socket):
-                if not self.is_open():
-                    self._connect()
-
     def restore(self, since: float) -> None:
         """Make the server answer again, unless that happened since then (seconds since 1970)."""
         with self._hinting(), locked(self.socket):
@@ -57,7 +50,10 @@ class Tunnel:
 
     def explain(self) -> None:
         """Raise if ssh has noted that the login node does not let us through to the server, which runs."""
-        if "open failed" in self.ssh.log.read_text(encoding="utf-8", errors="replace"):
+        noted = ""
+        with suppress(FileNotFoundError):
+            noted = self.ssh.log.read_text(encoding="utf-8", errors="replace")
+        if "open failed" in noted:
             hint = "does its sshd forward to Unix sockets (AllowStreamLocalForwarding)?"
             raise Unreachable(f"{self.ssh.address.label} does not let us through to the server; {hint}")
 
@@ -83,6 +79,8 @@ class Tunnel:
         if not self.socket.exists() or self._target() != server.socket:
             self.ssh.forward(self.socket, server.socket, replaces=is_kept)
         self._note(server.socket)
+        with suppress(FileNotFoundError):
+            os.truncate(self.ssh.log, 0)  # what it notes from now on is news
         return server
 
     def _note(self, socket: str) -> None:

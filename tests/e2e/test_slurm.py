@@ -78,7 +78,10 @@ def test_commands_and_files_reach_a_task_by_ssh(shell: Shell) -> None:
     ran = shell.ok("container.run", "open", "--", "echo $SLURMD_NODENAME $PAI_TASK_INDEX")
     assert ran.out.split()[1] == "0" and ran.out.startswith("node")
     shell.ok("container.put", "open", "note.txt")
-    assert shell.ok("container.run", "open", "--", "cat note.txt").out == "hello"
+    assert shell.ok("container.run", "open", "--", "cat note.txt && echo more >>note.txt").out == "hello"
+    shell.ok("container.get", "open", "note.txt")
+    assert (shell.project / "note.txt").read_text() == "hellomore\n"
+    assert shell.ok("container.top", "open", "-o", "json").json()[0]["container"] == "main-0"
     shell.ok("job.stop", "open")
     assert shell.inv("job.wait", "open").code != 0
 

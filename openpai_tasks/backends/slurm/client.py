@@ -11,8 +11,12 @@ from openpai_tasks.backends.base import Capabilities
 from openpai_tasks.backends.http import logins
 from openpai_tasks.backends.http.retries import REPEATABLE
 from openpai_tasks.backends.openpai.endpoints import Client
+from openpai_tasks.net.http1 import CutShort
 from openpai_tasks.net.http_client import HttpAnswer, HttpClient
 from openpai_tasks.tunnel.tunnel import Tunnel
+
+BROKEN = (ConnectionError, CutShort)
+"""Errors of a tunnel that has ended, or whose server has; one that is only slow is not started again."""
 
 
 class SlurmClient(Client):
@@ -50,7 +54,7 @@ class SlurmClient(Client):
             return super()._follow(method, url, **options)
         except (FileNotFoundError, ConnectionRefusedError):  # nothing was sent: there is no tunnel
             self.tunnel.restore(begun)
-        except OSError:
+        except BROKEN:
             # The server is started again, also for a request that must not be sent twice: its caller finds
             # out whether it was received.
             self.tunnel.restore(begun)
@@ -58,6 +62,6 @@ class SlurmClient(Client):
                 raise
         try:
             return super()._follow(method, url, **options)
-        except OSError:
+        except BROKEN:
             self.tunnel.explain()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import StorageMount
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, RegistryLogin
 from openpai_tasks.server.engines.creation import BindMount
+from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import images
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.images import ImageProgram, ImageRunner
@@ -108,6 +110,17 @@ def test_an_image_that_cannot_be_pulled_is_the_reason(lab: ImageWorkshop) -> Non
     assert job.state == "FAILED"
     assert "its image 127.0.0.1:1/no/such:image could not be pulled" in lab.tasks(job.key)[0].diagnostics
     assert "Pulling" in lab.reasons(job.key)
+
+
+def test_podman_gets_the_gpus_that_slurm_has_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_STEP_GPUS", "2,3")
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "container.json").write_text('{"options": ["--x"]}')
+    slurm_task.add_to_container({"CUDA_VISIBLE_DEVICES": "0,1", "PAI_WORDS": "two words"})
+    options = json.loads((tmp_path / "container.json").read_text())["options"]
+    assert options[:5] == ["--x", "--device", "nvidia.com/gpu=2", "--device", "nvidia.com/gpu=3"]
+    assert (tmp_path / "runtime" / "environment").read_text() == "export PAI_WORDS='two words'\n"
 
 
 # Programs that are not installed here

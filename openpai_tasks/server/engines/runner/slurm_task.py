@@ -125,20 +125,20 @@ def _add_variables(task: BatchTask, places: list[Place]) -> None:
     added = {**slurm, **shown, **peers, **for_itself(own)}
     write_whole("environment", "".join(f"{name}={value}\0" for name, value in {**known, **added}.items()))
     if os.path.isdir("runtime"):
-        _add_to_container(added)
+        add_to_container(added)
 
 
-def _add_to_container(added: dict[str, str]) -> None:
+def add_to_container(added: dict[str, str]) -> None:
     """Add variables to those of the task's container; podman also needs its GPUs, and numbers them from 0."""
-    import shlex  # few sites use images
+    import json  # few sites use images
+    import shlex
 
     if os.path.exists("container.json"):
-        import json
-
         added = {name: value for name, value in added.items() if name not in _NUMBERED}
         with open("container.json", encoding="utf-8") as file:
             plan = json.load(file)
-        plan["options"] += [word for gpu in _gpus() for word in ("--device", f"nvidia.com/gpu={gpu}")]
+        gpus = [word for gpu in _gpus() for word in ("--device", f"nvidia.com/gpu={gpu}")]
+        plan["options"] += [*gpus, "--env", "NVIDIA_VISIBLE_DEVICES=all"] if gpus else []
         write_whole("container.json", json.dumps(plan))
     with open("runtime/environment", "a", encoding="utf-8") as file:
         file.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in added.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import re
 import shutil
@@ -22,6 +23,7 @@ class NodeSize(NamedTuple):
 
     amount: ResourceAmount
     gpus: Mapping[str, int]  # by type; those without a type have an empty one
+    is_up: bool = True
 
 
 class SlurmPartition(NamedTuple):
@@ -44,40 +46,52 @@ def node_list() -> str:
 def parse_nodes(text: str) -> SlurmNodes:
     """Return the machines and the partitions; machines that are down count for nothing."""
     found: dict[str, Node] = {}
-    partitions: dict[str, SlurmPartition] = {}
+    members: dict[str, list[NodeSize]] = {}
+    limits: dict[str, str] = {}
     default = ""
     for line in text.splitlines():
         cells = line.split("|")
         if len(cells) != 8:
             continue
         name, address, cpus, memory, gres, state, partition, limit = cells
-        gpus = parse_gpus(gres)
-        size = NodeSize(ResourceAmount(_number(cpus), _number(memory), sum(gpus.values())), gpus)
-        amount = size.amount if _is_up(state) else NOTHING
-        found[name] = Node(name, amount, address)
+        size = _size(cpus, memory, gres)._replace(is_up=_is_up(state))
+        found[name] = Node(name, size.amount if size.is_up else NOTHING, address)
         if partition.endswith("*"):
             partition = default = partition[:-1]
-        known = partitions.get(partition, SlurmPartition())
-        partitions[partition] = SlurmPartition(
-            known.amount + amount, (*known.sizes, size), parse_minutes(limit)
-        )
-    return SlurmNodes(tuple(found.values()), partitions, default or next(iter(partitions), ""))
+        members.setdefault(partition, []).append(size)
+        limits[partition] = limit
+    known = {name: _partition(sizes, limits[name]) for name, sizes in sorted(members.items())}
+    return SlurmNodes(tuple(found.values()), known, default or next(iter(members), ""))
+
+
+@functools.cache
+def _size(cpus: str, memory: str, gres: str) -> NodeSize:
+    gpus = parse_gpus(gres)
+    return NodeSize(ResourceAmount(_number(cpus), _number(memory), sum(gpus.values())), gpus)
+
+
+def _partition(sizes: list[NodeSize], limit: str) -> SlurmPartition:
+    up = [size.amount for size in sizes if size.is_up]
+    amount = ResourceAmount(
+        sum(one.cpu for one in up), sum(one.memory_mb for one in up), sum(one.gpu for one in up)
+    )
+    return SlurmPartition(amount, tuple(sizes), parse_minutes(limit))
 
 
 def gpu_types(partition: SlurmPartition) -> dict[str, int]:
     """Return the number of GPUs of each type."""
     found: dict[str, int] = {}
-    for kind, count in (
-        (kind, count) for size in partition.sizes for kind, count in size.gpus.items() if kind
-    ):
-        found[kind] = found.get(kind, 0) + count
+    for size in partition.sizes:
+        for kind, count in size.gpus.items():
+            if kind:
+                found[kind] = found.get(kind, 0) + count
     return found
 
 
 def skus(partition: SlurmPartition) -> dict[str, ResourceAmount]:
     """Return what a GPU of each type has of its node; nodes with several types share evenly."""
     found: dict[str, ResourceAmount] = {}
-    for amount, gpus in partition.sizes:
+    for amount, gpus, _ in partition.sizes:
         for kind in filter(None, gpus):
             found.setdefault(
                 kind, ResourceAmount(amount.cpu // amount.gpu, amount.memory_mb // amount.gpu, 1)

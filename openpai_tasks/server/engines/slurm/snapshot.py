@@ -12,7 +12,7 @@ from openpai_tasks.server.engines.base import EngineCapacity
 from openpai_tasks.server.engines.process import write_file
 from openpai_tasks.server.engines.slurm import partitions
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
-from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
+from openpai_tasks.server.engines.slurm.partitions import SlurmNodes, SlurmPartition
 from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmRefusal
 
 FRESH_SECONDS = 10.0  # that an answer is used
@@ -28,6 +28,8 @@ class SlurmSnapshot:
         self._path, self._mirror = path, mirror
         self._text, self._qualities = self._saved()  # the qualities of service by partition
         self.nodes = partitions.parse_nodes(self._text)
+        self._made: tuple[tuple[SlurmNodes, object], tuple[dict[str, SlurmPartition], EngineCapacity]] | None
+        self._made = None
         self._knows_qualities = False
         self._asked_at = float("-inf")
         self._closing = threading.Event()
@@ -39,17 +41,27 @@ class SlurmSnapshot:
     def capacity(self) -> EngineCapacity:
         if time.monotonic() - self._asked_at > FRESH_SECONDS and not self._thread.is_alive():
             self._thread = self._ask()
-        found = self.virtual_clusters()
-        amounts = {name: partition.amount for name, partition in found.items()}
-        skus = {name: partitions.skus(partition) for name, partition in found.items()}
-        types = {name: partitions.gpu_types(partition) for name, partition in found.items()}
-        return EngineCapacity(self.nodes.nodes, amounts, skus, types)
+        return self._summary()[1]
 
     def virtual_clusters(self) -> dict[str, SlurmPartition]:
-        return {
+        return self._summary()[0]
+
+    def _summary(self) -> tuple[dict[str, SlurmPartition], EngineCapacity]:
+        """Return both, made once for each answer: a large cluster has thousands of nodes."""
+        source = (self.nodes, self._qualities)
+        if self._made is None or any(one is not two for one, two in zip(self._made[0], source, strict=True)):
+            self._made = source, self._summarize()
+        return self._made[1]
+
+    def _summarize(self) -> tuple[dict[str, SlurmPartition], EngineCapacity]:
+        found = {
             "default": SlurmPartition(),  # if Slurm has never answered
             **dict(partitions.virtual_clusters(self.nodes, self._qualities)),
         }
+        amounts = {name: partition.amount for name, partition in found.items()}
+        skus = {name: partitions.skus(partition) for name, partition in found.items()}
+        types = {name: partitions.gpu_types(partition) for name, partition in found.items()}
+        return found, EngineCapacity(self.nodes.nodes, amounts, skus, types)
 
     def close(self) -> None:
         self._closing.set()
