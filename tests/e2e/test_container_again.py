@@ -14,8 +14,12 @@ def small(cluster):
     return cluster
 
 
-def submit(shell, name):
-    command = 'echo $$ >"$PAI_WORK_DIR/pid"; exec sleep 600'
+BUSY = "while :; do n=0; while [ $n -lt 9999 ]; do n=$((n + 1)); done; sleep 0.1; done"
+"""Uses a processor a little and never alike, as `container.top` draws only what has changed."""
+
+
+def submit(shell, name, work="exec sleep 600"):
+    command = f'echo $$ >"$PAI_WORK_DIR/pid"; {work}'
     shell.ok("job.sub", command, "-j", name, "--ssh", "--retries", "3")
     wait_for(lambda: shell.inv("container.run", name, "test -s pid").code == 0)
 
@@ -76,7 +80,7 @@ def test_forward_reconnects_to_the_next_container_of_its_task(small):
 
 
 def test_top_continues_with_the_next_container_of_a_task(small):
-    submit(small, "watched")
+    submit(small, "watched", BUSY)
     before = small.ok("container.run", "watched", "cat pid").out
     with open_terminal(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
 
