@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import make_shell
 from tests.e2e.test_container import open_terminal
+from tests.e2e.test_container_again import BUSY
 from tests.terminals import screen
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
@@ -82,6 +83,7 @@ def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys,
 
 
 def test_top_redraws_in_place_until_ctrl_c(shell):
+    shell.ok("container.run", "seen", f"nohup sh -c '{BUSY}' >/dev/null 2>&1 & echo $! >busy")
     with open_terminal(shell, "inv", "container.top", "seen", "--every", "0.1") as terminal:
         shown = b"".join(terminal.until(b"\x1b[1A") for _ in range(3))
         terminal.type(CTRL_C)
@@ -91,3 +93,4 @@ def test_top_redraws_in_place_until_ctrl_c(shell):
     assert len(lines) == 2 and lines[0].startswith("CONTAINER"), lines
     assert re.search(r"main-0 +\d+\.\d\d of ", lines[1]), lines
     assert shown.count(b"CONTAINER") >= 3
+    shell.ok("container.run", "seen", "kill $(cat busy)")

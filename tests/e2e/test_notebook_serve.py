@@ -509,7 +509,11 @@ def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
 
 
 def test_commands_that_see_an_ended_job_delete_its_token(cluster):
-    assert cluster.inv("notebook.serve", "-j", "seen", "--wait", "1s", *SMALL).code == 124
+    sleeper = cluster.project / "sleeper"
+    sleeper.write_text("#!/bin/sh\nexec sleep 600\n")
+    sleeper.chmod(0o755)
+    words = ("-j", "seen", "--python", str(sleeper), "--wait", "1s", *SMALL)  # without a real Jupyter
+    assert cluster.inv("notebook.serve", *words).code == 124
     [kept] = (cluster.home / "notebooks" / "local").glob("*~seen.json")
     cluster.ok("job.status", "seen")
     cluster.ok("job.list")

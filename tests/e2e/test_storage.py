@@ -7,7 +7,9 @@ import os
 import pty
 import signal
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -150,14 +152,22 @@ def test_exit_code_depends_on_the_error(files):
     assert files.inv("job.sub", "true", "--sources", "nosuch").code == 123
 
 
+@pytest.fixture
+def in_memory():
+    """A folder in memory if the system has one: many files are made there in a tenth of the time."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as name:
+        yield Path(name)
+
+
 @measurable
-def test_memory_does_not_grow_with_the_names_in_a_folder(files):
-    folder = files.project / "copy"
+def test_memory_does_not_grow_with_the_names_in_a_folder(files, in_memory):
+    folder = in_memory / "copy"
     folder.mkdir()
     for number in range(30_000):
         os.mknod(folder / f"a name that is a little longer than others {number}")
     for verb in ("ls", "find", "du"):
-        listing = files.start("inv", f"storage.{verb}", "copy", fresh=True, stdout=subprocess.DEVNULL)
+        listing = files.start("inv", f"storage.{verb}", str(folder), fresh=True, stdout=subprocess.DEVNULL)
         held = peak(listing)
         listing.stderr.close()
         assert listing.returncode == 0 and held < 46 << 20, (verb, held)
