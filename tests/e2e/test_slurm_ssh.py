@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell, make_shell
+from tests.e2e.test_container import SECONDS, page, wait_for
 from tests.forkserver import BIN
+from tests.ports import free_port
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import Sshd
 from tests.server.engines.slurm_cluster import slurm_cluster
@@ -129,8 +131,9 @@ def test_files_are_copied_to_and_from_the_storage(laptop: Laptop) -> None:
 
 
 def test_containers_are_reached_through_the_login_node(laptop: Laptop) -> None:
-    shell = laptop.shell
-    shell.ok("job.sub", "echo up; sleep 300", "-j", "open", "--ssh", *SMALL)
+    shell, port = laptop.shell, free_port()
+    serve = f"echo hello >page; exec python3 -m http.server {port} --bind 127.0.0.1"
+    shell.ok("job.sub", serve, "-j", "open", "--ssh", "--ports", f"web={port}", *SMALL)
     until(lambda: "RUNNING" in shell.ok("job.status", "open", "-a", "hpc").out)
     begun = len(laptop.calls())
     ran = shell.ok("container.run", "open", "-a", "hpc", "--", "echo $SLURMD_NODENAME")
@@ -142,6 +145,13 @@ def test_containers_are_reached_through_the_login_node(laptop: Laptop) -> None:
     assert shell.run(*by_hand, "cat note.txt").out == "hello"
     shell.ok("container.ssh-config", "open", "-a", "hpc")
     assert shell.run("ssh", "open", "cat note.txt").out == "hello"
+    forward = shell.start("inv", "container.forward", "open", "web", "-a", "hpc")
+    try:
+        here = int(forward.stderr.readline().split()[1].rpartition(":")[2])
+        assert wait_for(lambda: page(here)) == b"hello\n"
+    finally:
+        forward.send_signal(signal.SIGINT)
+        forward.communicate(timeout=SECONDS)
     shell.ok("job.stop", "open", "-a", "hpc")
 
 
