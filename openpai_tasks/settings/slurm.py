@@ -12,7 +12,7 @@ NO_IMAGES = "none"
 IMAGES = (NO_IMAGES, "auto", "apptainer", "pyxis", "podman")
 """What runs the images of jobs on the nodes."""
 
-_OPTIONS = frozenset(
+OPTIONS = frozenset(
     """
     account acctg-freq begin bb cluster-constraint constraint contiguous core-spec cpu-freq deadline
     delay-boot distribution exclude exclusive extra-node-info hint licenses mail-type mail-user mcs-label
@@ -20,7 +20,7 @@ _OPTIONS = frozenset(
     thread-spec threads-per-core time time-min tmp use-min-nodes wckey
     """.split()  # noqa: SIM905
 )
-_VALUE = r"[\w.,:;@%+/=&|*()\[\]!?~^-]+"
+VALUE = r"[\w.,:;@%+/=&|*()\[\]!?~^-]+"
 
 
 class SlurmSite(NamedTuple):
@@ -38,12 +38,12 @@ def parse_option(text: str, where: str) -> tuple[str, str]:
 
     Options that decide which resources a job gets, what it runs or where its files are belong to the engine.
     """
-    match = re.fullmatch(rf"--([a-z-]+)(?:={_VALUE})?", text, re.ASCII)
+    match = re.fullmatch(rf"--([a-z-]+)(?:={VALUE})?", text, re.ASCII)
     if not match:
         raise ConfigError(
             f"{where}: invalid option {text!r}: expected --NAME or --NAME=VALUE, without quotes"
         )
-    if match[1] not in _OPTIONS:
+    if match[1] not in OPTIONS:
         raise ConfigError(f"{where}: the option --{match[1]} of sbatch cannot be set here")
     return match[1], text
 

@@ -188,7 +188,7 @@ def test_a_datacenter_can_be_added_like_other_clusters(dc):
     assert "invalid datacenter" in one_line(dc.pai(*add, "--datacenter", "../x", **password))
     wrong = dc.pai(*add, OPENPAI_PASSWORD="wr0ng")
     assert "password" in one_line(wrong, 122) and "wr0ng" not in wrong.err
-    assert "not supported" in one_line(dc.pai(*add[:4], "slurm", **password))
+    assert "not supported" in one_line(dc.pai(*add[:4], "lsf", **password))
     assert "--datacenter is for" in one_line(
         dc.pai("cluster.add", "mine", found["endpoint"], "--datacenter", "x", **password)
     )

@@ -74,7 +74,7 @@ def test_killed_job_is_retried_and_ends_with_the_numbers_of_an_undisturbed_one(p
 
 
 OFTEN = """
-import json, os, random, sys, time
+import array, contextlib, fcntl, json, os, random, sys, termios, time
 from openpai_tasks import runtime
 
 ckpt = runtime.checkpoint("state")
@@ -82,8 +82,13 @@ path = ckpt.latest()
 state = json.load(open(path)) if path else {"step": 0, "loss": 1.0, "random": 7}
 
 def note():
-    with open(sys.argv[1], "w") as file:
-        file.write(f"{os.getpid()}\\n")
+    unread = array.array("i", [0])
+    with open(sys.argv[1], "w") as file, contextlib.suppress(OSError):  # of /dev/null
+        print(os.getpid(), file=file, flush=True)
+        fcntl.ioctl(file, termios.FIONREAD, unread)
+        while unread[0] and not os.path.exists(sys.argv[2]):
+            time.sleep(0.001)
+            fcntl.ioctl(file, termios.FIONREAD, unread)
 
 while state["step"] < 60:
     state["random"] = random.Random(state["random"]).getrandbits(32)
@@ -104,7 +109,8 @@ def test_training_killed_ten_times_at_random_moments_ends_with_the_numbers_of_an
 ):
     """Each job is retried twice, which needs no delay, and then resubmitted.
 
-    A pipe, into which the job writes after each step, shows how far it is. It ends only after the last kill.
+    A pipe, into which the job writes after each step, shows how far it is; it goes on when that was read.
+    It ends only after the last kill.
     """
     (project.project / "often.py").write_text(OFTEN)
     steps, over, seed = tmp_path / "steps", tmp_path / "over", random.randrange(1 << 32)

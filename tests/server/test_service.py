@@ -39,6 +39,8 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "home",
         "host",
         "engine",
+        "slurm_images",
+        "slurm_options",
         "enforce",
         "profile",
         "ssh",

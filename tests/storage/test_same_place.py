@@ -125,7 +125,7 @@ def test_copy_does_not_enter_folders_that_it_created(here, mounts):
 
 def test_inode_number_of_another_file_system_is_no_match(here):
     plant(here, {"own/in/f": b"f"})
-    made = walk.Made(LocalStore(), LocalStore())
+    made = walk.Made(LocalStore(), LocalStore(), f"{here.path}/there", preview=False)
     entry = LocalStore().stat(f"{here.path}/own/in")
     made.note(f"{here.path}/own/in")
     assert made.has(entry)

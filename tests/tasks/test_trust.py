@@ -31,6 +31,8 @@ FAR = {
     "local.keep": "1",
     "local.engine": "docker",
     "local.profile": "0.14",
+    "local.slurm-images": "podman",
+    "local.slurm-options": "--account=mallory",
     "local.ssh": "off",
     "ssh.key": "~/.ssh/id_rsa",
     "ssh.user": "mallory",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from openpai_tasks.protocol.document.json_schema import DRAFT, Schema, job_schema
-from openpai_tasks.settings import config, value_types
+from openpai_tasks.settings import config, slurm, value_types
 from openpai_tasks.settings.config import VARIABLES, Variable
 from openpai_tasks.settings.layers import SECTION
 
@@ -17,6 +17,8 @@ TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*
 
 _AGE = r"(?=[0-9dhmsDHMS]*[1-9])([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?"
 _LIMIT = rf"([aA][lL][lL]|[0-9]{{1,9}}([kKmMgGtT][bB])?|{_AGE})"
+_OPTION = rf"--({'|'.join(sorted(slurm.OPTIONS))})(={slurm.VALUE})?"
+SBATCH = rf"^\s*({_OPTION}(\s+{_OPTION})*)?\s*$"
 KEEP = rf"^[ ,]*{_LIMIT}([ ,]+{_LIMIT})*[ ,]*$"
 
 
@@ -64,6 +66,8 @@ def _text(variable: Variable) -> Schema:
         return {"type": ["string", "integer", "null"], "pattern": KEEP, "minimum": 0, "maximum": 999_999_999}
     if variable.form == config.TIME:
         return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
+    if variable.form == config.SBATCH:
+        return {"type": ["string", "null"], "pattern": SBATCH}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
 
 

@@ -83,8 +83,8 @@ def test_updates_apply_in_order_and_leave_the_original_alone():
         ("a..b=x", "empty"),
         ("name.first=x", "name is 'n'"),
         ("prerequisites.uri=x", "is a list"),
-        ("prerequisites.2.uri=x", "has 1 items"),
-        ("prerequisites.-2.uri=x", "has 1 items"),
+        ("prerequisites.2.uri=x", "has 1 item$"),
+        ("prerequisites.-2.uri=x", "has 1 item$"),
         ("a.1=x", "has 0 items"),
     ],
 )
