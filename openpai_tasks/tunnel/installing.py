@@ -50,7 +50,8 @@ def install(address: SshAddress, say: Callable[[str], object]) -> None:
         if done.code == NO_PYTHON:
             raise ConfigError(f"{address.label}: there is no Python 3.10 or newer with the module venv")
         if done.code:
-            raise Unreachable(f"{address.label}: the installation failed: {done.last_line}")
+            why = done.last_line or f"exit code {done.code}"
+            raise Unreachable(f"{address.label}: the installation failed: {why}")
     except BaseException:
         if not was_open:
             ssh.remove()
