@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -168,8 +169,8 @@ def peers(folder: Path, jobs: int) -> dict[str, Turn]:
 
 def spool(program: str, folder: Path, jobs: int) -> None:
     """Run the jobs in task-spooler, as many at once as there are processors."""
-    socket = folder / f"spool-{time.time_ns()}"
-    environment = {**os.environ, "TS_SOCKET": str(socket), "TMPDIR": str(folder)}
+    sockets = tempfile.TemporaryDirectory(prefix="tsp-")  # the path of a socket must be short
+    environment = {**os.environ, "TS_SOCKET": f"{sockets.name}/socket", "TMPDIR": str(folder)}
     environment |= {"TS_MAXFINISHED": str(2 * jobs), "TS_SLOTS": str(os.cpu_count() or 1)}
 
     def call(*arguments: str) -> str:
@@ -183,6 +184,7 @@ def spool(program: str, folder: Path, jobs: int) -> None:
         until(lambda: call().count(" finished ") == jobs)
     finally:
         call("-K")
+        sockets.cleanup()
 
 
 def submit_locally(folder: Path, jobs: int) -> float:

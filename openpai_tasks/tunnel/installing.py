@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -40,14 +41,21 @@ def install(address: SshAddress, say: Callable[[str], object]) -> None:
     """Send this package as a wheel, and let pip install it there with its requirements."""
     wheel = make_wheel()
     ssh = SharedConnection(address)
-    with locked(ssh.folder / "install"):
-        ssh.open()
-        say(f"installing openpai-tasks {__version__} on {address.label}, in ~/.openpai/venv")
-        done = ssh.run(login_shell(_SCRIPT), SECONDS, wheel)
-    if done.code == NO_PYTHON:
-        raise ConfigError(f"{address.label}: there is no Python 3.10 or newer with the module venv")
-    if done.code:
-        raise Unreachable(f"{address.label}: the installation failed: {done.last_line}")
+    was_open = ssh.is_open()
+    try:
+        with locked(ssh.folder / "install"):
+            ssh.open()
+            say(f"installing openpai-tasks {__version__} on {address.label}, in ~/.openpai/venv")
+            done = ssh.run(login_shell(_SCRIPT), SECONDS, wheel)
+        if done.code == NO_PYTHON:
+            raise ConfigError(f"{address.label}: there is no Python 3.10 or newer with the module venv")
+        if done.code:
+            why = done.last_line or f"exit code {done.code}"
+            raise Unreachable(f"{address.label}: the installation failed: {why}")
+    except BaseException:
+        if not was_open:
+            ssh.remove()
+        raise
 
 
 def make_wheel() -> bytes:
@@ -76,13 +84,26 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _about() -> Iterator[tuple[str, bytes]]:
-    try:
-        known = metadata.distribution("openpai-tasks")
-        texts = {name: known.read_text(name) for name in ("METADATA", "entry_points.txt")}
-    except metadata.PackageNotFoundError:
-        texts = {}
-    if not all(texts.values()) or not texts:
-        raise ConfigError("openpai-tasks is not installed here with its metadata: pip install it first")
-    texts["WHEEL"] = _WHEEL
-    for name, text in texts.items():
-        yield f"{_FOLDER}/{name}", (text or "").encode()
+    points, known = _metadata()
+    # a checkout may be newer than its metadata, and pip compares the version with the wheel's name
+    known = re.sub(r"^Version: .*$", f"Version: {__version__}", known, count=1, flags=re.M)
+    for name, text in {"METADATA": known, "entry_points.txt": points, "WHEEL": _WHEEL}.items():
+        yield f"{_FOLDER}/{name}", text.encode()
+
+
+def _metadata() -> tuple[str, str]:
+    """Return the entry points and the metadata; a checkout has an ``egg-info`` too, or nothing else."""
+    found = list(metadata.distributions(name="openpai-tasks"))
+    for read in (lambda one: one.read_text("METADATA"), _from_egg_info):
+        for one in found:
+            points, known = one.read_text("entry_points.txt"), read(one)
+            if points and known:
+                return points, known
+    raise ConfigError("openpai-tasks is not installed here with its metadata: pip install it first")
+
+
+def _from_egg_info(found: metadata.Distribution) -> str:
+    """Return the metadata with the requirements, which old versions of setuptools write to another file."""
+    first, _, more = (found.read_text("PKG-INFO") or "").partition("\n")
+    needed = [] if "\nRequires-Dist:" in more else [f"Requires-Dist: {one}" for one in found.requires or ()]
+    return "\n".join([first, *needed, more]) if first else ""

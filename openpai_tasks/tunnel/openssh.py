@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import socket
 import sys
 from contextlib import suppress
@@ -152,6 +153,11 @@ class SharedConnection:
             if self.is_open():
                 self._control("exit")
             self.control.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """End the process, if it runs, and remove its files."""
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, command: str, seconds: float, sent: bytes = b"") -> RemoteResult:
         """Run a command on the machine; raise Unreachable if the connection does not carry it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,7 +70,7 @@ class Tunnel:
     def remove(self) -> None:
         """End the connection and remove its files."""
         self.close()
-        shutil.rmtree(self.ssh.folder, ignore_errors=True)
+        self.ssh.remove()
 
     def _connect(self, with_login: bool = False) -> RemoteServer:
         is_kept = self.ssh.open(check=True)

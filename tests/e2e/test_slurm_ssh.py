@@ -62,15 +62,27 @@ class Laptop:
     def server(self) -> int:
         return int(json.loads((self.remote / ".openpai/local/server.json").read_text())["pid"])
 
-    def tunnels(self) -> list[int]:
-        """The processes of ssh that keep the connection."""
-        found = []
+    def processes(self) -> dict[int, list[str]]:
+        """The words of the processes that use a file of the laptop or of the login node."""
+        found = {}
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # others end meanwhile
-                words = place.read_bytes().split(b"\0")
-                if b"-N" in words and os.fsencode(self.folder / "config") in words:
-                    found.append(int(place.parent.name))
+                words = os.fsdecode(place.read_bytes()).split("\0")
+                if any(word.startswith(f"{self.folder}/") for word in words):
+                    found[int(place.parent.name)] = words
         return found
+
+    def tunnels(self) -> list[int]:
+        """The processes of ssh that keep the connection."""
+        config = str(self.folder / "config")
+        return [pid for pid, words in self.processes().items() if "-N" in words and config in words]
+
+    def clean(self) -> None:
+        """End what tests that failed have left: tunnels, servers and the sshd."""
+        self.sshd.stop()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def kill_tunnel(self) -> None:
         (found,) = self.tunnels()
@@ -106,7 +118,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         finally:
             shell.inv("cluster.delete", "hpc")
             shell.inv("cluster.stop", OPENPAI_HOME=f"{remote}/.openpai", SLURM_CONF=conf, PATH=path)
-            sshd.stop()
+            found.clean()
 
 
 def test_a_job_with_sources_runs_and_is_followed(laptop: Laptop) -> None:
@@ -202,7 +214,9 @@ def test_nothing_secret_is_on_a_command_line_or_in_the_list_of_clusters(laptop: 
         ("key", "Permission denied"),
         ("host", "the host key of other has changed"),
         ("program", "there is no program '/no/pai'"),
-        ("slurm", "Slurm: sinfo: "),
+        ("slurm", "Slurm: "),
+        ("programs", "there is no sbatch on this machine"),
+        ("token", "does not accept the token of user 'ann'"),
     ],
 )
 def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
@@ -210,7 +224,9 @@ def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
 ) -> None:
     profile = laptop.remote / ".bash_profile"
     before = profile.read_text()
-    more = ["--remote-program", "/no/pai"] if spoil == "program" else []
+    (laptop.folder / "token").write_text("x.y.z")
+    login = ["--user", "ann", "--token-file", f"{laptop.folder}/token"]
+    more = {"program": ["--remote-program", "/no/pai"], "token": login}
     try:
         if spoil == "key":
             laptop.ssh(laptop.sshd.folder / "other")
@@ -218,13 +234,17 @@ def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
             laptop.know("host2")
         elif spoil == "slurm":
             profile.write_text(f"export PATH={BIN}:/bin OPENPAI_HOME={laptop.remote}/empty\n")
-        ran = laptop.shell.pai("cluster.add", "bad", "--ssh", "other", *more)
+        elif spoil == "programs":
+            profile.write_text(f"export PATH={BIN} OPENPAI_HOME={laptop.remote}/empty\n")
+        ran = laptop.shell.pai("cluster.add", "bad", "--ssh", "other", *more.get(spoil, []))
     finally:
         profile.write_text(before)
         laptop.ssh()
         laptop.know()
     assert ran.code and reason in ran.err and ran.err.count("\n") == 1, ran
     until(lambda: len(laptop.tunnels()) == 1)
+    servers = [words for words in laptop.processes().values() if "openpai_tasks.server" in words]
+    assert len(servers) == 1 and "bad" not in laptop.shell.ok("cluster.list").out
 
 
 def test_an_expired_login_says_what_to_run(laptop: Laptop) -> None:
@@ -236,6 +256,13 @@ def test_an_expired_login_says_what_to_run(laptop: Laptop) -> None:
         laptop.ssh()
     assert ran.code and "run: pai cluster.update hpc" in ran.err and ran.err.count("\n") == 1, ran
     laptop.shell.ok("cluster.update", "hpc")
+
+
+def test_replacing_the_cluster_ends_the_tunnel_to_its_old_login_node(laptop: Laptop) -> None:
+    laptop.shell.ok("cluster.add", "hpc", "--ssh", "other", "--force")
+    until(lambda: len(laptop.tunnels()) == 1)
+    (left,) = laptop.tunnels()
+    assert "other" in laptop.processes()[left]
 
 
 def test_deleting_the_cluster_ends_the_tunnel_and_leaves_the_server(laptop: Laptop) -> None:

@@ -160,6 +160,14 @@ def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
 def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) -> Cluster:
     """Log in and save the cluster; without ``check``, save it as given."""
     cluster = _prepare(settings, new)
+    try:
+        return _add(settings, new, cluster, check, ask, say)
+    except BaseException:  # nothing is left in the background by a command that failed
+        login_nodes.close_unused(cluster, open_registry(settings))
+        raise
+
+
+def _add(settings: Settings, new: NewCluster, cluster: Cluster, check: bool, ask: Ask, say: Say) -> Cluster:
     typed, addresses = bool(new.credentials), kinds.driver(new.kind).candidates(new.address)
     env_login, matching = (
         (EnvironmentLogin(), addresses) if typed else environment.for_addresses(addresses, new.kind)
@@ -174,20 +182,16 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     else:
         cluster = dataclasses.replace(cluster, uri=matching[0], user=_named(new.user, known))
     book = open_registry(settings)
-    _forget_replaced(book, cluster)
+    replaced = [one for one in book.clusters() if one.alias == cluster.alias and one.uri != cluster.uri]
     book.put(cluster)
+    for one in replaced:
+        ssh.forget_cluster(one.shelf)
+        login_nodes.close_unused(one, book)
     known_names.note_clusters(book.clusters())
     if known:
         where = credentials.save(book.get(cluster.alias).destination, known)
         say(f"the {'password' if known.password else 'token'} is stored in {where}")
     return cluster
-
-
-def _forget_replaced(book: UserClusters, cluster: Cluster) -> None:
-    """Delete data about jobs of another cluster that had this alias."""
-    for known in book.clusters():
-        if known.alias == cluster.alias and known.uri != cluster.uri:
-            ssh.forget_cluster(known.shelf)
 
 
 def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:

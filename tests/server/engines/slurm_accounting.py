@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.server.engines.slurm_cluster import SBIN, SECONDS, SlurmCluster, slurm_cluster
+from tests.server.engines.slurm_cluster import SBIN, SECONDS, SlurmCluster, short_path, slurm_cluster
 
 ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
@@ -53,9 +53,6 @@ def accounting_cluster(folder: Path) -> Iterator[SlurmCluster]:
             pytest.skip(f"{name} is not installed (Debian: mariadb-server-core slurmdbd)")
     port, database, user = free_port(), free_port(), getpass.getuser()
     host = socket.gethostname().partition(".")[0]
-    conf = folder / "slurmdbd.conf"
-    conf.touch(mode=0o600)
-    conf.write_text(CONF.format(folder=folder, host=host, port=port, database=database, user=user))
 
     def start_daemon(cluster: SlurmCluster) -> None:
         cluster.run("slurmdbd")
@@ -63,6 +60,10 @@ def accounting_cluster(folder: Path) -> Iterator[SlurmCluster]:
         wait_for(port)
 
     with ExitStack() as stack:
+        folder = stack.enter_context(short_path(folder))
+        conf = folder / "slurmdbd.conf"
+        conf.touch(mode=0o600)
+        conf.write_text(CONF.format(folder=folder, host=host, port=port, database=database, user=user))
         stack.enter_context(running_database(folder, database))
         settings = ACCOUNTING.format(folder=folder, port=port)
         cluster = stack.enter_context(slurm_cluster(folder, settings, start_daemon))

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -108,6 +109,37 @@ def slurm_cluster(
     """Run Slurm until the end, and ``before`` its controller; skip the test where it is not installed."""
     if absent := missing():
         pytest.skip(f"{absent} is not installed (Debian: slurmctld slurmd slurm-client munge)")
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_path(folder))
+        cluster = configure(folder, accounting)
+        munge = folder / "munge"
+        options = {"key-file": munge / "munge.key", "socket": munge / "munge.sock"}
+        options |= {"pid-file": munge / "munged.pid", "log-file": munge / "munged.log"}
+        options |= {"seed-file": munge / "munged.seed"}
+        cluster.run("munged", "--force", *(f"--{name}={value}" for name, value in options.items()))
+        stack.callback(stop, munge / "munged.pid")
+        before(cluster)
+        cluster.run("slurmctld", "-c")
+        stack.callback(stop, folder / "slurmctld.pid")
+        for number in range(1, NODES + 1):
+            cluster.run("slurmd", "-N", f"node{number}")
+            stack.callback(stop, folder / f"slurmd-node{number}.pid")
+        stack.callback(cancel_all, cluster)
+        cluster.wait_for_nodes()
+        yield cluster
+
+
+@contextmanager
+def short_path(folder: Path) -> Iterator[Path]:
+    """Return another path to a folder, since those of Unix sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as parent:
+        link = Path(parent, "s")
+        link.symlink_to(folder)
+        yield link
+
+
+def configure(folder: Path, accounting: str) -> SlurmCluster:
+    """Write the key of munge and the configuration of Slurm."""
     for name in ("munge", "state"):
         (folder / name).mkdir()
     (folder / "munge").chmod(0o755)
@@ -126,22 +158,7 @@ def slurm_cluster(
     (folder / "slurm.conf").write_text(CONF.format(**values))
     (folder / "gres.conf").write_text(GRES)
     path = os.pathsep.join((os.environ["PATH"], SBIN))
-    cluster = SlurmCluster(folder, {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path})
-    with ExitStack() as stack:
-        munge = folder / "munge"
-        options = {"key-file": key, "socket": munge / "munge.sock", "pid-file": munge / "munged.pid"}
-        options |= {"log-file": munge / "munged.log", "seed-file": munge / "munged.seed"}
-        cluster.run("munged", "--force", *(f"--{name}={value}" for name, value in options.items()))
-        stack.callback(stop, munge / "munged.pid")
-        before(cluster)
-        cluster.run("slurmctld", "-c")
-        stack.callback(stop, folder / "slurmctld.pid")
-        for number in range(1, NODES + 1):
-            cluster.run("slurmd", "-N", f"node{number}")
-            stack.callback(stop, folder / f"slurmd-node{number}.pid")
-        stack.callback(cancel_all, cluster)
-        cluster.wait_for_nodes()
-        yield cluster
+    return SlurmCluster(folder, {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path})
 
 
 def cancel_all(cluster: SlurmCluster) -> None:

@@ -16,7 +16,7 @@ from openpai_tasks.server.engines.base import Engine, TaskQueued
 from openpai_tasks.server.engines.slurm import partitions, programs, reasons, snapshot
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
-from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmRefusal
+from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
 from openpai_tasks.server.resources import ResourceAmount
 from tests.server.engines.contract import task
@@ -250,7 +250,9 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quickly")
-def test_a_server_starts_and_takes_jobs_while_slurm_is_down(lab: SlurmWorkshop, slurm: SlurmCluster) -> None:
+def test_a_server_starts_while_slurm_is_down_if_it_has_answered_before(
+    lab: SlurmWorkshop, slurm: SlurmCluster, tmp_path: Path
+) -> None:
     trouble = lab.folder / "trouble"
     before = until(lambda: found if (found := lab.engine.capacity()).nodes else None)
     lab.close()
@@ -258,6 +260,8 @@ def test_a_server_starts_and_takes_jobs_while_slurm_is_down(lab: SlurmWorkshop, 
     try:
         lab.open()
         assert lab.engine.capacity() == before
+        with pytest.raises(SlurmDown, match="Slurm does not answer"):
+            SlurmEngine(tmp_path / "unknown" / "jobs")
         key = lab.submit("early", "echo early")
         until(lambda: "Slurm does not answer" in lab.reasons(key).get("FailedScheduling", ""))
         assert "Slurm does not answer" in trouble.read_text()

@@ -24,15 +24,18 @@ class SlurmSnapshot:
     """Answers at once; Slurm is asked in a thread."""
 
     def __init__(self, path: Path, mirror: QueueMirror) -> None:
-        """``path`` is a file for the last answer."""
+        """``path`` is a file for the last answer; without it, Slurm must answer now."""
         self._path, self._mirror = path, mirror
-        self._text, self._qualities = self._saved()  # the qualities of service by partition
+        saved = self._saved()
+        self._text, self._qualities = saved or ("", {})  # the qualities of service by partition
         self.nodes = partitions.parse_nodes(self._text)
         self._made: tuple[tuple[SlurmNodes, object], tuple[dict[str, SlurmPartition], EngineCapacity]] | None
         self._made = None
         self._knows_qualities = False
         self._asked_at = float("-inf")
         self._closing = threading.Event()
+        if saved is None:  # perhaps a machine of another cluster, which will never answer
+            self._learn(partitions.node_list())
         self._thread = self._ask()
         self._thread.join(FIRST_SECONDS)
         if self._asked_at < 0 and not mirror.trouble:
@@ -55,7 +58,7 @@ class SlurmSnapshot:
 
     def _summarize(self) -> tuple[dict[str, SlurmPartition], EngineCapacity]:
         found = {
-            "default": SlurmPartition(),  # if Slurm has never answered
+            "default": SlurmPartition(),  # if Slurm has no nodes
             **dict(partitions.virtual_clusters(self.nodes, self._qualities)),
         }
         amounts = {name: partition.amount for name, partition in found.items()}
@@ -92,9 +95,9 @@ class SlurmSnapshot:
             with contextlib.suppress(OSError):
                 write_file(self._path, json.dumps([self._text, self._qualities]))
 
-    def _saved(self) -> tuple[str, dict[str, tuple[str, ...]]]:
+    def _saved(self) -> tuple[str, dict[str, tuple[str, ...]]] | None:
         try:
             text, qualities = json.loads(self._path.read_text(encoding="utf-8"))
             return str(text), {str(name): tuple(map(str, names)) for name, names in qualities.items()}
         except (OSError, ValueError, TypeError, AttributeError):
-            return "", {}
+            return None
