@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -84,6 +86,15 @@ def test_commands_and_files_reach_a_task_by_ssh(shell: Shell) -> None:
     assert shell.ok("container.top", "open", "-o", "json").json()[0]["container"] == "main-0"
     shell.ok("job.stop", "open")
     assert shell.inv("job.wait", "open").code != 0
+
+
+def test_stopping_a_cluster_whose_server_was_killed_stops_its_jobs_in_slurm(shell: Shell) -> None:
+    shell.ok("job.sub", "sleep 300", "-j", "left", *SMALL)
+    until(lambda: "RUNNING" in shell.ok("job.status", "left").out)
+    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    shell.ok("cluster.stop")
+    assert shell.run("squeue", "-h").out == ""
+    shell.ok("cluster.start", "--engine", "slurm")
 
 
 def test_points_of_a_sweep_have_their_own_results(shell: Shell) -> None:

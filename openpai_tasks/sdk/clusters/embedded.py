@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
-from openpai_tasks.settings.home import home, locked, make_private
+from openpai_tasks.settings.home import home, locked, make_private, write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
@@ -158,10 +158,21 @@ def _stop(keep_jobs: bool, say: Say) -> bool:
     if not was_running:
         if keep_jobs or not (folder() / "cluster.db").exists():
             return False
-        _start(LocalOptions())  # its jobs may have outlived it, and only it knows how to end them
+        _start(_last_options())  # its jobs may have outlived it, and only it knows how to end them
     stopped = 0 if keep_jobs else _stop_jobs(say)
     _end_server()
     return was_running or stopped > 0
+
+
+def _last_options() -> LocalOptions:
+    """Return options with the engine of the last server: another one does not know its tasks."""
+    with suppress(FileNotFoundError):
+        return LocalOptions(engine=_engine_file().read_text(encoding="utf-8").strip())
+    return LocalOptions()
+
+
+def _engine_file() -> Path:
+    return folder() / "engine"
 
 
 def _end_server() -> None:
@@ -200,7 +211,7 @@ def _stop_jobs_left(say: Say) -> None:
     if not (folder() / "cluster.db").exists():
         return
     try:
-        _start(LocalOptions())
+        _start(_last_options())
         _stop_jobs(say)
         _end_server()
     except PaiError as err:
@@ -269,15 +280,9 @@ def _start(options: LocalOptions) -> None:
         return
     make_private(folder())
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
-    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder())]
-    argv += [
-        "--engine",
-        choose_engine(options.engine),
-        "--port",
-        str(options.port),
-        "--profile",
-        options.profile,
-    ]
+    engine = choose_engine(options.engine)
+    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", engine]
+    argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce"] if options.enforce else []
     argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
@@ -294,6 +299,7 @@ def _start(options: LocalOptions) -> None:
     )
     if started.poll() is not None:
         raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
+    write_private(_engine_file(), f"{engine}\n")
 
 
 def _stop_jobs(say: Say) -> int:
