@@ -12,18 +12,37 @@ PROGRAMS = ("pai", "inv", "invoke", "fab", PADDLECLOUD)
 _FLAG = re.compile(r"`[^`]*`|(?<!\w)'[^']*'|\"[^\"]*\"|(?<![\w-])--?([A-Za-z][A-Za-z-]*)(:| (?=\d)|)")
 """A flag; commands and quoted texts are skipped."""
 
-_program = PROGRAMS[0]  # one per process: messages are also made in threads, which a context variable misses
+ON_A_CLUSTER = ("job", "notebook", "container")
+"""Collections whose tasks take ``--cluster-alias``."""
+WITHOUT_CLUSTER = frozenset(
+    {"job.validate", "job.schema", "job.templates", "job.new", "notebook.local"}
+    | {f"container.{name}" for name in ("build", "push", "images", "check", "dockerfile")}
+)
+"""Tasks of these collections that do not."""
+
+# one per process: messages are also made in threads, which a context variable misses
+_program = PROGRAMS[0]
+_cluster = ""
 
 
 def use_program(names: Iterable[str]) -> None:
     """Suggest commands of the first known program among the names; for tasks/framework alone."""
-    global _program
+    global _program, _cluster
+    _cluster = ""
     _program = next((name for name in names if name in PROGRAMS), PROGRAMS[0])
+
+
+def use_cluster(alias: str) -> None:
+    """Suggest commands for the cluster that the user named with ``--cluster-alias``; for tasks alone."""
+    global _cluster
+    _cluster = alias
 
 
 def command(task: str, *words: str) -> str:
     """Return the command line that runs a task: ``command("job.logs", name)`` is ``pai job.logs NAME``."""
-    return " ".join([_run(task), *map(shlex.quote, words)])
+    named = _cluster and task.partition(".")[0] in ON_A_CLUSTER and task not in WITHOUT_CLUSTER
+    cluster = ("-a", _cluster) if named and "-a" not in words else ()
+    return " ".join([_run(task), *map(shlex.quote, (*words, *cluster))])
 
 
 def _run(task: str) -> str:

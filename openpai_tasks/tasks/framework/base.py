@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from openpai_tasks import render, sdk
+from openpai_tasks import hints, render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks.framework import display, parser, prompts, screen, terminal
@@ -32,6 +32,8 @@ def settings(c: Context, **flags: Any) -> Settings:
 
 
 def _load(c: Context, flags: Mapping[str, Any], withhold: bool = False) -> Settings:
+    if alias := flags.get("cluster_alias"):
+        hints.use_cluster(alias)
     loaded: Settings = user_settings.config.Settings.load(c.config, flags, withhold)
     for line in loaded.unknown:
         _warn(line)
