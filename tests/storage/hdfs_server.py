@@ -20,12 +20,14 @@ from typing import Any
 
 import requests
 
+from openpai_tasks.storage.hdfs.native.protobuf import delimited, message
+from openpai_tasks.storage.hdfs.native.rpc import NameNode, _answer, _framed
 from tests.ports import free_ports
 from tests.storage import hdfs_jars, sharing
 
 SERVER = "org.apache.hadoop.hdfs.server"
 SHELL = "org.apache.hadoop.fs.FsShell"
-ADMIN = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
+HA_PROTOCOL = "org.apache.hadoop.ha.HAServiceProtocol"
 OPENED = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util", "nio", "net")]
 UNVERIFIED = ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]  # a tenth less work
 JAVA = ["java", *OPENED, *UNVERIFIED, "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
@@ -172,6 +174,17 @@ class Hdfs:
         (conf / "hdfs-site.xml").write_text(_xml(hdfs))
 
 
+class Control(NameNode):
+    """One of two name nodes, asked like by `hdfs haadmin`, whose Java takes a second to start."""
+
+    def activate(self) -> None:
+        name = delimited(message((1, "transitionToActive"), (2, HA_PROTOCOL), (3, 1)))
+        asked = delimited(message((1, message((1, 0)))))  # by a user
+        with self._streams.borrowed(self._key) as stream:
+            stream.send(_framed(self._header(1), name + asked))
+            _answer(stream)
+
+
 class HdfsPair(Hdfs):
     """Two name nodes, of which ``activate`` makes one active."""
 
@@ -197,7 +210,9 @@ class HdfsPair(Hdfs):
         return requests.get(root, timeout=20).ok
 
     def activate(self, name: str) -> None:
-        self.run(ADMIN, "-transitionToActive", "--forceactive", name, conf=name)
+        control = Control("127.0.0.1", self._rpc_ports[("one", "two").index(name)], "root", START)
+        control.activate()
+        control.close()
 
     def kill_name_node(self, name: str) -> None:
         process = self._processes.pop(f"namenode.NameNode-{name}")
@@ -207,6 +222,7 @@ class HdfsPair(Hdfs):
     def _configure(self, ports: list[int]) -> None:
         rpc, web, data, data_web, data_rpc = ports
         other_rpc, other_web = free_ports(2)
+        self._rpc_ports = rpc, other_rpc
         self.name_nodes = f"127.0.0.1:{web}", f"127.0.0.1:{other_web}"
         proxy = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
         core = {"fs.defaultFS": "hdfs://pair", "hadoop.tmp.dir": self.folder / "data"}

@@ -177,7 +177,7 @@ def test_combined_crc_equals_the_crc_of_the_whole_data():
 @measurable
 def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
     """Runs in a separate process and reads its peak memory from the system."""
-    size = 300 * MEGABYTE
+    size = 160 * MEGABYTE
     with open(tmp_path / "f", "wb") as file:
         file.truncate(size)
     code = (
