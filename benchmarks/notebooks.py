@@ -31,7 +31,8 @@ PEERS: Mapping[str, Execution] = {
 
 def comparisons(folder: Path, cells: int = CELLS) -> Iterator[Comparison]:
     pai, home = [sys.executable, "-m", "openpai_tasks"], {"OPENPAI_HOME": str(folder / "home")}
-    home["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the peers' Jupyter
+    # The job finds the Jupyter of the peers, rather than installing another one.
+    home["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     source = make_notebook(folder / "work" / "squares.ipynb", cells)
     ours = [*pai, "notebook.run", source.name, "--to", "ipynb", "--no-browser"]
     contenders = {OURS: executing(python(ours, source.parent, **home), source, cells)}
