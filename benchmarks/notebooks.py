@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ PEERS: Mapping[str, Execution] = {
 
 def comparisons(folder: Path, cells: int = CELLS) -> Iterator[Comparison]:
     pai, home = [sys.executable, "-m", "openpai_tasks"], {"OPENPAI_HOME": str(folder / "home")}
+    # The job finds the Jupyter of the peers, rather than installing another one.
+    home["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     source = make_notebook(folder / "work" / "squares.ipynb", cells)
     ours = [*pai, "notebook.run", source.name, "--to", "ipynb", "--no-browser"]
     contenders = {OURS: executing(python(ours, source.parent, **home), source, cells)}

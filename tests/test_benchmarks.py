@@ -156,7 +156,7 @@ def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, ca
 def test_copies_are_compared_and_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(copying, "PEERS", {"cp": copying.PEERS["cp"]})
     tiny = copying.Sizes(small=3, unchanged=3, large=1 << 10)
-    outcomes = [run(comparison, rounds=1) for comparison in copying.comparisons(tmp_path, tiny)]
+    outcomes = [run(comparison, rounds=0) for comparison in copying.comparisons(tmp_path, tiny)]
     assert [set(outcome.seconds) for outcome in outcomes] == [{"ours", "cp"}, {"ours", "cp"}, {"ours"}]
 
 
@@ -173,7 +173,7 @@ def test_a_copy_that_differs_ends_the_benchmark(tmp_path, damage):
 
 
 def test_packers_are_compared_and_checked(tmp_path):
-    outcomes = [run(comparison, rounds=1) for comparison in packing.comparisons(tmp_path, files=12)]
+    outcomes = [run(comparison, rounds=0) for comparison in packing.comparisons(tmp_path, files=12)]
     assert [outcome.what.split()[0] for outcome in outcomes] == ["pack", "unpack", "read", "read"]
     for outcome in outcomes:
         assert {"ours", "tarfile"} <= set(outcome.seconds)
@@ -190,13 +190,13 @@ def test_jobs_run_beside_every_installed_peer(tmp_path):
 
 
 def test_lists_of_few_and_many_jobs_are_compared(tmp_path):
-    (outcome,) = [run(one, rounds=1) for one in jobs.lists(tmp_path, many=300)]
-    assert set(outcome.seconds) == {"ours", "100 jobs"} and len(outcome.seconds["ours"]) == 1
+    (outcome,) = [run(one, rounds=0) for one in jobs.lists(tmp_path, many=300)]
+    assert set(outcome.seconds) == {"ours", "100 jobs"}
 
 
 def test_calls_through_executors_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "has_submitit", lambda: False)  # it takes seconds
     monkeypatch.chdir(tmp_path)
-    outcomes = [run(comparison, rounds=1) for comparison in executor.comparisons(tmp_path, calls=4, batch=2)]
+    outcomes = [run(comparison, rounds=0) for comparison in executor.comparisons(tmp_path, calls=4, batch=2)]
     assert [outcome.what for outcome in outcomes] == ["4 calls, a job each", "4 calls, 2 in a job"]
     assert all(set(outcome.seconds) == {"ours", "ProcessPoolExecutor"} for outcome in outcomes)

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.conftest import make_shell
 from tests.test_docs import commands
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
@@ -35,12 +36,24 @@ def test_folder_holds_the_four_tutorials():
     assert [path.name for path in TUTORIALS] == sorted(EXPECTED)
 
 
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial_runs_to_the_end(shell, tmp_path, path):
-    shutil.copy(path, shell.project)
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """Somebody new, who reads one tutorial after the other: a shell without a cluster, and a home folder."""
+    shell, home = make_shell(tmp_path_factory.mktemp("reader")), tmp_path_factory.mktemp("user")
     (shell.project / "tasks.py").unlink()  # a new user has no tasks.py
-    home = tmp_path / "user"
-    home.mkdir()
+    startup = home / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "0.py").write_text(
+        "import sys\nsys.modules['rfc3987_syntax'] = None\n"
+    )  # see tests/__init__.py
+    yield shell, home
+    shell.pai("cluster.stop")
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial_runs_to_the_end(reader, path):
+    shell, home = reader
+    shutil.copy(path, shell.project)
     notebook = nbformat.read(shell.project / path.name, as_version=4)
     client = NotebookClient(
         notebook,

@@ -96,7 +96,7 @@ RUNS = {
     "notebook.pull": ["nothing"],
     "notebook.resubmit": ["nothing"],
     "notebook.run": [
-        "{project}/book.ipynb --secret T -a local",
+        "{project}/book.ipynb --secret T -a local --to ipynb",
         "{project}/book.ipynb --secret T -a local --preview",
         "{project}/failing.ipynb --secret T -a local --to ipynb",
     ],

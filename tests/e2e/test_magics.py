@@ -158,14 +158,6 @@ def test_jobs_of_the_python_binding_are_shown_as_tables(kernel):
     assert kernel.ok("[1, 2]").html == ""
 
 
-def test_extension_can_be_loaded_twice_and_unloaded(cluster):
-    with kernel_in(cluster) as kernel:
-        kernel.ok("%load_ext openpai_tasks\n%reload_ext openpai_tasks\n%pai config.show -o json")
-        kernel.ok("%unload_ext openpai_tasks")
-        gone = "'pai' in get_ipython().magics_manager.magics['line'], 'submit_this_notebook' in globals()"
-        assert kernel.ok(f"print({gone})").out == "False False\n"
-
-
 # This notebook
 
 
@@ -183,17 +175,20 @@ PARAMETERS = "{'n': 20, 'm': float('inf'), 't': '\\x07'}"
 SUBMIT = f"job = submit_this_notebook(parameters={PARAMETERS}, job_name='whole', to=['ipynb'])"
 
 
-def test_notebook_submits_itself_without_the_cells_that_use_the_cluster(cluster, tmp_path):
+def test_notebook_submits_itself_without_the_cells_that_use_the_cluster_and_unloads(cluster, tmp_path):
     path = saved(
         *(tmp_path, "%load_ext openpai_tasks", "n = 1", "print('twice', 2 * n, m, repr(t))", SUBMIT),
         tagged="n = 1",
     )
     with kernel_in(cluster, tmp_path, JPY_SESSION_NAME=str(path)) as kernel:
-        kernel.ok("%load_ext openpai_tasks")
+        kernel.ok("%load_ext openpai_tasks\n%reload_ext openpai_tasks")
         messages = kernel.ok(SUBMIT).err
         assert "2 cells that use the cluster are not run" in messages and "notebook.fetch whole" in messages
         assert "<table>" in kernel.ok("job").html
         kernel.ok("%pai notebook.fetch whole --follow --no-browser")
+        kernel.ok("%unload_ext openpai_tasks")
+        gone = "'pai' in get_ipython().magics_manager.magics['line'], 'submit_this_notebook' in globals()"
+        assert kernel.ok(f"print({gone})").out == "False False\n"
     (made,) = tmp_path.glob("mine.whole.ipynb")
     cells = nbformat.read(made, as_version=4).cells
     assert [cell.cell_type for cell in cells].count("raw") == 2

@@ -23,7 +23,7 @@ from tests.attacks import ALL, forbidden
 from tests.test_docs import commands
 
 ROOT = Path(__file__).parents[2]
-LINES = 10_000
+LINES = 2_500  # several pieces of a file
 TASKS = 8
 
 WRITER = f"""

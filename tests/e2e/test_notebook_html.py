@@ -52,25 +52,15 @@ def chromium():
         yield chromium
 
 
-@pytest.fixture
-def opened(chromium):
-    """Open a file in a new page."""
-    pages = []
-
-    def open_(path):
-        pages.append(chromium.new_page(viewport={"width": 1000, "height": 1400}))
-        page = Page(pages[-1])
-        page.page.goto(path.as_uri(), wait_until="load")
-        return page
-
-    yield open_
-    for page in pages:
-        page.close()
+def open_page(chromium, path):
+    page = Page(chromium.new_page(viewport={"width": 1000, "height": 1400}))
+    page.page.goto(path.as_uri(), wait_until="load")
+    return page
 
 
 @pytest.fixture(scope="module")
-def result(cluster):
-    """The page that `notebook.run` downloads for a notebook with a cell that fails."""
+def result(cluster, chromium):
+    """The opened page that `notebook.run` downloads for a notebook with a cell that fails."""
     table = f"from IPython.display import HTML\nHTML({render_html.status(job())!r})"
     cells = [
         new_markdown_cell("# Looked at"),
@@ -87,11 +77,11 @@ def result(cluster):
     )
     ran = cluster.inv("notebook.run", "looked at.ipynb", "--job-name", "looked", "--no-browser", timeout=110)
     assert ran.code == 1, ran
-    return cluster.project / "looked at.looked.html"
+    return open_page(chromium, cluster.project / "looked at.looked.html")
 
 
-def test_outputs_are_shown_as_they_were_printed(opened, result):
-    page = opened(result).page
+def test_outputs_are_shown_as_they_were_printed(result):
+    page = result.page
     assert page.locator("h1").first.inner_text().startswith("Looked at")
     assert page.get_by_text("ünï & <b>text</b>", exact=False).last.is_visible()
     assert page.locator(".jp-OutputArea-output").get_by_text("42", exact=True).is_visible()
@@ -99,8 +89,8 @@ def test_outputs_are_shown_as_they_were_printed(opened, result):
     assert page.locator(".jp-OutputArea-output").get_by_text("never", exact=True).count() == 0
 
 
-def test_matplotlib_picture_is_embedded_in_the_page(opened, result):
-    page = opened(result).page
+def test_matplotlib_picture_is_embedded_in_the_page(result):
+    page = result.page
     picture = page.locator(".jp-OutputArea img[src^='data:image/png']").first
     width, height = picture.evaluate("image => [image.naturalWidth, image.naturalHeight]")
     assert width > 100 and height > 100
@@ -118,8 +108,8 @@ def test_matplotlib_picture_is_embedded_in_the_page(opened, result):
     assert colours > 10  # a curve, its axes and their labels: not an empty picture
 
 
-def test_the_error_of_a_cell_is_shown_with_its_traceback(opened, result):
-    page = opened(result).page
+def test_the_error_of_a_cell_is_shown_with_its_traceback(result):
+    page = result.page
     error = page.locator("[data-mime-type='application/vnd.jupyter.stderr']", has_text="ValueError").last
     text = error.inner_text()
     assert error.is_visible()
@@ -127,21 +117,20 @@ def test_the_error_of_a_cell_is_shown_with_its_traceback(opened, result):
     assert "ValueError: <i>no</i> good" in text and "\x1b[" not in text
 
 
-def test_scripts_in_a_table_of_jobs_do_not_run(opened, result):
-    page = opened(result)
-    assert page.page.locator("strong", has_text="FAILED").is_visible()
-    assert page.page.locator("td", has_text="window.harmed").count() >= 8
-    assert page.page.evaluate("window.harmed") is None
-    assert page.alerts == []
+def test_scripts_in_a_table_of_jobs_do_not_run(result):
+    assert result.page.locator("strong", has_text="FAILED").is_visible()
+    assert result.page.locator("td", has_text="window.harmed").count() >= 8
+    assert result.page.evaluate("window.harmed") is None
+    assert result.alerts == []
 
 
-def test_tables_of_jobs_have_readable_headers_and_coloured_states(opened, tmp_path):
+def test_tables_of_jobs_have_readable_headers_and_coloured_states(chromium, tmp_path):
     states = ("WAITING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
     rows = [job(name=f"job-{state.lower()}", state=state, virtual_cluster="default") for state in states]
     columns = ("name", "state", "virtual_cluster", "submitted", "exit_code")
     path = tmp_path / "table.html"
     path.write_text(f"<meta charset='utf-8'><body>{render_html.table(rows, columns)}</body>")
-    page = opened(path).page
+    page = open_page(chromium, path).page
     assert page.locator("th").all_inner_texts() == [
         "name",
         "state",
@@ -158,10 +147,10 @@ def test_tables_of_jobs_have_readable_headers_and_coloured_states(opened, tmp_pa
     assert len(shades) == 5
 
 
-def test_harmful_page_is_detected(opened, tmp_path):
+def test_harmful_page_is_detected(chromium, tmp_path):
     path = tmp_path / "harmful.html"
     path.write_text(f"<body>{EVIL}</body>")
-    page = opened(path)
+    page = open_page(chromium, path)
     assert page.page.evaluate("window.harmed") is True and page.alerts == ["harm"]
 
 

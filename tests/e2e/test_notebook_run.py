@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from openpai_tasks.sdk.payloads.notebook_runner import BROWSERS
 from tests.forkserver import start
 from tests.notebook_files import cell, outputs, text, too_deep, write
 from tests.test_docs import ROOT, commands
@@ -22,7 +23,7 @@ SLEEPS = "import time\nprint('began', flush=True)\ntime.sleep(600)"
 SMALL = ("--cpu", "1", "--memoryMB", "256")
 KERNEL_OF_OTHERS = {"kernelspec": {"name": "julia-1.9", "language": "julia", "display_name": "Julia"}}
 DEAD = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-CAN_PRINT = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "xelatex")))
+CAN_PRINT = any(map(shutil.which, (*BROWSERS, "xelatex")))
 PRINTED = "script,pdf" if CAN_PRINT else "script"
 SUFFIXES = (".ipynb", ".html", ".py")
 LARGE = "print('x' * 5_000_000)"
@@ -40,10 +41,9 @@ def jobs(shell):
 def sent(cluster):
     """Submit several jobs at once, as each needs a kernel: they run while other tests are busy."""
     book(cluster.project, "sleeps.ipynb", "x = 1", SLEEPS, "print('never')")
-    book(cluster.project, "dies.ipynb", DEAD)
+    book(cluster.project, "dies.ipynb", LARGE, DEAD)
     book(cluster.project, "foreign.ipynb", "1", metadata=KERNEL_OF_OTHERS)
     book(cluster.project, "fails twice.ipynb", "1/0", "print('on')", "raise ValueError('two')", metadata={})
-    book(cluster.project, "large.ipynb", LARGE, "print('after')")
     lines = (
         ("sleeps.ipynb", "-j", "late", "--timeout-per-cell", "10s", "--to", "ipynb"),
         ("dies.ipynb", "-j", "dead", "--to", "ipynb"),
@@ -56,7 +56,6 @@ def sent(cluster):
             "--to",
             "script,pdf" if CAN_PRINT else "script",
         ),
-        ("large.ipynb", "-j", "large", "--to", "ipynb"),
         ("sleeps.ipynb", "-j", "limited", "--to", "ipynb", "--max-time", "40s"),
     )
     cluster.ok(*(word for line in lines for word in ("notebook.run", *line, *SMALL, "--detach")))
@@ -172,8 +171,14 @@ def test_cell_that_exceeds_its_time_limit_is_stopped(sent):
 
 def test_a_dead_kernel_is_reported_as_such(sent):
     ran = sent.inv("notebook.fetch", "dead", "--follow")
-    assert ran.code == 1 and "cell 1 of 1 of dies.ipynb failed: the kernel died" in ran.err
+    assert ran.code == 1 and "cell 2 of 2 of dies.ipynb failed: the kernel died" in ran.err
     assert not (sent.project / "dies.dead.html").exists()
+
+
+def test_large_outputs_stay_out_of_the_log(sent):
+    shown = outputs(sent.project / "dies.dead.ipynb")
+    assert len(shown[0]) == 5_000_001 and shown[1].startswith("DeadKernel")
+    assert len(sent.ok("job.logs", "dead").out) < 1000
 
 
 def test_unknown_kernel_is_reported_with_the_available_ones(sent):
@@ -195,12 +200,6 @@ def test_errors_can_be_allowed(sent):
         assert (sent.project / "fails twice.allowed.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_large_outputs_stay_out_of_the_log(sent):
-    sent.ok("notebook.fetch", "large", "--follow")
-    assert [len(shown) for shown in outputs(sent.project / "large.large.ipynb")] == [5_000_001, 6]
-    assert len(sent.ok("job.logs", "large").out) < 1000
-
-
 def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
     process = sent.start("inv", "notebook.run", "sleeps.ipynb", "-j", "left", "--to", "ipynb", *SMALL)
     for line in process.stderr:
@@ -220,12 +219,14 @@ def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
 
 
 def test_files_of_the_user_are_never_replaced_by_results(cluster):
-    book(cluster.project, "own.ipynb", "print(1)", metadata={})
+    written = "import os\nos.write(1, b'notebook: cell 7 of 7: hoho\\nerror: sub\\n')"
+    loud = f"{written}\nos.system('echo error: by sh')"
+    book(cluster.project, "own.ipynb", loud, "print(1)", metadata={})
     mine = book(cluster.project, "own.v2.ipynb", "print('mine')")
     before = mine.read_bytes()
     ran = cluster.ok("notebook.run", "own.ipynb", "-j", "v2", "-p", "x=1", *SMALL, "--to", "ipynb")
     beside = mine.with_name("own.v2.remote.ipynb")
-    assert mine.read_bytes() == before and outputs(beside) == ["", "1\n"]
+    assert mine.read_bytes() == before and outputs(beside)[2] == "1\n"
     assert f"{mine} exists and is not overwritten; the result is in {beside}" in ran.err
     assert ran.err.splitlines()[-1] == f"done; see {beside.as_uri()}"
     assert ran.err.count("names no kernel") == 1 and ran.err.count("tagged") == 1
@@ -233,32 +234,25 @@ def test_files_of_the_user_are_never_replaced_by_results(cluster):
     cluster.ok("notebook.fetch", "v2")
     cluster.ok("notebook.fetch", "v2")
     assert beside.read_text() == "edited" and not mine.with_name("own.v2.remote-3.ipynb").exists()
-    assert outputs(mine.with_name("own.v2.remote-2.ipynb")) == ["", "1\n"]
+    assert outputs(mine.with_name("own.v2.remote-2.ipynb"))[2] == "1\n"
+    lines = ran.err.splitlines()  # the program's output is not mistaken for progress or errors
+    at = lines.index("cell 2 of 3: import os")
+    printed = {"notebook: cell 7 of 7: hoho", "error: sub", "error: by sh"}
+    assert set(lines[at + 1 : at + 4]) == printed and lines[at + 4] == "cell 3 of 3: print(1)", ran
 
 
-def test_the_verdict_is_reported_even_if_a_download_fails(cluster, tmp_path):
-    path = book(too_deep(tmp_path), "n.ipynb", "1 / 0")  # no longer name fits beside it
-    ran = cluster.inv("notebook.run", str(path), "-j", "too-deep", "--to", "ipynb", *SMALL)
-    assert ran.code == 1 and "file name too long" in ran.err and "Traceback (most recent" in ran.err
-    assert ran.err.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
-
-
-def test_a_failed_download_can_be_repeated_to_another_folder(cluster, tmp_path):
-    book(cluster.project, "n.ipynb", "1")
-    command = shlex.join(["inv", "notebook.run", "n.ipynb", "-j", "some", *SMALL])
+def test_a_failed_download_of_a_very_long_name_can_be_repeated_to_another_folder(cluster, tmp_path):
+    book(cluster.project, f"{'n' * 240}.ipynb", "print('ran')")
+    command = shlex.join(["inv", "notebook.run", f"{'n' * 240}.ipynb", "-j", "very-long", *SMALL])
     ran = cluster.run("bash", "-c", f"ulimit -f 100; exec {command}")  # the page is larger than 100 KiB
     assert ran.code == 123 and "done;" not in ran.err and "did not arrive" in ran.err.splitlines()[-1]
-    hint = "`inv notebook.fetch some --folder FOLDER` downloads the missing files to another folder"
+    hint = "`inv notebook.fetch very-long --folder FOLDER` downloads the missing files to another folder"
     assert hint in ran.err
-    cluster.ok("notebook.fetch", "some", "--folder", str(tmp_path))
-    assert (tmp_path / "n.some.ipynb").is_file() and (tmp_path / "n.some.html").is_file()
-
-
-def test_a_very_long_name_is_shortened(cluster):
-    book(cluster.project, f"{'n' * 240}.ipynb", "print('ran')")
-    ran = cluster.ok("notebook.run", f"{'n' * 240}.ipynb", "-j", "very-long", "--no-browser", *SMALL)
-    [made] = cluster.project.glob("n*.very-long.ipynb")
-    assert outputs(made) == ["ran\n"] and made.with_suffix(".html").is_file() and "done" in ran.err
+    again = cluster.ok("notebook.fetch", "very-long", "--folder", str(tmp_path), "--no-browser")
+    for folder in (cluster.project, tmp_path):
+        [made] = folder.glob("n*.very-long.ipynb")
+        assert outputs(made) == ["ran\n"]
+    assert made.with_suffix(".html").is_file() and "done" in again.err
 
 
 def test_what_a_job_waits_for_is_reported(cluster):
@@ -295,7 +289,7 @@ def test_full_storage_fails_the_job_and_keeps_what_was_saved(small_storage):
         "    open(os.environ['PAI_OUTPUT_DIR'] + '/big', 'wb').write(b'x' * (8 << 20))"
     )
     book(small_storage.project, "full.ipynb", "print('saved')", fills, "print('on')")
-    ran = small_storage.inv("notebook.run", "full.ipynb", "-j", "full", *SMALL)
+    ran = small_storage.inv("notebook.run", "full.ipynb", "-j", "full", "--to", "ipynb", *SMALL)
     assert ran.code == 4 and "cell 3 of 3: print('on')" in ran.err
     assert "cannot save the notebook: No space left on device; the run continues" in ran.err
     last = ran.err.splitlines()[-1]
@@ -339,6 +333,7 @@ def test_a_job_is_run_again_with_its_parameters_and_other_resources(cluster, ran
     needs = job["taskRoles"]["main"]["resourcePerInstance"]
     assert needs == {"cpu": 1, "gpu": 4, "memoryMB": 2048}
     assert job["prerequisites"][0]["uri"] == "img:2" and job["defaults"]["virtualCluster"] == "vc1"
+    assert "--to html,script" in job["taskRoles"]["main"]["commands"][0]
     assert json.loads(job["extras"]["openpaiNotebook"]["parameters"]) == {"lr": 7, "names": ["a", "ü"]}
     assert """'{"lr": 7, "names": ["a", "ü"]}'""" in job["taskRoles"]["main"]["commands"][0]
     assert "helper.py" in messages and "running again: job good of local, as it was sent" in messages
@@ -357,10 +352,11 @@ def test_a_notebook_is_run_again_as_it_is_now(cluster, ran):
 def test_unusual_parameters_are_kept_and_templates_in_them_are_not_filled(cluster):
     path = book(cluster.project, "odd.ipynb", "print(x, z, alpha, name)")
     odd = ("-p", "x=.inf", "-p", "z=12345678901234567890", "-p", "name=<% $parameters.x %>")
-    words = ("-j", "odd", *odd, "--secret", "TOK", *SMALL, "--detach")
+    much = str(4 * (os.cpu_count() or 1))  # so that it waits: only the next one is looked at
+    words = ("-j", "odd", *odd, "--secret", "TOK", "--memoryMB", "256", "--cpu", much, "--detach")
     cluster.ok("notebook.run", "odd.ipynb", *words, TOK="opensesame")
-    cluster.ok("job.stop", "odd")  # only the next one is looked at
-    words = ("-p", "alpha=8", "-p", "name=<% $secrets.TOK %>", "-j", "odder", "--no-browser")
+    cluster.ok("job.stop", "odd")
+    words = ("-p", "alpha=8", "-p", "name=<% $secrets.TOK %>", "-j", "odder", "--cpu", "1", "--no-browser")
     ran = cluster.ok("notebook.resubmit", "odd", *words, TOK="opensesame")
     made = path.with_name("odd.odder.ipynb")
     assert outputs(made)[1] == "inf 12345678901234567890 8 <% $secrets.TOK %>\n"
@@ -370,16 +366,6 @@ def test_unusual_parameters_are_kept_and_templates_in_them_are_not_filled(cluste
     given = yaml.safe_load(again.out)["extras"]["openpaiNotebook"]["parameters"]
     assert '"x": Infinity, "z": 12345678901234567890' in given and '"alpha": 9' in given
     assert "<% $secrets.TOK %> " not in again.out.replace("'<% $secrets.TOK %>'", "")
-
-
-def test_program_output_is_not_mistaken_for_progress_or_errors(cluster):
-    written = "import os\nos.write(1, b'notebook: cell 7 of 7: hoho\\nerror: sub\\n')"
-    book(cluster.project, "loud.ipynb", f"{written}\nos.system('echo error: by sh')", "1")
-    ran = cluster.ok("notebook.run", "loud.ipynb", "-j", "loud", "--to", "ipynb", *SMALL)
-    lines = ran.err.splitlines()
-    at = lines.index("cell 1 of 2: import os")
-    printed = {"notebook: cell 7 of 7: hoho", "error: sub", "error: by sh"}
-    assert set(lines[at + 1 : at + 4]) == printed and lines[at + 4] == "cell 2 of 2: 1", ran
 
 
 def test_resubmit_runs_a_notebook_that_was_never_run(cluster):
@@ -426,10 +412,13 @@ def test_bad_input_is_reported_in_one_line_and_nothing_is_submitted(cluster):
     assert jobs(cluster).keys() == before
 
 
-def test_terminal_shows_a_changing_progress_line_and_colours(cluster, tmp_path):
-    book(tmp_path, "t.ipynb", *(f"# {'long ' * 60}{number}" for number in range(3)), "1/0")
+@pytest.fixture(scope="module")
+def on_terminal(cluster, tmp_path_factory):
+    """What a terminal shows of a failing notebook, beside which no longer name fits."""
+    long = (f"# {'long ' * 60}{number}" for number in range(3))
+    path = book(too_deep(tmp_path_factory.mktemp("deep")), "n.ipynb", *long, "1/0")
     ours, theirs = pty.openpty()
-    words = ["inv", "notebook.run", str(tmp_path / "t.ipynb"), "-j", "on-terminal", *SMALL, "--to", "ipynb"]
+    words = ["inv", "notebook.run", str(path), "-j", "on-terminal", *SMALL, "--to", "ipynb"]
     environment = {**cluster.environment, "COLUMNS": "60", "DISPLAY": ":99"}
     process = start(words, cluster.project, environment, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
@@ -437,11 +426,21 @@ def test_terminal_shows_a_changing_progress_line_and_colours(cluster, tmp_path):
     while data := _read(ours):
         shown += data
     assert process.wait(60) == 1
-    text = shown.decode()
-    assert "\r\x1b[2Kcell 3 of 4" in text
-    assert re.search(r"\x1b\[[0-9;]*mZeroDivisionError", text)
-    drawn = [line for line in re.split(r"\r?\n|\r\x1b\[2K", text) if line.startswith("cell ") and "…" in line]
+    return shown.decode()
+
+
+def test_terminal_shows_a_changing_progress_line_and_colours(on_terminal):
+    assert "\r\x1b[2Kcell 3 of 4" in on_terminal
+    assert re.search(r"\x1b\[[0-9;]*mZeroDivisionError", on_terminal)
+    lines = re.split(r"\r?\n|\r\x1b\[2K", on_terminal)
+    drawn = [line for line in lines if line.startswith("cell ") and "…" in line]
     assert drawn and max(map(len, drawn)) <= 60
+
+
+def test_the_verdict_is_reported_even_if_a_download_fails(on_terminal):
+    plain = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", on_terminal)
+    assert "file name too long" in plain and "Traceback (most recent" in plain
+    assert plain.splitlines()[-1].endswith("failed: ZeroDivisionError: division by zero")
 
 
 def _read(handle):

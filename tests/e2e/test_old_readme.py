@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import sys
 
 import nbformat
 import pytest
@@ -94,7 +93,6 @@ opai storage download -a <cluster-alias> -s <storage-name> /up ./down
 opai storage delete -a <cluster-alias> -s <storage-name> /up
 opai cluster delete <lab>
 """
-OPAI_PROGRAM = "import sys; sys.argv[0] = 'opai'; from openpai_tasks.__main__ import main; main()"
 TOKEN = "0123456789abcdef-of-the-notebook"
 
 
@@ -184,9 +182,6 @@ def run_lines(shell, text, count):
 
 
 def run_line(shell, typed, keys):
-    program, _, rest = typed.partition(" ")
-    if program == "opai":  # the same program; an older installation of this package has no script for it
-        typed = f'{sys.executable} -c "{OPAI_PROGRAM}" {rest}'
     ran = shell.run("sh", "-c", typed, input=keys, timeout=300)
     assert ran.code == 0, (typed, ran)
     assert "Traceback" not in ran.err

@@ -1,4 +1,4 @@
-"""The portal over a cluster with 10,000 jobs."""
+"""The portal over a cluster with thousands of jobs."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.jobs import fill
 from tests.portal.conftest import Visitor
 
-MANY = 10_000
+MANY = 3_000
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_pages_reach_from_the_newest_to_the_oldest_job(crowd):
 
 
 def test_search_and_order_reach_all_of_them(crowd):
-    assert rows(crowd.get("/c/local/jobs?q=copy-9999")) == ["copy-9999"]
+    assert rows(crowd.get("/c/local/jobs?q=copy-2999")) == ["copy-2999"]
     assert rows(crowd.get("/c/local/jobs?sort=submitted&dir=asc&limit=2")) == ["copy-1", "copy-2"]
     assert rows(crowd.get("/c/local/jobs?state=FAILED")) == []
 
@@ -48,7 +48,7 @@ def test_a_browser_shows_a_thousand_of_them_and_goes_on(crowd, tab):
     tab.get_by_role("link", name="Older").click()
     tab.wait_for_selector(f"tr[data-key$='~copy-{MANY - 1000}']")
     assert tab.locator("tbody tr").count() == 1000
-    tab.get_by_role("searchbox").fill("copy-4711")
+    tab.get_by_role("searchbox").fill("copy-711")
     tab.keyboard.press("Enter")
-    tab.wait_for_url("**q=copy-4711**")
+    tab.wait_for_url("**q=copy-711**")
     assert tab.locator("tbody tr").count() == 1

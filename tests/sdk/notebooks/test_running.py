@@ -599,28 +599,12 @@ def until(condition, seconds=60):
         time.sleep(0.05)
 
 
-def test_files_written_by_the_notebook_are_kept_even_when_the_job_is_retried(tmp_path):
-    write(tmp_path / "n.ipynb", WRITES, BAR, "print('a')\ndisplay(1)\nprint('b')")
-    out, results = tmp_path / "out", {f"n.pai-run.{suffix}" for suffix in SUFFIXES}
-    for _attempt in range(2):
-        code, output, err = executed(tmp_path, "n.ipynb", "--to", "html,script")
-        assert (code, err) == (0, ""), output
-        assert "notebook: keeping n.html, which the notebook wrote; the result gets another name" in output
-        assert set(os.listdir(out)) == results | {f"n.{suffix}" for suffix in SUFFIXES}
-        assert {(out / f"n.{suffix}").read_text() for suffix in SUFFIXES} == {"mine"}
-    assert outputs(out / "n.pai-run.ipynb") == ["", "299 done", "a\n1b\n"]
-    cells = json.loads((out / "n.pai-run.ipynb").read_text())["cells"]
-    kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
-    assert kinds == [[], ["stream"], ["stream", "display_data", "stream"]]
-    assert "298 done" not in (out / "n.pai-run.html").read_text()
-
-
 TAKEN = ("secrets", "queue", "html", "tokenize", "random", "json", "asyncio", "nbclient", "argparse")
 
 
 @pytest.fixture(scope="module")
 def attempts(tmp_path_factory):
-    """The folder of a job with odd sources that ran twice, and how each attempt ended."""
+    """The folder of a job that ran twice, with odd sources, no minor version, and files like the results."""
     folder = tmp_path_factory.mktemp("attempts")
     (folder / running.RUNNER).write_bytes(Path(runner.__file__).read_bytes())
     for name in TAKEN:
@@ -628,32 +612,55 @@ def attempts(tmp_path_factory):
     (folder / "helper.py").write_text("FACTOR = 3\n")
     ends = []
     for number in (1, 2):
-        content = notebook(f"import helper\nprint({number} * helper.FACTOR)")
+        calculates = f"import helper\nprint({number} * helper.FACTOR)"
+        content = notebook(calculates, WRITES, BAR, "print('a')\ndisplay(1)\nprint('b')")
         del content["nbformat_minor"]
         (folder / "n.ipynb").write_text(json.dumps(content))
-        ends.append(executed(folder, "n.ipynb", program=running.RUNNER))
+        ends.append(executed(folder, "n.ipynb", "--to", "html,script", program=running.RUNNER))
+        files = {path.name: path.read_text() for path in (folder / "out").iterdir()}
+        assert set(files) == {f"n{part}.{suffix}" for part in ("", ".pai-run") for suffix in SUFFIXES}
+        assert {files[f"n.{suffix}"] for suffix in SUFFIXES} == {"mine"}
     return folder, ends
 
 
-def test_results_of_an_earlier_attempt_are_replaced(attempts):
+def test_files_written_by_the_notebook_are_kept_even_when_the_job_is_retried(attempts):
     folder, ends = attempts
-    assert [code for code, *_ in ends] == [0, 0], ends
-    assert sorted(os.listdir(folder / "out")) == ["n.html", "n.ipynb"]
-    assert outputs(folder / "out" / "n.ipynb") == ["6\n"]
+    for code, output, err in ends:
+        assert (code, err) == (0, ""), output
+        assert "notebook: keeping n.html, which the notebook wrote; the result gets another name" in output
+    executed_one = folder / "out" / "n.pai-run.ipynb"
+    assert outputs(executed_one)[1:] == ["", "299 done", "a\n1b\n"]
+    cells = json.loads(executed_one.read_text())["cells"]
+    kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
+    assert kinds == [["stream"], [], ["stream"], ["stream", "display_data", "stream"]]
+    assert "298 done" not in (folder / "out" / "n.pai-run.html").read_text()
 
 
 def test_notebook_without_a_minor_version_is_run_and_converted(attempts):
     folder, ends = attempts
     assert json.loads(running.read_notebook("n.ipynb", folder).as_sent())["nbformat_minor"] == 5
-    for code, output, err in ends:
-        assert (code, err) == (0, "") and output[-1] == "notebook: wrote n.ipynb, n.html"
+    wrote = "notebook: wrote n.pai-run.ipynb, n.pai-run.html, n.pai-run.py"
+    assert [output[-1] for _, output, _ in ends] == [wrote, wrote]
 
 
 def test_sources_named_like_modules_do_not_break_the_runner(attempts):
     folder, ends = attempts
     assert {(code, err) for code, _, err in ends} == {(0, "")}, ends
-    assert outputs(folder / "out" / "n.ipynb") == ["6\n"]
-    assert ">6\n" in (folder / "out" / "n.html").read_text()
+    assert outputs(folder / "out" / "n.pai-run.ipynb")[0] == "6\n"
+    assert ">6\n" in (folder / "out" / "n.pai-run.html").read_text()
+
+
+def test_results_of_an_earlier_attempt_are_replaced(tmp_path):
+    executed_one = {**notebook("1"), "metadata": {runner.STATE: {"state": "done", "files": ["n.html"]}}}
+    for attempt in ("first", "second"):
+        kept = runner.ResultWriter(tmp_path, "n")
+        document = json.dumps({**executed_one, "attempt": attempt}).encode()
+        assert [kept.write(".ipynb", document), kept.write(".html", attempt.encode())] == [
+            "n.ipynb",
+            "n.html",
+        ]
+    assert sorted(os.listdir(tmp_path)) == ["n.html", "n.ipynb"]
+    assert (tmp_path / "n.html").read_text() == "second" and b"second" in (tmp_path / "n.ipynb").read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -702,7 +709,7 @@ def test_result_that_cannot_be_saved_is_one_line_with_its_own_exit_code(tmp_path
     def small_files_only():
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    code, output, err = executed(tmp_path, "n.ipynb", preexec_fn=small_files_only)
+    code, output, err = executed(tmp_path, "n.ipynb", "--to", "ipynb", preexec_fn=small_files_only)
     assert (code, err) == (runner.NOT_SAVED, "") and (tmp_path / "ran").exists()
     assert output[-1] == "notebook: error: cannot save the result: File too large"
     assert (
@@ -725,7 +732,7 @@ def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):
     spec.mkdir(parents=True)
     (spec / "kernel.json").write_text(json.dumps({"argv": ["no"], "display_name": "Odd", "language": "R"}))
     write(tmp_path / "n.ipynb", "1")
-    words = ("--kernel", "odd", "--parameters", '{"a": 1}')
+    words = ("--kernel", "odd", "--to", "ipynb", "--parameters", '{"a": 1}')
     code, output, err = executed(tmp_path, "n.ipynb", *words, JUPYTER_PATH=str(tmp_path / "jupyter"))
     expected = "notebook: error: -p works for Python notebooks only, and kernel 'odd' is for R"
     assert (code, output, err) == (runner.CANNOT_RUN, [expected], "")
@@ -733,7 +740,7 @@ def test_parameters_are_refused_by_the_language_of_the_kernel(tmp_path):
 
 def test_notebook_that_cannot_be_converted_is_refused_before_the_first_cell(tmp_path):
     write(tmp_path / "n.ipynb", "open('ran', 'w')", cell("1", metadata={"collapsed": "no"}))
-    code, output, _ = executed(tmp_path, "n.ipynb")
+    code, output, _ = executed(tmp_path, "n.ipynb", "--to", "ipynb")
     assert code == runner.CANNOT_RUN and not (tmp_path / "ran").exists()
     expected = "notebook: error: cannot read n.ipynb as a notebook: NotebookValidationError: 'no' is not"
     assert output[-1].startswith(expected)
@@ -743,7 +750,7 @@ def test_old_notebook_that_cannot_be_converted_is_a_one_line_error(tmp_path):
     sheet = {"cells": [{"cell_type": "code"}]}
     broken = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [sheet]}
     (tmp_path / "n.ipynb").write_text(json.dumps(broken))
-    code, output, err = executed(tmp_path, "n.ipynb")
+    code, output, err = executed(tmp_path, "n.ipynb", "--to", "ipynb")
     assert (code, err) == (runner.CANNOT_RUN, "")
     assert len(output) == 1 and output[0].startswith("notebook: error: cannot read n.ipynb as a notebook: ")
 
