@@ -23,7 +23,7 @@ from tests.attacks import ALL, forbidden
 from tests.test_docs import commands
 
 ROOT = Path(__file__).parents[2]
-LINES = 2_500  # several pieces of a file
+LINES, PADDING = 2_500, "." * 500  # more than a piece of 1 MiB in each file
 TASKS = 8
 
 WRITER = f"""
@@ -38,7 +38,7 @@ logging.getLogger().addHandler(logging.NullHandler())  # not to the terminal
 logging.getLogger().addFilter(stamp)
 runtime.setup_logging()
 for number in range({LINES}):
-    logging.info("line %d", number)
+    logging.info("line %d {PADDING}", number)
 """
 BOTH = """
 import json, os, sys
@@ -128,7 +128,7 @@ def test_records_of_eight_tasks_are_all_shown_in_order(cluster):
     assert all(one["time"] <= other["time"] for one, other in pairwise(found))
     for index in range(TASKS):
         own = [one["message"] for one in found if one["index"] == index]
-        assert own == [f"line {number}" for number in range(LINES)]
+        assert own == [f"line {number} {PADDING}" for number in range(LINES)]
 
 
 def test_a_job_without_an_output_folder_is_read_from_the_logs_of_all_attempts(cluster):
