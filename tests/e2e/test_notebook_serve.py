@@ -455,7 +455,7 @@ def holding(folder, token):
 def test_ctrl_c_pulls_the_changes_and_leaves_the_job_running_unless_stopped(cluster, calls, lab):
     lab.save("neu.ipynb", book("newer"))
     code, err = calls["lab"].interrupt()
-    assert code == 0 and "job lab continues; `inv notebook.serve --reconnect lab`" in err
+    assert code == 0 and "job lab continues; `inv notebook.serve --reconnect lab -a local`" in err
     assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
     assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
     assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
