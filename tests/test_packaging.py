@@ -3,9 +3,9 @@
 import configparser
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email import message_from_string
 from importlib.metadata import EntryPoint
@@ -58,8 +58,7 @@ def unpacked(tmp_path_factory):
     subprocess.run(
         ["cp", "-r", *[ROOT / name for name in CONTENT if (ROOT / name).exists()], folder], check=True
     )
-    with tarfile.open(build(folder, "sdist")) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    shutil.unpack_archive(build(folder, "sdist"), folder / "unpacked")
     [top] = (folder / "unpacked").iterdir()
     return top
 
