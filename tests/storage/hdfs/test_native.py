@@ -25,7 +25,7 @@ from openpai_tasks.storage.hdfs.native.protobuf import (
     number,
     take_message,
 )
-from openpai_tasks.storage.hdfs.native.rpc import Block
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
@@ -83,15 +83,33 @@ def test_files_are_transferred_directly_to_and_from_data_nodes(hdfs, store, tmp_
     there.close()
 
 
+def use_small_blocks(store):
+    store._layout_now()
+    store._layout = type(store._layout)(type(store._layout.shape)(MEGABYTE), 1)
+
+
 def test_a_file_of_many_blocks_is_written_and_read_in_order(hdfs, store):
     content = os.urandom(3 * MEGABYTE + 99)
-    store._layout_now()
-    shape = type(store._layout.shape)(MEGABYTE)
-    store._layout = type(store._layout)(shape, 1)
+    use_small_blocks(store)
     assert store.write_checked("/f", iter([content[:700], content[700:]]), len(content))
     assert b"".join(store.read_checked("/f", len(content))) == content == b"".join(store.read("/f"))
     assert store.digest("/f").kind.startswith("MD5-of-2048MD5")
     assert len(store._direct.ask(lambda names: names.blocks(f"{store.root}/f", 0, 1 << 40))) == 4
+
+
+def test_a_block_is_added_again_if_no_data_node_has_reported_the_last_one(store, monkeypatch):
+    add_block, refusals = NameNode.add_block, [RpcRefused("NotReplicatedYetException", "not yet")] * 2
+
+    def refuse_at_first(names, path, file, last):
+        if last and refusals:
+            raise refusals.pop()
+        return add_block(names, path, file, last)
+
+    monkeypatch.setattr(NameNode, "add_block", refuse_at_first)
+    use_small_blocks(store)
+    content = os.urandom(2 * MEGABYTE)
+    assert store.write_checked("/f", iter([content]), len(content)) and not refusals
+    assert b"".join(store.read("/f")) == content
 
 
 def test_range_may_begin_and_end_inside_chunks(store):

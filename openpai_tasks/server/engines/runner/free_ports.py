@@ -11,7 +11,21 @@ try:
 except ImportError:  # it is left out of some builds
     from hashlib import md5
 
-FIRST, END = 15000, 40000
+FIRST, OPENPAI_END = 15000, 40000
+ENOUGH = 5000
+
+
+def _end() -> int:
+    """Return where the ports begin that an outgoing connection may take before a task listens on them."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as numbers:
+            end = int(numbers.read().split()[0])
+    except (OSError, ValueError, IndexError):  # no Linux: theirs begin at 49152
+        return OPENPAI_END
+    return end if FIRST + ENOUGH <= end <= OPENPAI_END else OPENPAI_END
+
+
+END = _end()
 
 
 def hashed(uid: str, label: str, number: int) -> int:
@@ -19,7 +33,7 @@ def hashed(uid: str, label: str, number: int) -> int:
     text = f"[{uid}][{label}][{number}]"
     digest = md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     parts = (digest[:12], digest[12:24], digest[24:])
-    return FIRST + sum(int(part, 16) for part in parts) % (END - FIRST)
+    return FIRST + sum(int(part, 16) for part in parts) % (OPENPAI_END - FIRST)
 
 
 def bindable(port: int) -> bool:

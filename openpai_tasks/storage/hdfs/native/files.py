@@ -162,7 +162,7 @@ class _Writing:
             raise Wrong("an encrypted or striped file")
         last = None
         while not is_empty:
-            block = self._names.add_block(self._path, self._file, last)
+            block = self._add_block(last)
             if not block.is_plain:
                 raise Wrong("a block behind a token")
             size = self._nodes.write(block, self._shape, self._file.block_size, feed, is_large)
@@ -170,13 +170,30 @@ class _Writing:
             is_empty = feed.is_empty
         self._close(last)
 
+    def _add_block(self, last: bytes | None) -> Block:
+        for _ in _until_reported():
+            try:
+                return self._names.add_block(self._path, self._file, last)
+            except RpcRefused as err:
+                if err.kind != "NotReplicatedYetException":
+                    raise
+        raise Wrong("no data node knows its block")
+
     def _close(self, last: bytes | None) -> None:
-        pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
-        while not self._names.complete(self._path, self._file, last):
-            if time.monotonic() > end:
-                raise Wrong("no data node knows its block")
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        for _ in _until_reported():
+            if self._names.complete(self._path, self._file, last):
+                return
+        raise Wrong("no data node knows its block")
+
+
+def _until_reported() -> Iterator[None]:
+    """Yield for each try while data nodes may still report a block to the name node, with growing pauses."""
+    pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
+    yield
+    while time.monotonic() < end:
+        time.sleep(pause)
+        yield
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _ours(err: Exception, path: str) -> PaiError:
