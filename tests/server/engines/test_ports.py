@@ -8,9 +8,11 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
 from openpai_tasks.server.engines.ports import END, FIRST, PortPool, bindable, count, hashed
+from openpai_tasks.server.engines.runner.free_ports import OPENPAI_END
 
-UID = "94920b63-f4d6-4c63-b72b-b926b8bc1335"
+UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 TOTAL = END - FIRST
+SSH = hashed(UID, "ssh", 0)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +20,7 @@ TOTAL = END - FIRST
     [("ssh", 0, 39725), ("ssh", 1, 31289), ("http", 0, 32464), ("http", 1, 20818)],
 )
 def test_ports_are_hashed_as_on_a_real_cluster(label: str, number: int, port: int) -> None:
-    assert hashed("94920b63-f4d6-4c63-b72b-b926b8bc1334", label, number) == port
+    assert hashed(UID, label, number, OPENPAI_END) == port
 
 
 def test_no_port_can_be_taken_by_an_outgoing_connection() -> None:
@@ -42,16 +44,16 @@ def test_every_task_gets_ssh_http_and_its_requested_ports() -> None:
         "web": 2,
         "none": 0,
     }
-    assert found["ssh"] == (27297,)
+    assert found["ssh"] == (SSH,)
     assert count({"web": 2, "none": -1}) == 4
 
 
 def test_ports_in_use_are_skipped() -> None:
-    assert choose({}, {27297}, free=lambda port: port != 27298)["ssh"] == (27299,)
+    assert choose({}, {SSH}, free=lambda port: port != SSH + 1)["ssh"] == (SSH + 2,)
 
 
 def test_port_search_wraps_around_to_the_start_of_the_range() -> None:
-    assert choose({}, set(range(27000, END)))["ssh"] == (FIRST,)
+    assert choose({}, set(range(SSH, END)))["ssh"] == (FIRST,)
 
 
 def test_a_port_in_use_is_not_bindable() -> None:

@@ -28,12 +28,12 @@ def _end() -> int:
 END = _end()
 
 
-def hashed(uid: str, label: str, number: int) -> int:
-    """Return the port that OpenPAI chooses for one numbered port of a label."""
+def hashed(uid: str, label: str, number: int, end: int = END) -> int:
+    """Return the port that OpenPAI's hash gives to one numbered port of a label."""
     text = f"[{uid}][{label}][{number}]"
     digest = md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
     parts = (digest[:12], digest[12:24], digest[24:])
-    return FIRST + sum(int(part, 16) for part in parts) % (OPENPAI_END - FIRST)
+    return FIRST + sum(int(part, 16) for part in parts) % (end - FIRST)
 
 
 def bindable(port: int) -> bool:
