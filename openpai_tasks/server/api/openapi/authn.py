@@ -25,7 +25,7 @@ from openpai_tasks.server.api.shapes.profiles import Profile
 
 LOGIN_BODY = record(
     {
-        "username": {"type": "string", "pattern": r"^[\w.-]+$"},
+        "username": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
         "password": {"type": "string", "minLength": 6},
         "expiration": {
             "type": "integer",

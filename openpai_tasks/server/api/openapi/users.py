@@ -21,7 +21,7 @@ from openpai_tasks.server.api.shapes.profiles import Profile
 INVALID = "InvalidParametersError"
 PASSWORD: Schema = {"type": "string", "minLength": 6}
 USER_FIELDS: dict[str, Schema] = {
-    "username": {"type": "string", "pattern": r"^[\w.-]+$"},
+    "username": {"type": "string", "pattern": "^[A-Za-z0-9_.-]+$"},
     "password": PASSWORD,
     "email": TEXT,
     "virtualCluster": listed(TEXT),
