@@ -150,7 +150,7 @@ def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, ca
     for comparison in slurm.comparisons(tmp_path, jobs=3):
         for turn in comparison.contenders.values():
             turn()
-    assert "sbatch: " in (said := capsys.readouterr().err) and "ours: " in said
+    assert "sbatch: " in (printed := capsys.readouterr().err) and "ours: " in printed
 
 
 def test_copies_are_compared_and_checked(tmp_path, monkeypatch):

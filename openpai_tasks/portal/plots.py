@@ -198,12 +198,12 @@ def _marks(across: Scale, upwards: Scale) -> tuple[list[PlotMark], list[PlotMark
 
 
 def _x(scale: Scale, value: float) -> int:
-    return LEFT + scale.place(value, WIDTH - LEFT - RIGHT + 1)
+    return LEFT + scale.step_of(value, WIDTH - LEFT - RIGHT + 1)
 
 
 def _y(scale: Scale, value: float) -> int:
-    return HEIGHT - BOTTOM - scale.place(value, HEIGHT - TOP - BOTTOM + 1)
+    return HEIGHT - BOTTOM - scale.step_of(value, HEIGHT - TOP - BOTTOM + 1)
 
 
 def _hue(scale: Scale, value: float) -> int:
-    return scale.place(value, HUES)
+    return scale.step_of(value, HUES)

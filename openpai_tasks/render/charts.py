@@ -29,7 +29,7 @@ class Scale:
     low: float
     high: float
 
-    def place(self, value: float, steps: int) -> int:
+    def step_of(self, value: float, steps: int) -> int:
         """Return the step, from 0 to ``steps - 1``, on which the value is."""
         width = self.high / 2 - self.low / 2  # halves, as the difference of two large numbers can be infinite
         if not width:
@@ -91,7 +91,7 @@ def draw(chart: Chart, columns: int, is_coloured: bool) -> list[list[Segment]]:
     canvas = Canvas(room, HEIGHT)
     for number, one in enumerate(chart.series):
         for part in lines_of(one.points):
-            canvas.line([(across.place(x, 2 * room), upwards.place(y, 4 * HEIGHT)) for x, y in part], number)
+            canvas.line([(across.step_of(x, 2 * room), upwards.step_of(y, 4 * HEIGHT)) for x, y in part], number)
     is_braille = is_coloured or len(chart.series) == 1
     lines: list[list[Segment]] = [[(_cut(one_line(chart.title), columns), None)]]
     for row in range(HEIGHT):

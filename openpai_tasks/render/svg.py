@@ -79,8 +79,8 @@ def _lines(series: Series, across: Scale, upwards: Scale, top: int, colour: str)
 
 
 def _dot(x: float, y: float, across: Scale, upwards: Scale, top: int) -> Dot:
-    right = LEFT + across.place(x, WIDTH - LEFT - RIGHT + 1)
-    return right, top + HEIGHT - BOTTOM - upwards.place(y, HEIGHT - TOP - BOTTOM + 1)
+    right = LEFT + across.step_of(x, WIDTH - LEFT - RIGHT + 1)
+    return right, top + HEIGHT - BOTTOM - upwards.step_of(y, HEIGHT - TOP - BOTTOM + 1)
 
 
 def thinned(dots: Iterable[Dot]) -> list[Dot]:

@@ -242,7 +242,7 @@ def test_preview_sends_nothing_and_opens_no_shell(cluster):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--timeout", "soon"], "--timeout must be a duration"),
         (["--timeout", "9999999d"], "--timeout must be at most 3650d"),
@@ -251,10 +251,10 @@ def test_preview_sends_nothing_and_opens_no_shell(cluster):
         (["--instances", "0"], "--instances must be at least 1"),
     ],
 )
-def test_bad_flags_end_in_one_line(cluster, flags, said):
+def test_bad_flags_end_in_one_line(cluster, flags, message):
     ran = cluster.inv("container.start", *flags)
     assert (ran.code, ran.out) == (120, "")
-    assert said in ran.err and ran.err.count("\n") == 1
+    assert message in ran.err and ran.err.count("\n") == 1
 
 
 def test_job_that_is_not_a_container_cannot_be_extended(cluster):

@@ -38,7 +38,7 @@ def user(shell, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("keys", "code", "said"),
+    ("keys", "code", "shown"),
     [
         (b"y\r", 0, b"includes it now"),
         (b"n\r", 0, b"nothing else was changed; to let ssh find them, put this line at the top of"),
@@ -47,12 +47,12 @@ def user(shell, tmp_path):
     ],
     ids=["yes", "no", "return", "ctrl-c"],
 )
-def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, keys, code, said):
+def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, keys, code, shown):
     config = user / ".ssh" / "config"
     with open_terminal(shell, "inv", "container.ssh-config", "seen") as terminal:
         assert b"now has seen, seen-main-0" in terminal.until(b"read it? [y/N] ")
         terminal.type(keys)
-        terminal.until(said)
+        terminal.until(shown)
         assert terminal.code() == code
         assert b"Traceback" not in terminal.rest()
     assert config.exists() is (keys == b"y\r") and (user / ".fabric.py").exists() is config.exists()
@@ -62,7 +62,7 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, 
 
 
 @pytest.mark.parametrize(
-    ("keys", "said", "state"),
+    ("keys", "shown", "state"),
     [
         (b"y\r", b"stopped", "STOPPED"),
         (b"n\r", b"continues; ", "WAITING"),
@@ -70,14 +70,14 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, 
     ],
     ids=["yes", "no", "ctrl-c"],
 )
-def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys, said, state):
+def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys, shown, state):
     name = f"large-{request.node.callspec.id}"
     with open_terminal(shell, "inv", "container.start", "-j", name, "--gpu", "99") as terminal:
         terminal.until(b"waiting: ")
         terminal.type(CTRL_C)
         terminal.until(b"stop job " + name.encode() + b" too? [y/N] ")
         terminal.type(keys)
-        terminal.until(b"job " + name.encode() + b" " + said)
+        terminal.until(b"job " + name.encode() + b" " + shown)
         assert terminal.code() == 130
         assert b"Traceback" not in terminal.rest()
     assert shell.ok("job.status", name, "-o", "json").json()["state"] == state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Shell
+from tests.storage import object_servers
 
 FOLDER = Path(__file__).parents[1] / "js"
-INSTALLED = FOLDER / "node_modules" / ".package-lock.json"  # npm writes it last
-PACKAGE = "node_modules/@microsoft/openpai-js-sdk"
+MISSING = object_servers.missing(object_servers.JS_SDK)
 
-pytestmark = [
-    pytest.mark.skipif(
-        not (shutil.which("node") and shutil.which("npm")),
-        reason="needs node and npm (Debian: apt-get install nodejs npm)",
-    ),
-    pytest.mark.timeout(300),
-]
-
-
-@pytest.fixture(scope="module")
-def sdk() -> None:
-    """Install the npm package the first time."""
-    wanted = json.loads((FOLDER / "package.json").read_text())["dependencies"]["@microsoft/openpai-js-sdk"]
-    if not INSTALLED.exists() or json.loads(INSTALLED.read_text())["packages"][PACKAGE]["version"] != wanted:
-        argv = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-        done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.timeout(300)]
 
 
 def run(shell: Shell, script: str) -> Any:
@@ -41,6 +24,7 @@ def run(shell: Shell, script: str) -> Any:
     known = shell.ok("cluster.credentials", "local", "-o", "json").json()
     person = known[0] if isinstance(known, list) else known
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment["NODE_PATH"] = str(object_servers.home() / "node_modules")
     environment |= {"PAI_URI": person["uri"], "PAI_USER": person["user"], "PAI_PASSWORD": person["password"]}
     done = subprocess.run(
         ["node", script], cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=100
@@ -50,7 +34,7 @@ def run(shell: Shell, script: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def seen(cluster: Shell, sdk: None) -> Any:
+def seen(cluster: Shell) -> Any:
     """The results of all calls of the newer client."""
     return run(cluster, "paiv2.js")
 
@@ -107,7 +91,7 @@ def test_js_client_manages_users_and_groups(seen: Any) -> None:
     assert "team" not in seen["groups"]
 
 
-def test_older_js_client_works_with_the_oldest_server(shell: Shell, sdk: None) -> None:
+def test_older_js_client_works_with_the_oldest_server(shell: Shell) -> None:
     shell.ok("cluster.start", INVOKE_OPENPAI_LOCAL_PROFILE="0.14")
     seen = run(shell, "paiv1.js")
     assert seen["submitted"] == {"message": "update job old-js successfully"}

@@ -102,23 +102,23 @@ def test_refused_sweep_leaves_no_files(cluster):
 
 
 def test_usage_reports_what_each_job_left_behind(cluster):
-    submit(cluster, "told-1", 'head -c 1000 /dev/zero > "$PAI_OUTPUT_DIR/z"', "-f")
-    submit(cluster, "told-2", "exit 3", "-f")
+    submit(cluster, "sized-1", 'head -c 1000 /dev/zero > "$PAI_OUTPUT_DIR/z"', "-f")
+    submit(cluster, "sized-2", "exit 3", "-f")
     found = cluster.ok("storage.usage", "-o", "json").json()
     rows = {job["name"]: job for job in found["jobs"]}
-    one, two = rows["told-1"], rows["told-2"]
+    one, two = rows["sized-1"], rows["sized-2"]
     assert (one["state"], one["output"], one["files"]) == ("SUCCEEDED", 1000, 1)
     assert (two["state"], two["output"], two["files"]) == ("FAILED", 0, 0)
     assert one["archives"] == two["archives"] and one["source"] == two["source"] > 0
     assert 0 <= one["age"] < 600
     [archive] = [row for row in found["archives"] if row["sha256"] == one["archives"][0]]
-    assert archive["jobs"] == ["told-1", "told-2"] and archive["size"] == one["source"]
+    assert archive["jobs"] == ["sized-1", "sized-2"] and archive["size"] == one["source"]
     assert one["notes"] > 0 and one["other"] == 0
     kept = sum(job["output"] + job["notes"] + job["other"] for job in found["jobs"])
     kept += sum(folder["size"] for folder in found["others"])
     assert found["total"] == kept + sum(row["size"] for row in found["archives"])
     table = cluster.ok("storage.usage").out
-    assert re.search(r"^told-1 +SUCCEEDED .* 1000 B ", table, re.M)
+    assert re.search(r"^sized-1 +SUCCEEDED .* 1000 B ", table, re.M)
     assert "shared by several jobs" in table.splitlines()[-1]
 
 

@@ -65,7 +65,7 @@ def test_other_formats_are_printed_unchanged(kernel):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("%pai job.status nosuch", "no job named 'nosuch' on cluster 'local'"),
         ("%pai job.lst", "no task named 'job.lst', did you mean job.list? (exit code 120)"),
@@ -78,9 +78,9 @@ def test_other_formats_are_printed_unchanged(kernel):
         ("%%pai_sub\nawait something()", "nothing was submitted"),
     ],
 )
-def test_error_of_a_magic_is_one_line(kernel, line, said):
+def test_error_of_a_magic_is_one_line(kernel, line, message):
     shown = kernel.run(line)
-    assert said in shown.error[0]
+    assert message in shown.error[0]
     assert shown.error[1] == f"error: {shown.error[0]}"
     assert "Traceback" not in shown.err and shown.error[0] not in shown.err
 

@@ -86,7 +86,7 @@ def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, change
 
 
 @pytest.mark.parametrize(
-    "flags, said",
+    "flags, message",
     [
         (
             ("--idle", "30h", "--gpu", "0", "--image", "x", "--job-name", "y", "--preview"),
@@ -99,9 +99,9 @@ def test_a_source_that_has_become_too_large_is_reported(cluster, jupyter, change
     ],
     ids=["flags", "notebook", "direct", "port", "token"],
 )
-def test_reconnect_refuses_flags_that_need_a_new_server(cluster, jupyter, flags, said):
+def test_reconnect_refuses_flags_that_need_a_new_server(cluster, jupyter, flags, message):
     ran = cluster.inv("notebook.serve", "--reconnect", "odd", "--no-browser", *flags)
-    assert ran.code == 120 and ran.out == "" and said in ran.err.splitlines()[-1]
+    assert ran.code == 120 and ran.out == "" and message in ran.err.splitlines()[-1]
     assert len(ran.err.splitlines()) == (2 if "--token" in flags else 1)  # with the warning about the token
 
 

@@ -545,7 +545,7 @@ def test_answering_yes_stops_the_job(cluster):
 
 
 @pytest.mark.parametrize(
-    "words, code, said",
+    "words, code, message",
     [
         (("notebook.serve", "missing.ipynb"), 123, "'missing.ipynb'"),
         (("notebook.serve", "tasks.py"), 123, "is not a notebook"),
@@ -560,11 +560,11 @@ def test_answering_yes_stops_the_job(cluster):
         (("notebook.pull", "idle", "--target", "no-such-folder"), 123, "no-such-folder"),
     ],
 )
-def test_bad_input_is_reported_in_one_line(cluster, calls, words, code, said):
+def test_bad_input_is_reported_in_one_line(cluster, calls, words, code, message):
     if "plain" in words:
         cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
     ran = cluster.inv(*words)
-    assert ran.code == code and said in ran.err and ran.out == ""
+    assert ran.code == code and message in ran.err and ran.out == ""
     assert len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
 
 

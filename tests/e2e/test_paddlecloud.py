@@ -86,8 +86,8 @@ def test_jobs_prints_the_table_of_the_walk(trained):
 def test_logs_begin_with_the_pods(laptop, trained):
     first, *rest = laptop.ok("paddlecloud logs").out.splitlines()
     assert re.fullmatch(r"running pod list:  \[(\('Succeeded', '127\.\d+\.\d+\.\d+'\)(, )?){4}\]", first)
-    said = [line[:14] for line in rest if line.startswith("trainer")]
-    assert said == [f"trainer {number} of 4" for number in range(4)]
+    printed = [line[:14] for line in rest if line.startswith("trainer")]
+    assert printed == [f"trainer {number} of 4" for number in range(4)]
     assert trained[2].out.count("pass 0 ended") == 4  # followed until the end
 
 

@@ -213,14 +213,14 @@ def test_logs_that_never_recover_leave_the_job_its_own_exit_code(calm, fault):
 
 
 @pytest.mark.parametrize(
-    "status, told", [(404, "the cluster has no logs of main-0"), (500, "cannot read the output of main-0")]
+    "status, message", [(404, "the cluster has no logs of main-0"), (500, "cannot read the output of main-0")]
 )
-def test_logs_of_the_other_tasks_are_still_read(calm, status, told):
+def test_logs_of_the_other_tasks_are_still_read(calm, status, message):
     name, lines = f"parts-{status}", ["[main-1] from 1", "[main-2] from 2"]
     faults(calm, logs={"main/0": status})
     three = ("echo from $PAI_TASK_INDEX", "--instances", "3")
     ran = calm.ok("job.sub", *three, "-f", "-j", name, *SMALL)
-    assert sorted(ran.out.splitlines()) == lines and ran.err.count(told) == 1
+    assert sorted(ran.out.splitlines()) == lines and ran.err.count(message) == 1
     ran = calm.inv("job.logs", name)
     assert ran.out.splitlines() == lines and ran.code == (0 if status == 404 else 122)
 

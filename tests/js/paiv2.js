@@ -1,4 +1,4 @@
-// A person's way through the SDK's PAIV2 client, from login to logs; what each call brought goes to stdout.
+// A person's way through the SDK's PAIV2 client, from login to logs; what each call returned goes to stdout.
 'use strict';
 
 const http = require('http');

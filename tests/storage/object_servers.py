@@ -1,7 +1,8 @@
 """Real object storage servers on loopback: Azurite, s3rver and rclone; python -m tests.storage.object_servers
 
-The first two are npm packages, fetched once into the user's cache; rclone is a package of PyPI. s3rver is S3
-as one knows it, with folders' own objects and any key; rclone looks at the MD5 of what it is sent.
+The first two are npm packages, fetched once into the user's cache, with OpenPAI's client for JavaScript; rclone
+is a package of PyPI. s3rver is S3 as one knows it, with folders' own objects and any key; rclone looks at the
+MD5 of what it is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 from tests.ports import free_port
 from tests.storage import sharing
 
-PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1"}
+JS_SDK = "@microsoft/openpai-js-sdk"
+PACKAGES = {"azurite": "3.35.0", "s3rver": "3.7.1", JS_SDK: "0.1.5"}
 START = 30.0
 ACCOUNT, ACCOUNT_KEY = "laboratory", "bm90LXRvLWJlLXNlZW4tYW55d2hlcmU="
 S3_KEY, S3_SECRET = "S3RVER", "S3RVER"  # s3rver accepts no other
@@ -33,7 +35,7 @@ BUCKET = "data-of-tests"
 def home() -> Path:
     """Where the npm packages are kept."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache, "openpai-tasks", "object-servers-1")
+    return Path(cache, "openpai-tasks", "object-servers-2")
 
 
 def missing(name: str) -> str:
@@ -48,7 +50,7 @@ def missing(name: str) -> str:
 
 
 def fetch(target: Path) -> None:
-    """Fetch both packages into the folder, completely or not at all."""
+    """Fetch the packages into the folder, completely or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".npm-") as made:
         wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
@@ -158,5 +160,5 @@ def _end_with_us() -> None:
 
 
 if __name__ == "__main__":
-    if missing("azurite") or missing("s3rver"):
+    if any(missing(name) for name in PACKAGES):
         fetch(home())

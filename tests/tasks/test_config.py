@@ -59,7 +59,7 @@ def test_set_and_unset_write_a_private_file(project, inv):
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, message",
     [
         (
             ["config.set", "imgae=x"],
@@ -82,10 +82,10 @@ def test_set_and_unset_write_a_private_file(project, inv):
         (["config.show", "-o", "xml"], "error: no output format named 'xml' (known: table, json, yaml, csv)"),
     ],
 )
-def test_invalid_input_is_a_one_line_error_and_nothing_is_written(project, inv, words, told):
+def test_invalid_input_is_a_one_line_error_and_nothing_is_written(project, inv, words, message):
     ran = inv(*words)
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
-    assert ran.err.startswith(told)
+    assert ran.err.startswith(message)
     assert not (project.folder / ".openpai" / "defaults.yaml").exists()
 
 
@@ -106,7 +106,7 @@ def test_unset_removes_a_setting_of_an_older_client(project, inv):
 
 
 @pytest.mark.parametrize(
-    "files, told",
+    "files, message",
     [
         ({"invoke.yaml": "openpai: [\n"}, "error: cannot read {folder}/invoke.yaml, line 2: "),
         ({"invoke.json": "{"}, "error: cannot read {folder}/invoke.json: "),
@@ -134,12 +134,12 @@ def test_unset_removes_a_setting_of_an_older_client(project, inv):
         ),
     ],
 )
-def test_invalid_settings_file_is_a_one_line_error(project, inv, files, told):
+def test_invalid_settings_file_is_a_one_line_error(project, inv, files, message):
     for name, text in files.items():
         project.write(name, text)
     ran = inv("config.show")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
-    assert ran.err.startswith(told.format(folder=project.folder))
+    assert ran.err.startswith(message.format(folder=project.folder))
 
 
 def test_keys_that_clash_as_variables_fail_only_when_the_variable_is_set(project, inv, monkeypatch):
@@ -155,7 +155,7 @@ def test_keys_that_clash_as_variables_fail_only_when_the_variable_is_set(project
 
 
 @pytest.mark.parametrize(
-    "name, value, told",
+    "name, value, message",
     [
         (
             "INVOKE_THINGS",
@@ -172,12 +172,12 @@ def test_keys_that_clash_as_variables_fail_only_when_the_variable_is_set(project
         ("INVOKE_RUNTIME_CONFIG", "tasks.txt", "error: cannot read tasks.txt: its name must end in .yaml"),
     ],
 )
-def test_invalid_environment_variable_is_a_one_line_error(project, inv, monkeypatch, name, value, told):
+def test_invalid_environment_variable_is_a_one_line_error(project, inv, monkeypatch, name, value, message):
     project.write("invoke.yaml", "things: [1]\nnumber: 1\n")
     monkeypatch.setenv(name, value)
     ran = inv("config.show")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
-    assert ran.err.startswith(told)
+    assert ran.err.startswith(message)
 
 
 def test_environment_variables_of_invoke_still_work(project, monkeypatch):

@@ -54,7 +54,7 @@ def line(request, project):
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, printed",
     [
         (["pick"], "pick None None"),
         (["pick", "lab"], "pick lab None"),
@@ -86,13 +86,13 @@ def line(request, project):
         (["say", "--", "a b", "--off"], "say ['a b', '--off'] None None x True None False None"),
     ],
 )
-def test_command_line_is_parsed_as_expected(line, words, said):
+def test_command_line_is_parsed_as_expected(line, words, printed):
     ran = line(*words)
-    assert (ran.code, ran.out.rstrip("\n"), ran.err) == (0, said, "")
+    assert (ran.code, ran.out.rstrip("\n"), ran.err) == (0, printed, "")
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, message",
     [
         (["inner.run", "a", "--gpu", "two"], "error: --gpu needs a whole number, got 'two'"),
         (["say", "a", "--seconds=soon"], "error: --seconds needs a number, got 'soon'"),
@@ -116,10 +116,10 @@ def test_command_line_is_parsed_as_expected(line, words, said):
         (["--list", "-F", "xml"], "error: --list-format must be one of flat, nested, json, got 'xml'"),
     ],
 )
-def test_invalid_command_line_is_a_one_line_error_with_exit_code_120(line, words, told):
+def test_invalid_command_line_is_a_one_line_error_with_exit_code_120(line, words, message):
     ran = line(*words)
-    told = told.replace("{program}", line.__name__)
-    assert (ran.code, ran.out, ran.err) == (120, "", told + "\n")
+    message = message.replace("{program}", line.__name__)
+    assert (ran.code, ran.out, ran.err) == (120, "", message + "\n")
 
 
 @pytest.mark.parametrize("words", [["inner"], ["inner", "--help"], ["inner", "-h"], ["--help", "inner"]])

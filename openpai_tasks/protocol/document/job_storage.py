@@ -200,12 +200,12 @@ bases=$0 as="user.name={user}" lost=
 command -v curl >/dev/null || {{ echo "error: there is no curl here" >&2; exit 1; }}
 ask() {{
   want=$1; shift
-  told=$(curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" "$@") &&
-    case ${{told##*|}} in "$want"*) ;; *) false ;; esac
+  answer=$(curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" "$@") &&
+    case ${{answer##*|}} in "$want"*) ;; *) false ;; esac
 }}
 send() {{
   [ ! -d "$file" ] || {{ ask 2 -X PUT "$at?op=MKDIRS&$as"; return; }}
-  ask 307 -X PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 -T "$file" "${{told##* }}" &&
+  ask 307 -X PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 -T "$file" "${{answer##* }}" &&
     ask 2 -X PUT "$part?op=RENAME&destination=${{at#*/webhdfs*/v1}}&renameoptions=OVERWRITE&$as"
 }}
 for file; do
@@ -218,8 +218,8 @@ for file; do
       at=$base/$name
       part=${{at%/*}}/.pai-part-$id
       if send; then bases="$base ${{0%%"$base"*}}${{0#*"$base"}}"; continue 3; fi
-      case ${{told##*|}} in
-        4*) case $told in {may_pass}) again=1 ;; {refusal}) again=; break 2 ;; esac ;;
+      case ${{answer##*|}} in
+        4*) case $answer in {may_pass}) again=1 ;; {refusal}) again=; break 2 ;; esac ;;
         *) again=1 ;;
       esac
     done
@@ -232,7 +232,7 @@ for file; do
     part=${{part%/*}}/.pai-part-$id
     curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as" && break
   done
-  why=${{told%|*}}
+  why=${{answer%|*}}
   echo "error: cannot send ${{file#./}} to $base${{why:+: $why}}" >&2
   [ -z "$again" ] || exit 1
 done

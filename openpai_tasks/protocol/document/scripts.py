@@ -123,24 +123,24 @@ pai_options=$(set +o)
 case $- in *e*) pai_options="$pai_options; set -e" ;; esac
 pai_script="$pai_options
 $pai_script"
-pai_child= pai_clock= pai_told= pai_begun=$(date +%s)
-trap 'pai_told=1; [ -z "$pai_child" ] || kill -TERM "$pai_child" 2>/dev/null || :' TERM
+pai_child= pai_clock= pai_stopped= pai_begun=$(date +%s)
+trap 'pai_stopped=1; [ -z "$pai_child" ] || kill -TERM "$pai_child" 2>/dev/null || :' TERM
 if timeout -k 1 1 true 2>/dev/null; then
   timeout -k {grace} {seconds} "${{BASH:-sh}}" -c "$pai_script" & pai_child=$!
 else
   "${{BASH:-sh}}" -c "$pai_script" & pai_child=$!
   (sleep {seconds}; kill -TERM "$pai_child") >/dev/null 2>&1 & pai_clock=$!
 fi
-[ -z "$pai_told" ] || kill -TERM "$pai_child" 2>/dev/null || :
+[ -z "$pai_stopped" ] || kill -TERM "$pai_child" 2>/dev/null || :
 pai_code=
 while :; do
-  pai_told=
+  pai_stopped=
   [ -z "$pai_clock" ] || kill -0 "$pai_child" 2>/dev/null ||
     {{ kill -KILL "$pai_clock" && wait "$pai_clock"; }} 2>/dev/null || :
   wait "$pai_child" 2>/dev/null && pai_last=0 || pai_last=$?
   case $pai_last in 127 | -*) [ -z "$pai_code" ] || break ;; esac
   pai_code=$pai_last
-  [ -n "$pai_told" ] || break
+  [ -n "$pai_stopped" ] || break
 done
 [ -n "$pai_clock" ] || [ "$pai_code" -le 128 ] || kill -TERM "-$pai_child" 2>/dev/null || :
 if [ -n "$pai_clock" ]; then
@@ -161,8 +161,8 @@ def limit_time(command: str, seconds: int) -> str:
 
     The command runs in the same kind of shell with the same options, and gets the same signals. A ``wait``
     that a signal interrupted is repeated; 127 then means that the child had ended already. ``timeout`` can
-    end without its command if a signal comes as soon as it has started it: its process group is told again.
-    The clock is waited for where it is killed, since bash would report its end in the job's output.
+    end without its command if a signal comes as soon as it has started it, so its process group is signalled
+    again. The clock is waited for where it is killed, since bash would report its end in the job's output.
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")

@@ -1,6 +1,6 @@
 """Digests of downloaded files, so that a new download replaces ours but never the user's.
 
-``~/.openpai/brought.json`` has the digest of each file as it was written. A file that still matches is ours;
+``~/.openpai/downloads.json`` has the digest of each file as it was written. A file that still matches is ours;
 any other file stays, and the download gets a free name beside it.
 """
 
@@ -71,4 +71,4 @@ def _known() -> dict[str, str]:
 
 
 def _file() -> Path:
-    return home() / "brought.json"
+    return home() / "downloads.json"

@@ -59,7 +59,7 @@ class Tokens:
             )
         return token
 
-    def of(self, user: str) -> list[str]:
+    def of_user(self, user: str) -> list[str]:
         rows = self._database.rows(
             "SELECT token FROM account_tokens WHERE user = ? AND coalesce(expires > ?, 1) ORDER BY rowid",
             (user, int(time.time())),

@@ -23,7 +23,7 @@ class Originals:
     def keep(self, key: str, config: dict[str, Any]) -> None:
         self._database.write("INSERT INTO v1_configs VALUES (?, ?)", [key, json.dumps(config)])
 
-    def of(self, key: str) -> dict[str, Any] | None:
+    def config_of(self, key: str) -> dict[str, Any] | None:
         """Return the job's v1 configuration; None if it was submitted as a v2 document."""
         row = self._database.row("SELECT config FROM v1_configs WHERE job = ?", [key])
         config: dict[str, Any] | None = json.loads(row["config"]) if row else None

@@ -58,7 +58,7 @@ def test_too_long_retry_after_is_an_error_without_waiting(serve):
 
 
 @pytest.mark.parametrize(
-    "said, kind, code, words",
+    "response, kind, code, words",
     [
         (Reply({"message": "request entity too large"}, 413), ApiError, "", "request entity too large"),
         (Reply({"code": None, "message": "bad indentation"}, 500), ApiError, "", "bad indentation"),
@@ -73,8 +73,8 @@ def test_too_long_retry_after_is_an_error_without_waiting(serve):
         ),
     ],
 )
-def test_error_is_one_line_whatever_the_response_body(serve, said, kind, code, words):
-    server = serve({f"POST {JOBS}": said})
+def test_error_is_one_line_whatever_the_response_body(serve, response, kind, code, words):
+    server = serve({f"POST {JOBS}": response})
     with pytest.raises(kind, match=words) as caught:
         client_of(server).submit("x")
     assert caught.value.code == code

@@ -134,8 +134,8 @@ def test_a_job_of_another_client_is_shown_without_a_document(backend):
 def test_pservers_run_their_own_commands_until_the_trainers_end(backend):
     served = "$PAI_MOUNT_ROOT/mnt/pfs/home/$PAI_USER_NAME/served"
     role = JOB.format(name="x", command=f"echo server; touch {served}; sleep 300").partition("  main:\n")[2]
-    said = "echo trainer $PAI_TASK_INDEX of $PAI_TASKS_NUM in $PAI_CURRENT_TASK_ROLE_NAME"
-    command = f"{said}; until [ -e {served} ]; do sleep 0.05; done"
+    report = "echo trainer $PAI_TASK_INDEX of $PAI_TASKS_NUM in $PAI_CURRENT_TASK_ROLE_NAME"
+    command = f"{report}; until [ -e {served} ]; do sleep 0.05; done"
     smaller = {"cpu: 1": "cpu: 0", "instances: 1": "instances: 2"}
     key = submit(backend, "servers", command, replace=smaller, more=f"  pserver:\n{role}")
     job = ended(backend, key)

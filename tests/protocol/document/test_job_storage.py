@@ -212,7 +212,7 @@ def wait_until_asleep(pid: int) -> None:
 COUNTING = """\
 import signal, time
 times = []
-signal.signal(signal.SIG{name}, lambda *_: times.append(print("told", flush=True)))
+signal.signal(signal.SIG{name}, lambda *_: times.append(print("signalled", flush=True)))
 print("ready", flush=True)
 while not times:
     time.sleep(0.01)
@@ -228,7 +228,7 @@ def test_command_gets_a_signal_once_whether_sent_to_the_shell_or_the_group(shell
     process = start_until_ready(shell, script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     wait_until_asleep(process.pid)
     send(process.pid, signal.Signals[f"SIG{name}"])
-    assert process.communicate(timeout=60) == ("told\n", "") and process.returncode == 7
+    assert process.communicate(timeout=60) == ("signalled\n", "") and process.returncode == 7
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])

@@ -114,7 +114,7 @@ def test_time_limited_bash_command_still_runs_in_bash(tmp_path):
 def test_time_limited_command_gets_a_signal_sent_to_its_shell(tmp_path):
     # `timeout` loses the command's exit code if the signal comes before it waits for the command.
     waited_for = "until grep -q '^State:.S' /proc/$PPID/status; do :; done"
-    command = f"trap 'echo told; exit 7' TERM; {waited_for}; echo ready; while :; do sleep 0.05; done"
+    command = f"trap 'echo stopping; exit 7' TERM; {waited_for}; echo ready; while :; do sleep 0.05; done"
     script = scripts.limit_time(command, 90)
     process = subprocess.Popen(
         [*SHELLS["bash"], script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -127,7 +127,7 @@ def test_time_limited_command_gets_a_signal_sent_to_its_shell(tmp_path):
         except subprocess.TimeoutExpired:
             continue
         break
-    assert out.startswith("told\n") and process.returncode == 7
+    assert out.startswith("stopping\n") and process.returncode == 7
 
 
 def test_roles_keep_their_resources_and_each_image_is_listed_once():

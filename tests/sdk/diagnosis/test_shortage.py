@@ -31,7 +31,7 @@ def why(need: ResourceAmount, used: ResourceAmount) -> str:
 
 
 @pytest.mark.parametrize(
-    ("need", "used", "told"),
+    ("need", "used", "description"),
     [
         (
             ResourceAmount(4, 10, 0),
@@ -48,8 +48,8 @@ def why(need: ResourceAmount, used: ResourceAmount) -> str:
     ],
     ids=["less", "none", "two"],
 )
-def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(client, need, used, told):
-    line = "it asks for " + told.format(" (running: a, b, c and 1 more)")
+def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(client, need, used, description):
+    line = "it asks for " + description.format(" (running: a, b, c and 1 more)")
     assert shortage.describe_shortage(client, why(need, used), is_alone=True) == line
     assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)
 

@@ -152,7 +152,7 @@ def test_storage_name_must_be_unique(lab, home, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "type, said, error",
+    "type, given, error",
     [
         ("local", {"path": "/none/at/all"}, ConfigError),
         ("nfs", {"address": "nas", "path": "/x"}, ConfigError),
@@ -161,10 +161,10 @@ def test_storage_name_must_be_unique(lab, home, tmp_path):
         ("samba", {"address": "//127.0.0.1:1/s", "user": "u"}, PaiError),
     ],
 )
-def test_unreachable_storage_is_not_saved(lab, home, type, said, error):
+def test_unreachable_storage_is_not_saved(lab, home, type, given, error):
     before = kept(home)
     with pytest.raises(error):
-        add(lab, "x", type, KEY, **said)
+        add(lab, "x", type, KEY, **given)
     assert kept(home) == before and KEY not in credentials.path().read_text()
 
 
@@ -237,7 +237,7 @@ def test_every_storage_type_produces_the_data_of_its_store(made, expected):
 
 
 @pytest.mark.parametrize(
-    "type, said, words",
+    "type, given, words",
     [
         ("ftp", {}, "unknown storage type 'ftp'"),
         ("", {}, "give the type of the storage"),
@@ -265,9 +265,9 @@ def test_every_storage_type_produces_the_data_of_its_store(made, expected):
         ("samba", {"address": "ann:p=x@host/share"}, "leave it out"),
     ],
 )
-def test_invalid_storage_is_a_one_line_error_without_its_secrets(type, said, words):
+def test_invalid_storage_is_a_one_line_error_without_its_secrets(type, given, words):
     with pytest.raises(ConfigError, match=words) as raised:
-        data(type, **said)
+        data(type, **given)
     assert "\n" not in str(raised.value) and "=x" not in str(raised.value)
 
 

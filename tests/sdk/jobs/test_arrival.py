@@ -90,9 +90,9 @@ def test_error_says_that_a_job_that_cannot_be_read_back_is_submitted(lab):
 
 
 def test_ctrl_c_while_the_answer_is_waited_for_leaves_a_word_about_the_job(lab, monkeypatch):
-    client, said = lab[1](DETAIL, DETAIL), []
-    monkeypatch.setattr(client, "say", said.append)
+    client, lines = lab[1](DETAIL, DETAIL), []
+    monkeypatch.setattr(client, "say", lines.append)
     monkeypatch.setattr(client, "submit", lambda *words: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         submission.submit_once(client, Submission("train", "name: train\n"))
-    assert said == ["job 'train' may have been submitted: check with `pai job.status train -a lab`"]
+    assert lines == ["job 'train' may have been submitted: check with `pai job.status train -a lab`"]

@@ -866,7 +866,7 @@ def test_only_unchanged_downloads_are_replaced(tmp_path, monkeypatch):
     path.symlink_to(beside)
     downloads.remember([path])
     assert downloads.target_path(path) != path
-    assert (tmp_path / "home" / "brought.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "home" / "downloads.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_best_page_is_html_then_pdf_then_the_notebook(tmp_path):

@@ -504,10 +504,10 @@ def test_read_changes_include_hidden_files_and_refuse_escaping_names(places):
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}]
+    "manifest", [{}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}]
 )
-def test_an_invalid_manifest_is_refused(told):
-    assert pulls._changes(told) == ()
+def test_an_invalid_manifest_is_refused(manifest):
+    assert pulls._changes(manifest) == ()
 
 
 @pytest.mark.parametrize(

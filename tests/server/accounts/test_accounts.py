@@ -87,7 +87,7 @@ def test_token_identifies_its_user_until_it_is_revoked(tokens: Tokens) -> None:
 def test_tokens_issued_in_the_same_second_differ(tokens: Tokens) -> None:
     first, second = tokens.issue("alice"), tokens.issue("alice")
     tokens.revoke(first, "alice")
-    assert tokens.of("alice") == [second]
+    assert tokens.of_user("alice") == [second]
 
 
 def test_password_change_revokes_all_tokens_but_its_own_and_application_tokens(
@@ -96,9 +96,9 @@ def test_password_change_revokes_all_tokens_but_its_own_and_application_tokens(
     tokens.issue("alice")
     used, application = tokens.issue("alice"), tokens.issue("alice", application=True)
     users.set_password("alice", "another-secret", keep=tokens.identify(f"Bearer {used}").token_id)
-    assert tokens.of("alice") == [used, application]
+    assert tokens.of_user("alice") == [used, application]
     users.set_password("alice", "another-secret")
-    assert tokens.of("alice") == [application]
+    assert tokens.of_user("alice") == [application]
     assert users.accepts("alice", "another-secret") and not users.accepts("alice", "alice-secret")
 
 

@@ -111,7 +111,7 @@ def pretend(folder: Path, name: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("printed", "message"),
     [
         (
             "Got permission denied while trying to connect to the Docker daemon socket at unix:///s: Get",
@@ -125,14 +125,14 @@ def pretend(folder: Path, name: str, script: str) -> None:
     ],
 )
 def test_unusable_engine_is_reported_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, message: str
 ) -> None:
-    pretend(tmp_path, "docker", f"echo '{said}' >&2; exit 1")
+    pretend(tmp_path, "docker", f"echo '{printed}' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("DOCKER_HOST", "unix:///s")
     with pytest.raises(ConfigError) as caught:
         ContainerProgram(DOCKER).containers("/home")
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_the_cluster_does_not_start_without_its_engine(shell: Shell, tmp_path: Path) -> None:

@@ -174,11 +174,11 @@ def waiting(user, name):
 
 
 def test_terminating_job_is_listed_and_its_name_is_taken(user1):
-    user1.run("slow-end", "trap 'touch told' TERM; touch begun; while [ ! -e end ]; do sleep 0.05; done")
+    user1.run("slow-end", "trap 'touch stopping' TERM; touch begun; while [ ! -e end ]; do sleep 0.05; done")
     folder = user1.home / "jobs" / "slow-end"
     wait_for((folder / "begun").exists)
     user1.kill("slow-end")
-    wait_for((folder / "told").exists)
+    wait_for((folder / "stopping").exists)
     assert user1.get("/api/v1/jobs/")["terminating"] == ["slow-end"] and user1.job("slow-end") is None
     refusal = user1.submit("slow-end")
     assert refusal["code"] == 409 and "is terminating" in refusal["msg"]

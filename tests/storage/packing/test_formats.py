@@ -280,7 +280,7 @@ def test_variable_length_integers_are_written_like_hadoop():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         (b"SEQ\x06", b"SEQ\x05", "not a SequenceFile of version 6"),
         (b"hadoop.io.Text", b"hadoop.io.Next", "only Text to BytesWritable"),
@@ -288,10 +288,10 @@ def test_variable_length_integers_are_written_like_hadoop():
         (b"a/0001.cls\0\0\0\x01", b"a/0001.cls\0\0\0\x02", "do not agree"),
     ],
 )
-def test_invalid_sequence_file_is_an_error(shards, here, old, new, told):
+def test_invalid_sequence_file_is_an_error(shards, here, old, new, reason):
     (shard,) = shards("sequencefile")
     content = Path(shard).read_bytes()
     assert content.count(old) >= 1
     plant(here, {"y.seq": content.replace(old, new, 1)})
-    with pytest.raises(PathError, match=told):
+    with pytest.raises(PathError, match=reason):
         open_set(at(here, "y.seq"))

@@ -137,7 +137,7 @@ def test_symlinks_are_packed_as_their_targets(tree, here):
 
 
 @pytest.mark.parametrize(
-    ("link", "leads", "told"),
+    ("link", "leads", "reason"),
     [
         ("nowhere", "missing", "broken symlink"),
         ("a/up", "..", "would never end"),
@@ -145,10 +145,10 @@ def test_symlinks_are_packed_as_their_targets(tree, here):
         ("above", "../..", "a link"),
     ],
 )
-def test_symlink_that_cannot_be_followed_is_an_error(tree, here, link, leads, told):
+def test_symlink_that_cannot_be_followed_is_an_error(tree, here, link, leads, reason):
     at(here, "set").store.make_folder(at(here, "set").path)
     os.symlink(leads, at(tree, link).path)
-    with pytest.raises(PathError, match=told):
+    with pytest.raises(PathError, match=reason):
         packed(tree, at(here, "set"))
     assert list(here.store.list(at(here, "set").path)) == []
 

@@ -67,7 +67,7 @@ def logout(context: Context, request: Request) -> Reply:
 
 
 def list_tokens(context: Context, request: Request) -> Reply:
-    return 200, {"tokens": context.tokens.of(request.caller.user)}
+    return 200, {"tokens": context.tokens.of_user(request.caller.user)}
 
 
 def create_application_token(context: Context, request: Request) -> Reply:

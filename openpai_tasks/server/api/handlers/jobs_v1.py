@@ -60,7 +60,7 @@ def remove(context: Context, request: Request) -> Reply:
 def get_config(context: Context, request: Request) -> Reply:
     """Return the configuration as submitted, without secrets."""
     job = jobs.existing(context, request)
-    return _shown(request, context.originals.of(job.key) or jobs.document_of(job))
+    return _shown(request, context.originals.config_of(job.key) or jobs.document_of(job))
 
 
 def get_document(context: Context, request: Request) -> Reply:

@@ -37,21 +37,21 @@ for name in $(env | sed -n 's/^\\(SLURM_[A-Za-z0-9_]*\\)=.*/\\1/p'); do
   case $name in SLURM_CONF | SLURM_JOB_ID) ;; *) unset "$name" ;; esac
 done
 stop() {{
-  told=1
+  stopped=1
   steps=$(squeue --steps --noheader --jobs="$SLURM_JOB_ID" --format='%i %j' | sed -n 's/ {name}$//p') || :
   [ -z "$steps" ] || scancel --quiet --signal=TERM $steps || :
 }}
-told= code=
+stopped= code=
 trap stop TERM
 # TERM to srun would kill the step at once.
 setsid {srun} --job-name={name} --nodelist="$SLURMD_NODENAME" {words} &
 child=$!
 while :; do
-  told=
+  stopped=
   wait "$child" && last=0 || last=$?
   [ "$last" -ne 127 ] || [ -z "$code" ] || break
   code=$last
-  [ -n "$told" ] || break
+  [ -n "$stopped" ] || break
 done
 exit "$code"
 """

@@ -43,7 +43,7 @@ from openpai_tasks.storage.store import Digest
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
 CHUNK = 4 << 20  # bytes per answer
-ABREAST = 16  # deletions at once
+PARALLEL_DELETIONS = 16
 MTIME = "mtime"  # as rclone has it: RFC 3339
 MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 FOLDER = "hdi_isfolder"  # by which Azure's own tools, such as blobfuse, recognise a folder
@@ -147,7 +147,7 @@ class BlobContainer:
             raise self._make_error(err, key) from err
 
     async def _delete(self, keys: list[str]) -> None:
-        gate = asyncio.Semaphore(ABREAST)
+        gate = asyncio.Semaphore(PARALLEL_DELETIONS)
 
         async def one(key: str) -> None:
             async with gate:
