@@ -86,7 +86,8 @@ def _chooses_tests(config: pytest.Config) -> bool:
     """Return whether single tests are chosen, for which their names must be known first."""
     options = config.option
     by_name = any("::" in argument for argument in config.args)
-    return by_name or bool(options.keyword or options.markexpr or options.deselect or options.lf)
+    failed_only = getattr(options, "lf", False)  # not there with -p no:cacheprovider
+    return by_name or bool(options.keyword or options.markexpr or options.deselect or failed_only)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -91,7 +91,9 @@ def draw(chart: Chart, columns: int, is_coloured: bool) -> list[list[Segment]]:
     canvas = Canvas(room, HEIGHT)
     for number, one in enumerate(chart.series):
         for part in lines_of(one.points):
-            canvas.line([(across.step_of(x, 2 * room), upwards.step_of(y, 4 * HEIGHT)) for x, y in part], number)
+            canvas.line(
+                [(across.step_of(x, 2 * room), upwards.step_of(y, 4 * HEIGHT)) for x, y in part], number
+            )
     is_braille = is_coloured or len(chart.series) == 1
     lines: list[list[Segment]] = [[(_cut(one_line(chart.title), columns), None)]]
     for row in range(HEIGHT):

@@ -1,8 +1,8 @@
 """Real object storage servers on loopback: Azurite, s3rver and rclone; python -m tests.storage.object_servers
 
-The first two are npm packages, fetched once into the user's cache, with OpenPAI's client for JavaScript; rclone
-is a package of PyPI. s3rver is S3 as one knows it, with folders' own objects and any key; rclone looks at the
-MD5 of what it is sent.
+The first two are npm packages, fetched once into the user's cache, as is OpenPAI's client for JavaScript;
+rclone is a package of PyPI. s3rver is S3 as one knows it, with folders' own objects and any key; rclone looks
+at the MD5 of what it is sent.
 """
 
 from __future__ import annotations

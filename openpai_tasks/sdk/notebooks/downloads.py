@@ -1,7 +1,7 @@
 """Digests of downloaded files, so that a new download replaces ours but never the user's.
 
-``~/.openpai/downloads.json`` has the digest of each file as it was written. A file that still matches is ours;
-any other file stays, and the download gets a free name beside it.
+``~/.openpai/downloads.json`` has the digest of each file as it was written. A file that still matches is
+ours; any other file stays, and the download gets a free name beside it.
 """
 
 from __future__ import annotations

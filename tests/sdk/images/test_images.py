@@ -44,7 +44,9 @@ def test_the_embedded_cluster_takes_the_engine_that_answers(
     assert engines.choose_engine("podman") == "podman"
 
 
-@pytest.mark.parametrize(("wanted", "message"), [("auto", "docker or podman"), ("podman", "podman not found")])
+@pytest.mark.parametrize(
+    ("wanted", "message"), [("auto", "docker or podman"), ("podman", "podman not found")]
+)
 def test_a_missing_engine_is_reported(wanted: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         programs.find_engine(wanted, having())
