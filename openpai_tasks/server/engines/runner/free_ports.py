@@ -20,7 +20,7 @@ def _end() -> int:
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range") as numbers:
             end = int(numbers.read().split()[0])
-    except (OSError, ValueError, IndexError):  # no Linux: theirs begin at 49152
+    except (OSError, ValueError, IndexError):  # not Linux: these ports begin at 49152 elsewhere
         return OPENPAI_END
     return end if FIRST + ENOUGH <= end <= OPENPAI_END else OPENPAI_END
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import pyhdfs
@@ -162,38 +163,33 @@ class _Writing:
             raise Wrong("an encrypted or striped file")
         last = None
         while not is_empty:
-            block = self._add_block(last)
+            block = _once_reported(partial(self._add_block, last))
             if not block.is_plain:
                 raise Wrong("a block behind a token")
             size = self._nodes.write(block, self._shape, self._file.block_size, feed, is_large)
             last = block.named(size)
             is_empty = feed.is_empty
-        self._close(last)
+        _once_reported(lambda: self._names.complete(self._path, self._file, last) or None)
 
-    def _add_block(self, last: bytes | None) -> Block:
-        for _ in _until_reported():
-            try:
-                return self._names.add_block(self._path, self._file, last)
-            except RpcRefused as err:
-                if err.kind != "NotReplicatedYetException":
-                    raise
-        raise Wrong("no data node knows its block")
-
-    def _close(self, last: bytes | None) -> None:
-        for _ in _until_reported():
-            if self._names.complete(self._path, self._file, last):
-                return
-        raise Wrong("no data node knows its block")
+    def _add_block(self, last: bytes | None) -> Block | None:
+        """Return the next block; None while no data node has reported the last one."""
+        try:
+            return self._names.add_block(self._path, self._file, last)
+        except RpcRefused as err:
+            if err.kind != "NotReplicatedYetException":
+                raise
+            return None
 
 
-def _until_reported() -> Iterator[None]:
-    """Yield for each try while data nodes may still report a block to the name node, with growing pauses."""
+def _once_reported(attempt: Callable[[], Result | None]) -> Result:
+    """Return the result of the first attempt that has one: a data node reports a block some time later."""
     pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
-    yield
-    while time.monotonic() < end:
+    while (result := attempt()) is None:
+        if time.monotonic() > end:
+            raise Wrong("no data node knows its block")
         time.sleep(pause)
-        yield
         pause = min(2 * pause, LONGEST_PAUSE)
+    return result
 
 
 def _ours(err: Exception, path: str) -> PaiError:
