@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.environment import python_folder
-from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
+from openpai_tasks.protocol.fields import count, mapping, moment, number, rows, text, texts, whole
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, reported_state
 
@@ -39,6 +39,8 @@ class TaskInfo:
     container: str = ""
     log: str = ""  # URL of its output
     user_exit_code: int | None = None  # the command's own, on clusters that report only that
+    peak_memory_mb: int | None = None  # where the cluster reports it, of a task that has ended
+    cpu_seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -251,11 +253,11 @@ def event_from_body(body: dict[str, Any]) -> EventInfo:
     )
 
 
-def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
+def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
     index = whole(body.get("taskIndex"))
     return TaskInfo(
         role=role,
-        index=number if index is None else index,
+        index=place if index is None else index,
         state=text(body.get("taskState")) or "UNKNOWN",
         attempt=count(body.get("attemptId")),
         ip=text(body.get("containerIp")),
@@ -266,6 +268,8 @@ def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
         message=text(body.get("containerExitDiagnostics")),
         container=text(body.get("containerId")),
         log=text(body.get("containerLog")),
+        peak_memory_mb=whole(body.get("peakMemoryMB")),
+        cpu_seconds=number(body.get("cpuSeconds")),
     )
 
 

@@ -21,6 +21,7 @@ _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started",
 _USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
 """Values of a column that say nothing if all rows have them."""
 _HEADERS = {"user_exit_code": "exit code", "own_exit_code": "exit code"}
+_HEADERS |= {"peak_memory_mb": "peak MB", "cpu_seconds": "CPU s"}
 
 
 OLD = 30 * 86400  # seconds after which a time is shown as a date
@@ -123,10 +124,11 @@ _AMOUNTS: dict[str, Callable[[Any], str]] = {
     "duration": duration,
     "size": size,
     "gpu_hours": "{:.2f}".format,
+    "cpu_seconds": "{:.1f}".format,
 }
 
 JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "user_exit_code", "retries")
-TASK = ("role", "index", "state", "ip", "ports", "own_exit_code")
+TASK = ("role", "index", "state", "ip", "ports", "own_exit_code", "peak_memory_mb", "cpu_seconds")
 EVENT = ("time", "count", "type", "reason", "message")
 
 

@@ -31,6 +31,8 @@ DEFAULT = _KINDS[0].name
 AUTO = "auto"
 TROUBLE = "trouble"
 """The file in the server's folder with the reason why its engine cannot start tasks now."""
+ENFORCE = REFUSE_GPUS, REFUSE_LARGER, REFUSE_NOTHING = ("gpu", "true", "false")
+"""Which jobs that ask for more than the machine has are refused: for GPUs if it has some, all, or none."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")
 """The programs that run containers."""
 ANSWER_SECONDS = 20.0  # a busy daemon needs a few

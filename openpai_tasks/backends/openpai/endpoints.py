@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
@@ -257,9 +258,11 @@ class Client(LogEndpoints):
         headers = {HEADER: encode(environment)} if environment else {}
         if isinstance(document, str):
             headers["Content-Type"] = "text/yaml"
-            self._call("POST", path, data=document.encode(), headers=headers)
+            answer = self._call("POST", path, data=document.encode(), headers=headers)
         else:
-            self._call("POST", path, json=document, headers=headers)
+            answer = self._call("POST", path, json=document, headers=headers)
+        with contextlib.suppress(ValueError):  # servers may answer with any text
+            self._warn(parse(answer.body))
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):

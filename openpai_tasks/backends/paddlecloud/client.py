@@ -114,7 +114,7 @@ class PaddleClient(ServerConnection):
     # Jobs
 
     def submit_training(self, request: TrainingRequest) -> None:
-        self._checked("POST", JOBS, json=request.body(self.datacenter))
+        self._warn(self._checked("POST", JOBS, json=request.body(self.datacenter)))
 
     def kill(self, name: str) -> None:
         self._checked("DELETE", JOBS, json={"jobname": name})

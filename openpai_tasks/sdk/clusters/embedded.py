@@ -25,7 +25,7 @@ from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, choose_engine
+from openpai_tasks.settings.engines import AUTO, ENGINES, REFUSE_GPUS, TROUBLE, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.home import home, locked, make_private, write_private
 from openpai_tasks.settings.keeping import EVERYTHING
@@ -55,6 +55,7 @@ class LocalStatus:
     version: str | None = None
     engine: str | None = None
     profile: str | None = None
+    limits: str | None = None  # whether tasks are kept from using more memory than they ask for
     started: int | None = None
     jobs: dict[str, int] | None = None
     trouble: str | None = None  # why its engine cannot start jobs now
@@ -67,7 +68,7 @@ class LocalOptions:
     """Options for starting the server."""
 
     engine: str = DEFAULT_ENGINE
-    enforce: bool = False
+    enforce: str = REFUSE_GPUS
     port: int = 0
     profile: str = UNION
     ssh: str = "auto"
@@ -222,7 +223,7 @@ def embedded_status() -> LocalStatus:
     facts = _facts()
     if not facts:
         return LocalStatus(running=False, home=folder())
-    names = ("pid", "port", "uri", "version", "engine", "profile", "started", "host", "socket")
+    names = ("pid", "port", "uri", "version", "engine", "profile", "limits", "started", "host", "socket")
     known = {name: facts.get(name) for name in names}
     return LocalStatus(running=True, home=folder(), jobs=_job_counts(), trouble=_trouble(), **known)
 
@@ -284,7 +285,7 @@ def _start(options: LocalOptions) -> None:
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", engine]
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
-    argv += ["--enforce"] if options.enforce else []
+    argv += ["--enforce", options.enforce]
     argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
     own = (row.removeprefix(f"{ALIAS}/") for row in options.mounts if row.startswith(f"{ALIAS}/"))
     argv += [f"--storage={row}" for row in own if not row.startswith("home=")]

@@ -20,6 +20,13 @@ from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Request
+from openpai_tasks.server.resources import NOTHING, start_demand
+from openpai_tasks.server.scheduling.allocation import shortfalls
+from openpai_tasks.server.state.records import Job
+from openpai_tasks.settings.engines import REFUSE_GPUS, REFUSE_LARGER
+
+NOT_AS_ASKED = "NotAsAsked"
+"""The reason of the event about what a job does not get."""
 
 
 def read_document(text: object) -> JobDocument:
@@ -60,7 +67,37 @@ def read_environment(context: Context, request: Request) -> str:
         raise refusals.invalid(str(err)) from err
 
 
-def check_permissions(context: Context, user: User, document: JobDocument) -> None:
+def submit(
+    context: Context, user: User, document: JobDocument, text: str, environment: str = ""
+) -> tuple[Job, tuple[str, ...]]:
+    """Submit a job that may be submitted; return it, and what it asks for that it does not get."""
+    _check_permissions(context, user, document)
+    warnings = () if context.engine.queues else _check_size(context, document)
+    with context.state.database.transaction():
+        job = context.state.submit(user.name, document, text, environment)
+        if warnings:
+            context.state.add_event(job.key, "Warning", NOT_AS_ASKED, "; ".join(warnings))
+    return job, warnings
+
+
+def _check_size(context: Context, document: JobDocument) -> tuple[str, ...]:
+    """Return a warning for each resource of which there is too little; raise if that is not allowed."""
+    cluster = document.virtual_cluster
+    share = context.virtual_clusters.get(cluster, NOTHING)
+    found = shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
+    if found and context.enforce == REFUSE_LARGER:
+        first = found[0]
+        raise refusals.invalid(f"{first.fact}; {first.wish}, and local.enforce is true")
+    if context.enforce == REFUSE_GPUS and (few := [one for one in found if one.is_partial]):
+        override = "to run it with what is there, restart the cluster with local.enforce set to false"
+        raise refusals.invalid(f"{few[0].fact}; {few[0].wish}; {override}")
+    limits = context.engine.memory
+    is_asked = any(role.memory_mb and role.is_memory_asked for role in document.roles)
+    more = (f"the limit of memory is not enforced: {limits.how}",) if is_asked and not limits.enforced else ()
+    return (*(one.warning for one in found), *more)
+
+
+def _check_permissions(context: Context, user: User, document: JobDocument) -> None:
     """Raise for a name in use, a virtual cluster or a storage that the user may not use, and for a job that
     the engine can never run.
     """

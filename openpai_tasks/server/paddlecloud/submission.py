@@ -13,6 +13,7 @@ from openpai_tasks.server.paddlecloud import places
 
 DEFAULT_NAME = "paddle-cluster-job"
 DEFAULT_IMAGE = "paddlepaddle/paddle"
+DEFAULT_MEMORY_MB = 1024  # of all clients, too
 LONGEST_NAME = 55  # with ``-trainer``, a label of Kubernetes
 LONGEST_TEXT = 64 * 1024
 MOST = 10**9
@@ -121,7 +122,7 @@ def _memory(body: Mapping[str, Any], key: str) -> int:
         value = str(value)
     if value is not None and not isinstance(value, str):
         raise _invalid(f"invalid {key}: expected a quantity such as 10Gi or 512Mi")
-    return parse_memory(value or "1Gi")
+    return parse_memory(value) if value else DEFAULT_MEMORY_MB
 
 
 def _count(body: Mapping[str, Any], key: str, default: int, least: int = 0) -> int:

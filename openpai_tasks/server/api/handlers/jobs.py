@@ -20,9 +20,10 @@ from openpai_tasks.server.state.records import Job
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
     user = request.caller.account
-    submission.check_permissions(context, user, document)
-    context.state.submit(user.name, document, request.body, submission.read_environment(context, request))
-    return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
+    environment = submission.read_environment(context, request)
+    _, warnings = submission.submit(context, user, document, request.body, environment)
+    message = f"Update job {document.name} for user {user.name} successfully."
+    return 202, views.accepted(context.profile, {"status": 202, "message": message}, warnings)
 
 
 def list_jobs(context: Context, request: Request) -> Reply:

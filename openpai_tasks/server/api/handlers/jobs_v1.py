@@ -12,6 +12,7 @@ from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
 from openpai_tasks.server.api.request import Headed, Reply, Request, TextBody
+from openpai_tasks.server.api.shapes import jobs as views
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
@@ -28,14 +29,12 @@ def submit(context: Context, request: Request) -> Reply:
     document, text = submission.read_v1(config)
     if document.virtual_cluster not in context.virtual_clusters:
         raise refusals.no_virtual_cluster(document.virtual_cluster)
-    submission.check_permissions(context, user, document)
     environment = submission.read_environment(context, request)
     with context.state.database.transaction():
-        job = context.state.submit(user.name, document, text, environment)
+        job, warnings = submission.submit(context, user, document, text, environment)
         context.originals.keep(job.key, request.body)
-    return 202, Headed(
-        {"message": f"update job {job.name} successfully"}, _headers(user.name, job.name, config)
-    )
+    body = views.accepted(context.profile, {"message": f"update job {job.name} successfully"}, warnings)
+    return 202, Headed(body, _headers(user.name, job.name, config))
 
 
 def submit_either(context: Context, request: Request) -> Reply:

@@ -40,7 +40,13 @@ def schemas(profile: Profile) -> dict[str, Schema]:
     return {
         "LogLocations": record({"locations": listed(location)}),
         "SshInfo": record({"containers": listed(container), "keyPair": maybe(pair)}),
+        "Accepted": _accepted(profile, {"status": {"type": "integer"}, "message": TEXT}),
+        "AcceptedV1": _accepted(profile, {"message": TEXT}),
     }
+
+
+def _accepted(profile: Profile, body: dict[str, Schema]) -> Schema:
+    return record(profile.without("accepted", {**body, "warnings": listed(TEXT)}), optional=["warnings"])
 
 
 def operations(profile: Profile) -> Operations:
@@ -57,7 +63,7 @@ def _jobs(profile: Profile) -> Operations:
         jobs.list_jobs: Operation(
             "the jobs of all users", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
         ),
-        jobs.submit: Operation("submit a job", {202: STATUS_MESSAGE}, _refused(), body=BodyShape(text=YAML)),
+        jobs.submit: Operation("submit a job", {202: ref("Accepted")}, _refused(), body=BodyShape(text=YAML)),
         jobs.get_job: Operation("a job with one of its attempts", {200: ref("JobDetail")}, gone),
         jobs.get_config: Operation("a job's document without secrets", {200: Content(YAML)}, gone),
         jobs.list_events: Operation(
@@ -106,10 +112,12 @@ def _old_jobs() -> Operations:
     gone: Errors = {404: (NO_JOB,)}
     document: dict[int, Answer] = {200: (OBJECT, Content(YAML))}
     return {
-        jobs_v1.submit: Operation("submit a v1 configuration", {202: MESSAGE}, old, body=BodyShape(OBJECT)),
+        jobs_v1.submit: Operation(
+            "submit a v1 configuration", {202: ref("AcceptedV1")}, old, body=BodyShape(OBJECT)
+        ),
         jobs_v1.submit_either: Operation(
             "submit a document, or a v1 configuration",
-            {202: {"anyOf": [STATUS_MESSAGE, MESSAGE]}},
+            {202: {"anyOf": [ref("Accepted"), ref("AcceptedV1")]}},
             either,
             body=BodyShape(OBJECT, text=YAML),
         ),
@@ -159,7 +167,7 @@ def _logs() -> Operations:
 def _refused() -> Errors:
     """Return the errors for a document; text that is not YAML has no code."""
     return {
-        400: (PROTOCOL,),
+        400: (PROTOCOL, INVALID),
         403: (FORBIDDEN,),
         404: ("NoStorageError",),
         409: ("ConflictJobError",),

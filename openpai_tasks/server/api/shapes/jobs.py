@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -31,6 +31,11 @@ class ViewContext:
     profile: Profile
     capacity: EngineCapacity
     site: str
+
+
+def accepted(profile: Profile, body: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    """Return the answer to a submission, with what the job asks for and does not get."""
+    return profile.without("accepted", {**body, "warnings": list(warnings)} if warnings else body)
 
 
 def summary(profile: Profile, job: Job) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any
         "jobAttemptId": latest.job_attempt,
         "taskRoleName": view.profile.role_name(latest.role),
         **_task(view.profile, latest, first),
-        "attempts": [_try(view, job, task) for task in tries],
+        "attempts": [view.profile.without("task", _try(view, job, task)) for task in tries],
     }
 
 
@@ -264,4 +269,6 @@ def _try(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
         "containerExitCode": None if code is None else profile.task_exit_code(code),
         "containerExitSpec": _spec(profile, code),
         "containerExitDiagnostics": task.diagnostics or None,
+        "peakMemoryMB": task.peak_memory_mb,
+        "cpuSeconds": task.cpu_seconds,
     }
