@@ -16,12 +16,12 @@ BUSY = "while :; do n=0; while [ $n -lt 9999 ]; do n=$((n + 1)); done; sleep 0.1
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
 CTRL_C = b"\x03"
-SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64", "INVOKE_OPENPAI_LOCAL_ENFORCE": "true"}
+SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64"}
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    """A cluster with enforced limits, and a container that the tests share."""
+    """A cluster with a container that the tests share."""
     shell = make_shell(tmp_path_factory.mktemp("terminal"))
     shell.environment.update(SMALL)
     shell.ok("cluster.start")
@@ -72,7 +72,7 @@ def test_ssh_config_asks_once_before_it_changes_a_file_of_the_user(shell, user, 
 )
 def test_ctrl_c_while_waiting_asks_whether_to_stop_the_job(shell, request, keys, shown, state):
     name = f"large-{request.node.callspec.id}"
-    with open_terminal(shell, "inv", "container.start", "-j", name, "--gpu", "99") as terminal:
+    with open_terminal(shell, "inv", "container.start", "-j", name, "--cpu", "9999") as terminal:
         terminal.until(b"waiting: ")
         terminal.type(CTRL_C)
         terminal.until(b"stop job " + name.encode() + b" too? [y/N] ")

@@ -158,8 +158,8 @@ def test_sweep_continues_after_an_outage_and_submits_each_job_once(calm, gate):
 
 
 def test_container_start_waits_through_an_outage(shell):
-    shell.environment["INVOKE_OPENPAI_LOCAL_ENFORCE"] = "true"
-    with running(shell, "container.start", "-j", "large", "--gpu", "99", "--no-shell") as process:
+    shell.ok("job.sub", "sleep 1000", "-j", "alone", "--cpu", "9999")
+    with running(shell, "container.start", "-j", "large", "--no-shell") as process:
         until(process.stderr, "waiting: ")
         faults(shell, database=True)
         until(process.stderr, LOST)

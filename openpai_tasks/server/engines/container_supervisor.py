@@ -178,7 +178,9 @@ class Supervisor:
             raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
             amount = f"the {self.plan.memory_mb} MB of memory" if self.plan.memory_mb else "the memory"
+            reached = self.used().get("peak", 0) >> 20
             reason = f"it used more than {amount} that it asked for"
+            reason += f" (it reached {reached} MB)" if reached else ""
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
         if was_lost and code and not self.signals.term:
             raise ContainerFailed(NODE_LOST, f"ended with its daemon, which was restarted (exit code {code})")

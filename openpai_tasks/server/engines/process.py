@@ -49,7 +49,7 @@ PATIENCE = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
 _INPUTS = ("environment", "prologue", "sidecar", memory.FILE)
-UNLIMITED = MemoryLimits(False, "these are no processes of jobs")
+UNLIMITED = MemoryLimits(False, "left to the engine that uses this one")
 _STATE = ("exit", "started")
 GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
 

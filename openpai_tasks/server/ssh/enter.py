@@ -19,6 +19,7 @@ KEPT = (b"TERM", b"SSH_CLIENT", b"SSH_CONNECTION", b"SSH_TTY", b"SSH_AUTH_SOCK")
 def main(folder: str, shell: str, *terminal: str) -> None:
     if terminal:
         take_terminal()
+    join_cgroup(folder)
     command = os.environb.get(b"SSH_ORIGINAL_COMMAND")
     variables = task_variables(folder)
     variables.update({name: os.environb[name] for name in KEPT if name in os.environb})
@@ -36,6 +37,17 @@ def take_terminal() -> None:
     with contextlib.suppress(OSError):
         os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def join_cgroup(folder: str) -> None:
+    """Join the cgroup that limits the memory of the task, if there is one (see engines/runner/memory.py)."""
+    try:
+        with open(os.path.join(folder, "memory"), encoding="utf-8", errors="surrogateescape") as file:
+            _, group = file.read().splitlines()
+    except FileNotFoundError:
+        return
+    with open(f"{group}/cgroup.procs", "w") as file:
+        file.write("0")
 
 
 def task_variables(folder: str) -> dict[bytes, bytes]:

@@ -120,7 +120,7 @@ class Runner:
         self.group = memory.group_of(".")
         if self.group:
             self.cgroup = self.group.create()
-        self.start_sidecar(variables)
+        self.start_sidecar(variables)  # what its users start joins the group, see ssh/enter.py
         shell = self.options.shell
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
         if len(strict) > 1 and len(variables) > files.MANY_VARIABLES:
@@ -138,7 +138,7 @@ class Runner:
         arguments = files.read_arguments("sidecar")
         if arguments:
             log = os.open("sidecar.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            self.sidecar = processes.start_process(arguments, variables, ".", log, log, self.cgroup)
+            self.sidecar = processes.start_process(arguments, variables, ".", log, log)
             os.close(log)
 
     def restart_sidecar(self, status: int) -> None:
