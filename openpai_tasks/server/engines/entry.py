@@ -29,7 +29,13 @@ for events in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_cont
     [ "$what" != oom_kill ] || [ "$count" = 0 ] || echo "{OUT_OF_MEMORY}" >>{NOTES}
   done <$events
 done
-for file in memory.peak memory/memory.max_usage_in_bytes cpu.stat cpuacct/cpuacct.usage; do
+# What is there belongs to this container, not to the whole machine, if it has a parent or a limit.
+own=
+[ ! -e /sys/fs/cgroup/cgroup.events ] || own='memory.peak cpu.stat'
+if read -r limit </sys/fs/cgroup/memory/memory.limit_in_bytes && [ ${{{{#limit}}}} -lt 19 ]; then
+  own='memory/memory.max_usage_in_bytes cpuacct/cpuacct.usage'
+fi
+for file in $own; do
   if read -r used </sys/fs/cgroup/$file; then echo "Usage $file $used" >>{NOTES}; fi
 done
 # The owner of the folder could not remove files of root.
