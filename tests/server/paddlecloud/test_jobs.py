@@ -55,6 +55,18 @@ def test_name_of_a_killed_job_can_be_used_again(user1):
     assert user1.logs("again").endswith("two\n")
 
 
+def test_job_of_openpai_is_neither_listed_nor_killed_nor_given_another_package(user1, server):
+    openpai = server.login("user1", "a secret")
+    openpai.run("theirs", "exec sleep 1000")
+    assert user1.job("theirs") is None
+    assert user1.kill("theirs") == {"code": 404, "msg": "no job named 'theirs'"}
+    user1.package("theirs")
+    refusal = user1.submit("theirs")
+    assert refusal["code"] == 409 and "jobs/theirs is the folder of a job of OpenPAI's API" in refusal["msg"]
+    assert openpai.until("user1~theirs", "RUNNING")["jobStatus"]["executionType"] == "START"
+    openpai.put("/api/v2/jobs/user1~theirs/executionType", {"value": "STOP"})
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
