@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.diagnosis.explain import Explanation
     from openpai_tasks.sdk.jobs.metrics import Metric
-    from openpai_tasks.sdk.jobs.outputs import Output
+    from openpai_tasks.sdk.jobs.outputs import Output, SavedCheckpoint
     from openpai_tasks.sdk.logs.output import LogChoice
     from openpai_tasks.sdk.logs.structured import StructuredLine
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 @with_python_names
 class JobHandle:
     """A job on a cluster, by its name; every property and method asks the cluster anew."""
+
+    resumes_from: SavedCheckpoint | None = None
+    """The checkpoint of another job at which this one continues, if ``resubmit`` returned it."""
 
     def __init__(self, name: str | None = None, cluster: Where = None) -> None:
         self._name, self._cluster = name, cluster
@@ -195,12 +198,17 @@ class JobHandle:
         update: Mapping[str, Any] | Words | None = None,
         to: Where = None,
         exact: bool = False,
+        fresh: bool = False,
+        resume: bool = False,
         secret: Mapping[str, str] | None = None,
     ) -> Self:
         """Submit the job again under a new name, with changes or exactly as it was; return the new job.
 
-        ``to`` is the cluster to run it on. Secrets of the job are read from the environment, or given.
+        It continues at the last checkpoint of the job, ``resumes_from``, unless ``fresh`` or ``exact`` is
+        given; ``resume`` makes sure that it does. ``to`` is the cluster to run it on. Secrets of the job are
+        read from the environment, or given.
         """
+        start = sdk.jobs.choose_start(fresh, resume)
         flags = read_options({"job_name": job_name, "update": update, "gpu": gpu})
         target = open_backend(to) if to is not None else self.backend
         ask = secret_reader(secret_values({"secret": secret}), is_chosen=False)
@@ -214,9 +222,14 @@ class JobHandle:
             ask,
             say,
             sdk.files.mounts(settings_here()),
+            resume=start,
         )
+        for note in submission.notes:
+            say(note)
         job = sdk.jobs.submit_when_ready(target, submission, say)
-        return type(self)(job.name, self._cluster if to is None else to)
+        again = type(self)(job.name, self._cluster if to is None else to)
+        again.resumes_from = submission.resumes_from
+        return again
 
 
 def _choice(

@@ -26,6 +26,8 @@ OTHER = "a job's name, or cluster:name for a job on another cluster"
         "update": "change its document, path=value; repeat for more",
         "gpu": "GPUs of each task that uses any",
         "to": "the cluster to run it on (default: the same)",
+        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
+        "resume": "continue at its last checkpoint, the default without --exact; fail if it has none",
         "exact": "repeat the recorded command, files and settings (./.openpai/jobs), or explain why not",
         "follow": "show the output until the job ends, and exit with its exit code",
         "plain": "with --follow: without colours and other terminal escapes",
@@ -40,6 +42,8 @@ def resubmit(
     update=None,
     gpu=None,
     to=None,
+    fresh=False,
+    resume=False,
     exact=False,
     follow=False,
     plain=False,
@@ -49,12 +53,22 @@ def resubmit(
     output=None,
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
+    start = sdk.jobs.choose_start(fresh, resume)
     request = sdk.jobs.build_changes({"job_name": job_name, "update": update, "gpu": gpu})
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))
     submission = sdk.jobs.repeat(
-        source, target, name, request, Path.cwd(), exact, secrets.document_secret, say, mounted
+        source,
+        target,
+        name,
+        request,
+        Path.cwd(),
+        exact,
+        secrets.document_secret,
+        say,
+        mounted,
+        resume=start,
     )
     views.submitting.send(c, target, submission, follow, preview, output, plain, notify)
 

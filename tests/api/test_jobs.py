@@ -299,6 +299,27 @@ def test_a_job_is_submitted_again_with_changes(project):
     assert output_of(job.resubmit(exact=True)) == ["hello"]
 
 
+SAVES = """
+from openpai_tasks import runtime
+ckpt = runtime.checkpoint()
+print("resumed" if ckpt.latest() else "fresh")
+ckpt.save(lambda path: open(path, "w").close())
+"""
+
+
+def test_a_job_that_is_submitted_again_resumes_or_starts_fresh(project):
+    (project / "saves.py").write_text(SAVES)
+    job = submit("python3 saves.py", sources="saves.py")
+    assert output_of(job) == ["fresh"]
+    again = job.resubmit()
+    assert output_of(again) == ["resumed"]
+    assert (again.resumes_from.job, again.resumes_from.number) == (job.name, 1)
+    fresh = again.resubmit(fresh=True)
+    assert output_of(fresh) == ["fresh"] and fresh.resumes_from is None
+    with pytest.raises(ConfigError, match="fresh= and resume= contradict each other"):
+        job.resubmit(fresh=True, resume=True)
+
+
 def test_secrets_of_a_job_are_needed_to_submit_it_again(project, monkeypatch):
     job = submit("echo $KEY", secret={"KEY": "one"})
     with pytest.raises(ConfigError, match="secret 'KEY' is needed"):

@@ -31,6 +31,8 @@ from .metrics import read_metrics as read_metrics
 from .metrics import select_metrics as select_metrics
 from .outputs import download_outputs as download_outputs
 from .outputs import find_outputs as find_outputs
+from .resubmission import choose_start as choose_start
+from .resubmission import find_checkpoint as find_checkpoint
 from .resubmission import repeat as repeat
 from .submission import add_tags as add_tags
 from .submission import build as build

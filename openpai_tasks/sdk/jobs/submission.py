@@ -42,6 +42,7 @@ from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
 if TYPE_CHECKING:
+    from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
     from openpai_tasks.storage.job_files.archive import Archive
     from openpai_tasks.storage.job_files.sources import SourceFile
 
@@ -60,6 +61,8 @@ class Submission:
     renamed: tuple[str, ...] = ()  # names of version 1 that were changed for version 2
     tags: tuple[str, ...] = ()
     after: tuple[str, ...] = ()  # jobs that must have succeeded first
+    notes: tuple[str, ...] = ()  # what the user should know before it is sent
+    resumes_from: SavedCheckpoint | None = None  # of a resubmitted job
 
     @property
     def shown(self) -> str:
