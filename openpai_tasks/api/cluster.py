@@ -33,7 +33,7 @@ class Cluster:
 
     >>> from openpai_tasks import Cluster
     >>> cluster = Cluster("local")
-    >>> cluster.submit("exit 3", job_name="fails").wait().exit
+    >>> cluster.submit("exit 3", job_name="fails").wait().exit_code
     3
     >>> [job.name for job in cluster.jobs(state="FAILED")]
     ['fails']

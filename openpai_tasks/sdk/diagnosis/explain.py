@@ -148,7 +148,7 @@ def _platform_words(job: JobInfo, reason: str) -> list[str]:
     """Return the exit code, the message and the trigger as the platform reports them."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
-    code = job.exit_code
+    code = job.platform_exit_code
     facts = [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
     facts += [f"its message: {job.message}"] if known.text else []
     facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
@@ -165,14 +165,14 @@ def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
 
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     who = f"the command of {task.label}" if task else "the command"
-    if job.user_exit_code:
-        return f"{who} ended with exit code {job.user_exit_code}"
+    if job.exit_code:
+        return f"{who} ended with exit code {job.exit_code}"
     return reason
 
 
 def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
     """Return what the exit code means, and what helps; the server's own table comes before ours."""
-    code, known = job.exit_code, job.diagnostics or Diagnostics()
+    code, known = job.platform_exit_code, job.diagnostics or Diagnostics()
     if code is None:
         return "the cluster gives no reason", []
     if meaning := client.explain_exit(code):
@@ -186,9 +186,9 @@ def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
 
 def _no_retry(job: JobInfo) -> list[str]:
     """Return why the job is not retried."""
-    if job.exit_code is None:
+    if job.platform_exit_code is None:
         return []
-    if exit_codes.reaction(job.exit_code) == exit_codes.NEVER_RETRY:
+    if exit_codes.reaction(job.platform_exit_code) == exit_codes.NEVER_RETRY:
         return ["it is not retried, because it would fail in the same way"]
     return ["it is not retried: no retries are left (`jobRetryCount` in its document sets their number)"]
 

@@ -486,7 +486,7 @@ def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client,
     with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
-    assert lookup.wait(client, name, 60).user_exit_code == 1
+    assert lookup.wait(client, name, 60).exit_code == 1
     found = results.find_results(client, name)
     downloaded = results.download_results(found, here)
     run_summary = downloaded.summary
