@@ -124,7 +124,7 @@ class PaddleBackend(PaddleClient):
     def check_document(self, document: Document) -> None:
         self._checked_document(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
         from openpai_tasks.backends.paddlecloud import packages
 
         checked = self._checked_document(document)
@@ -140,6 +140,7 @@ class PaddleBackend(PaddleClient):
                 self._records.withdraw(made, mark)
             raise
         self._records.accept(name, mark)
+        return ()
 
     def submit_url(self, document: Document) -> str:
         self._refuse_v1(document)
