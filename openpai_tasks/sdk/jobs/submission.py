@@ -32,6 +32,7 @@ from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
@@ -43,7 +44,7 @@ from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
 NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
-"""How servers refuse a job for a virtual cluster that does not exist: most say that the user may not use it."""
+"""How servers refuse a job for a virtual cluster that does not exist."""
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.job_files.archive import Archive
@@ -317,11 +318,13 @@ class Missed(Unreachable):
 def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
     """Send the document once; without an answer, check whether it arrived, as it must not be sent twice.
 
-    Return the cluster's notices about the job.
+    Return what will not be as the user may expect, one line each.
     """
     try:
         with reporting_interrupt(client, submission.name):
-            return client.submit(submission.v1 or submission.text, provenance.submitter_environment(client))
+            environment = provenance.submitter_environment(client)
+            notices = client.submit(submission.v1 or submission.text, environment)
+            return (*_python_notice(client, submission), *notices)
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise _with_known_names(client, submission, err) from err
@@ -330,6 +333,15 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
             missed.exit_code = err.exit_code
             raise missed from err
         return ()
+
+
+def _python_notice(client: Backend, submission: Submission) -> tuple[str, ...]:
+    """Say if the job uses Python, but not that of the project it was submitted from."""
+    origin = submission.origin
+    if origin is None:
+        return ()
+    hint = describe_inactive(client, origin.command or submission.text, origin.folder)
+    return (hint,) if hint else ()
 
 
 def _with_known_names(client: Backend, submission: Submission, refusal: ApiError) -> ApiError:

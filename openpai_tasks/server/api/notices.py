@@ -11,7 +11,7 @@ from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.engines.base import image_not_used
 from openpai_tasks.server.state.records import NewEvent
-from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.engines import DEFAULT_IMAGE
 
 ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
 """The variable as a shell or Python puts it before a path."""
@@ -24,7 +24,7 @@ def notices(context: Context, document: JobDocument) -> list[NewEvent]:
 
 def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:
     """Name the images that are not used, except the default one, which nobody has chosen."""
-    chosen = [role.image for role in document.roles if role.image != Settings.image]
+    chosen = [role.image for role in document.roles if role.image != DEFAULT_IMAGE]
     if chosen and not context.engine.uses_images:
         yield NewEvent("Warning", "ImageNotUsed", image_not_used(context.engine, chosen))
 

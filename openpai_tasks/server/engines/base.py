@@ -212,5 +212,5 @@ class Engine(Protocol):
 
 def image_not_used(engine: Engine, images: Iterable[str]) -> str:
     """Return the message about the images of a job, which its tasks do not run in."""
-    where = "as processes of the nodes, with what these have" if engine.queues else "as processes of this machine"
-    return f"the image {', '.join(dict.fromkeys(images))} is not used: jobs run {where}"
+    where = "the nodes, with what these have" if engine.queues else "this machine"
+    return f"the image {', '.join(dict.fromkeys(images))} is not used: jobs run as processes of {where}"

@@ -38,7 +38,9 @@ def schemas(profile: Profile) -> dict[str, Schema]:
     return {
         "VirtualCluster": _queue() if profile.is_yarn else _virtual_cluster(),
         "NodeGpus": record({"gpuUsed": WHOLE, "gpuAvailable": WHOLE, "gpuTotal": WHOLE}),
-        "StorageSummary": record(profile.without("storage", {**volume, "default": FLAG, **own}), optional=own),
+        "StorageSummary": record(
+            profile.without("storage", {**volume, "default": FLAG, **own}), optional=own
+        ),
         "StorageDetail": record(profile.without("storage", {**volume, **folder, "readOnly": FLAG})),
         "StorageConfig": record(config),
         "StorageServer": record({"spn": TEXT, **folder, "extension": OBJECT}),

@@ -111,7 +111,9 @@ def _old_jobs() -> Operations:
     gone: Errors = {404: (NO_JOB,)}
     document: dict[int, Answer] = {200: (OBJECT, Content(YAML))}
     return {
-        jobs_v1.submit: Operation("submit a v1 configuration", {202: SUBMITTED_V1}, old, body=BodyShape(OBJECT)),
+        jobs_v1.submit: Operation(
+            "submit a v1 configuration", {202: SUBMITTED_V1}, old, body=BodyShape(OBJECT)
+        ),
         jobs_v1.submit_either: Operation(
             "submit a document, or a v1 configuration",
             {202: {"anyOf": [SUBMITTED, SUBMITTED_V1]}},
