@@ -29,6 +29,8 @@ _KINDS = (
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name
 AUTO = "auto"
+DEFAULT_IMAGE = "python:3"
+"""The image of jobs that name none."""
 TROUBLE = "trouble"
 """The file in the server's folder with the reason why its engine cannot start tasks now."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")

@@ -252,14 +252,15 @@ class Client(LogEndpoints):
     def check_document(self, document: Document) -> None:
         self._submit_path(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
         path = self._submit_path(document)
         headers = {HEADER: encode(environment)} if environment else {}
         if isinstance(document, str):
             headers["Content-Type"] = "text/yaml"
-            self._call("POST", path, data=document.encode(), headers=headers)
+            answer = self._call("POST", path, data=document.encode(), headers=headers)
         else:
-            self._call("POST", path, json=document, headers=headers)
+            answer = self._call("POST", path, json=document, headers=headers)
+        return _notices(answer.body)
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):
@@ -305,3 +306,12 @@ class Client(LogEndpoints):
     @property
     def _guarded(self) -> bool:
         return self.dialect.reads_need_token
+
+
+def _notices(answer: bytes) -> tuple[str, ...]:
+    """Return the notices in the answer to a submission; other servers have none, and may send any text."""
+    try:
+        body = fields.mapping(parse(answer))
+    except ValueError:
+        return ()
+    return fields.texts(fields.mapping(body.get(routes.OWN_FIELD)).get("notices"))

@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "access": ["access_info", "describe", "describe_client", "paddle_config_text"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
-        "inactive_python": ["describe_inactive"],
         "known": [
             "NewCluster",
             "Renewal",

@@ -9,7 +9,6 @@ from .embedded import embedded_status as embedded_status
 from .embedded import embedded_uri as embedded_uri
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
-from .inactive_python import describe_inactive as describe_inactive
 from .known import NewCluster as NewCluster
 from .known import Renewal as Renewal
 from .known import add as add

@@ -15,7 +15,7 @@ from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.clusters import capacity
-from openpai_tasks.sdk.diagnosis import missing_modules, shortage, symptoms
+from openpai_tasks.sdk.diagnosis import missing, shortage, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
 
@@ -120,7 +120,8 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     lines = log or kept
-    symptom = missing_modules.explain_missing(client, job, lines) or symptoms.in_output(lines)
+    symptom = missing.explain_module(client, job, lines)
+    symptom = symptom or missing.explain_mount(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from openpai_tasks.errors import ApiError, ProtocolError
 from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
@@ -14,12 +15,16 @@ from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
 from openpai_tasks.protocol.environment import HEADER, decode, encode
 from openpai_tasks.protocol.problems import Problem
-from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.notices import notices
 from openpai_tasks.server.api.request import Request
+from openpai_tasks.server.state.records import Job
+
+Body = dict[str, Any]
 
 
 def read_document(text: object) -> JobDocument:
@@ -58,6 +63,23 @@ def read_environment(context: Context, request: Request) -> str:
         return encode(decode(given))
     except ProtocolError as err:
         raise refusals.invalid(str(err)) from err
+
+
+def accept(context: Context, request: Request, document: JobDocument, text: str) -> tuple[Job, Body]:
+    """Store a job that may run, with events for what will not be as it asks for.
+
+    Return the job, and the addition to the answer that tells our clients the same.
+    """
+    user = request.caller.account
+    check_permissions(context, user, document)
+    environment = read_environment(context, request)
+    found = notices(context, document)
+    with context.state.database.transaction():
+        job = context.state.submit(user.name, document, text, environment)
+        for notice in found:
+            context.state.add_event(job.key, notice.type, notice.reason, notice.message)
+    lines = [notice.message for notice in found]
+    return job, {OWN_FIELD: {"notices": lines}} if lines else {}
 
 
 def check_permissions(context: Context, user: User, document: JobDocument) -> None:

@@ -19,10 +19,9 @@ from openpai_tasks.server.state.records import Job
 
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
-    user = request.caller.account
-    submission.check_permissions(context, user, document)
-    context.state.submit(user.name, document, request.body, submission.read_environment(context, request))
-    return 202, {"status": 202, "message": f"Update job {document.name} for user {user.name} successfully."}
+    job, more = submission.accept(context, request, document, request.body)
+    message = f"Update job {job.name} for user {job.user} successfully."
+    return 202, {"status": 202, "message": message, **more}
 
 
 def list_jobs(context: Context, request: Request) -> Reply:

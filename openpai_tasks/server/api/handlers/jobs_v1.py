@@ -28,13 +28,11 @@ def submit(context: Context, request: Request) -> Reply:
     document, text = submission.read_v1(config)
     if document.virtual_cluster not in context.virtual_clusters:
         raise refusals.no_virtual_cluster(document.virtual_cluster)
-    submission.check_permissions(context, user, document)
-    environment = submission.read_environment(context, request)
     with context.state.database.transaction():
-        job = context.state.submit(user.name, document, text, environment)
+        job, more = submission.accept(context, request, document, text)
         context.originals.keep(job.key, request.body)
     return 202, Headed(
-        {"message": f"update job {job.name} successfully"}, _headers(user.name, job.name, config)
+        {"message": f"update job {job.name} successfully", **more}, _headers(user.name, job.name, config)
     )
 
 

@@ -58,7 +58,7 @@ class SlurmEngine:
         self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace)
         program = images.find_program(site.images)
         self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
-        self.uses_images = program is not None
+        self.uses_images = self.mounts_at_root = program is not None
         self._notes = ContainerNotes()
         grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")

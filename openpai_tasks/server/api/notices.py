@@ -1,0 +1,53 @@
+"""What will not be as a submitted job asks for: said to the submitter, and kept as events of the job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from openpai_tasks.protocol import JobDocument
+from openpai_tasks.protocol.document.scripts import MOUNTS
+from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.engines.base import image_not_used
+from openpai_tasks.server.state.records import NewEvent
+from openpai_tasks.settings.engines import DEFAULT_IMAGE
+
+ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
+"""The variable as a shell or Python puts it before a path."""
+
+
+def notices(context: Context, document: JobDocument) -> list[NewEvent]:
+    """Return the notices about a job, each with one line of text."""
+    return [notice for check in CHECKS for notice in check(context, document)]
+
+
+def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Name the images that are not used, except the default one, which nobody has chosen."""
+    chosen = [role.image for role in document.roles if role.image != DEFAULT_IMAGE]
+    if chosen and not context.engine.uses_images:
+        yield NewEvent("Warning", "ImageNotUsed", image_not_used(context.engine, chosen))
+
+
+def _mounts(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Name the storages that the commands look for where they are not mounted."""
+    if context.engine.mounts_at_root or document.storages is None:
+        return
+    named = [mount.path for mount in document.storages] or [MOUNTS + name for name in context.storages]
+    text = "\n".join(document.entrypoints().values())
+    missed = [path for path in named if _is_named(path, text) and not os.path.exists(path)]
+    if missed:
+        right = ", ".join(f"${{PAI_MOUNT_ROOT-}}{path}" for path in missed)
+        message = f"there is no {', '.join(missed)} in this job: write {right}, which works everywhere"
+        yield NewEvent("Warning", "StorageNotMounted", message)
+
+
+def _is_named(path: str, text: str) -> bool:
+    """Whether the text has the path without the root of the mounts, and not as a part of another path."""
+    if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
+        return False
+    found = re.finditer(rf"(?<![\w.~}}-]){re.escape(path)}(?![\w.-])", text)
+    return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
+
+
+CHECKS = (_images, _mounts)
