@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell
+from tests.needs import needs
 
-needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+needs_ssh = needs("ssh")
 SMI = "#!/bin/sh\necho 0\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from tests.conftest import make_shell
 from tests.e2e.test_container import SECONDS, wait_for
+from tests.needs import needs
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+pytestmark = needs("ssh")
 
 
 @pytest.fixture(scope="module")

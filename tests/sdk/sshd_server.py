@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from openpai_tasks.sdk.ssh.target import Target
+from tests.needs import find, require
 from tests.ports import free_port
 
-SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+SSHD = find("sshd")
 CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -67,7 +66,6 @@ class Sshd:
         config = self.folder / "sshd_config"
         values = {"port": self.port, "folder": self.folder, "host_key": host_key, "variables": variables}
         config.write_text(CONFIG.format(**values) + more)
-        assert SSHD is not None
         self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.folder / "log")])
         until_answers(self.port, self.process)
 
@@ -86,8 +84,7 @@ class Sshd:
 
 
 def make(folder: Path) -> Sshd:
-    if SSHD is None:
-        pytest.skip("openssh-server is not installed")
+    require("ssh", "sshd")
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

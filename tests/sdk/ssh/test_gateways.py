@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from openpai_tasks.sdk.ssh import hosts_file, keys
 from openpai_tasks.sdk.ssh.gateways import gateway
 from openpai_tasks.sdk.ssh.target import Gateway
 from openpai_tasks.settings.config import Settings
+from tests.needs import needs
 from tests.scripted import Scripted
 from tests.sdk import sshd_server
 from tests.sdk.ssh.test_hosts_file import PATH, client_of, detail, job, seen_by_ssh
@@ -88,7 +88,7 @@ def test_check_of_the_settings_reports_unusable_keys(tmp_path):
         endpoints.check_settings(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_relative_keys_become_absolute_paths_in_files_and_commands(tmp_path, monkeypatch):
     keygen(tmp_path / "own"), keygen(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_relative_keys_become_absolute_paths_in_files_and_commands(tmp_path, mon
     assert seen_by_ssh(path, seen["proxyjump"])["identityfile"] == str(tmp_path / "other")
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_two_jobs_go_through_two_gateways(tmp_path):
     server = Scripted({PATH: detail(), f"{PATH[:-5]}next": {**detail(), "name": "next"}})
     try:

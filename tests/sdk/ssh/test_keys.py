@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -15,6 +14,7 @@ from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings.config import Settings
 from tests.e2e.test_container import wait_for
+from tests.needs import needs
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_document_shows_whether_a_role_accepts_logins():
     assert not has_ssh({}, "main") and not has_ssh("text", "main") and not has_ssh({"extras": None}, "main")
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_the_key_that_the_oldest_cluster_made_is_fetched_and_opens_the_job(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
     shell.ok("job.sub", "sleep 600", "-j", "old", "--cpu", "1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
 from tests.ports import free_port
 from tests.server.conftest import Api, ServerProcess, wait_for
 from tests.server.ssh_clients import (
@@ -172,7 +172,7 @@ def test_legacy_scp_protocol_works(ssh_job: SshJob, tmp_path: Path) -> None:
     assert (ssh_job.work / "tree/deep/file").read_bytes() == b"old"
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
+@needs("rsync")
 def test_rsync_works_over_ssh(ssh_job: SshJob, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_bytes(MEGABYTES)
