@@ -18,7 +18,7 @@ from openpai_tasks.storage.copying.transfer import PART, part_name, put
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.store import StorageSpec
-from tests.storage.trees import at, plant, seen
+from tests.storage.trees import at, plant, seen, umask
 
 DELETE = Rules(delete=True)
 ROOTS = ("pai://lab/home", "pai://lab/home/")
@@ -31,9 +31,8 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def usual_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
+    with umask(0o022):
+        yield
 
 
 class Home:
