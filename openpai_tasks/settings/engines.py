@@ -33,6 +33,8 @@ DEFAULT_IMAGE = "python:3"
 """The image of jobs that name none."""
 TROUBLE = "trouble"
 """The file in the server's folder with the reason why its engine cannot start tasks now."""
+UNUSABLE = 4
+"""Exit code of a server whose engine cannot be used."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")
 """The programs that run containers."""
 ANSWER_SECONDS = 20.0  # a busy daemon needs a few

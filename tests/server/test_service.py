@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.loopback import service
+from openpai_tasks.loopback import lock, service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
 from openpai_tasks.server.engines import traces
 from openpai_tasks.server.resources import ResourceAmount
@@ -46,6 +46,7 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "ssh",
         "body_limit",
         "keep",
+        "storages",
     }
     assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
     assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")
@@ -99,7 +100,7 @@ def test_requested_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         refused = run("--home", str(tmp_path / "home"), "--port", str(port))
-    assert refused.returncode == 120
+    assert refused.returncode == lock.PORT_TAKEN
     assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
     assert refused.stderr.count("\n") == 1
 

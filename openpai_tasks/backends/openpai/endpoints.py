@@ -61,10 +61,10 @@ class Client(LogEndpoints):
         return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.alias == LOCAL)
 
     def describe(self) -> ClusterDescription:
-        version, launcher, login = (
-            str(self.cluster.info.get(key) or "") for key in ("version", "launcherType", "authnMethod")
-        )
-        return ClusterDescription(version, launcher, login)
+        """Describe the cluster; an embedded one has an engine next to its ``launcherType``."""
+        keys = ("version", "engine", "launcherType", "authnMethod")
+        version, engine, launcher, login = (str(self.cluster.info.get(key) or "") for key in keys)
+        return ClusterDescription(version, engine or launcher, login)
 
     def answers(self) -> bool:
         try:

@@ -17,7 +17,6 @@ from .known import cluster_row as cluster_row
 from .known import connect as connect
 from .known import delete as delete
 from .known import list_clusters as list_clusters
-from .known import local_options as local_options
 from .known import open_registry as open_registry
 from .known import select as select
 from .known import update as update
@@ -34,6 +33,7 @@ from .portal import job_page as job_page
 from .portal import open_browser as open_browser
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
+from .start_options import start_request as start_request
 from .states import ask_clusters as ask_clusters
 from .unsaved import connect_unsaved as connect_unsaved
 from .unsaved import log_in as log_in

@@ -261,7 +261,7 @@ def test_an_unknown_engine_and_a_missing_program_are_reported(
     with pytest.raises(ConfigError, match=r"no engine named 'x' \(known: process, docker, podman, slurm\)"):
         open_engine("x", tmp_path, {})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="there is no podman on this machine: install it, or set local"):
+    with pytest.raises(ConfigError, match="the engine podman cannot be used: there is no podman on this"):
         open_engine("podman", tmp_path, {})
 
 

@@ -54,7 +54,7 @@ class SlurmEngine:
     ) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
-        self._folder = home.make_private(jobs / FOLDER)
+        self._folder = jobs / FOLDER
         self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace)
         program = images.find_program(site.images)
         self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
@@ -70,6 +70,7 @@ class SlurmEngine:
         self._watcher = TaskWatcher(self._mirror, grace)
         self._site = site
         self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
+        home.make_private(self._folder)
 
     # The cluster
 
