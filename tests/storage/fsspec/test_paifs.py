@@ -12,7 +12,7 @@ import pickle
 import fsspec
 import pytest
 
-from openpai_tasks.storage.copying.transfer import PART
+from openpai_tasks.storage.parts import PART
 
 ROOT = "pai://local/home/"
 
