@@ -11,7 +11,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "regular_files", "times"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
-STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
+STORE = {"errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 TUNNEL = {"tunnel"}
@@ -68,6 +68,7 @@ MAY_IMPORT = {
     "storage": BASE,
     "storage.store": {"errors"},
     "storage.crc": {"storage.store"},
+    "storage.parts": {"storage.store"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "storage.store"},
     "storage.local": STORE | {"settings.home"},

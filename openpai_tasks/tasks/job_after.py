@@ -91,7 +91,7 @@ def diff(c, first, second, cluster_alias=None, output=None):
     iterable=["name"],
     help={
         "name": job_tasks.NAMES_HELP,
-        "to": "copy the files into this folder, for several jobs into folders in it (default: list them)",
+        "to": "copy the files into this folder; into DIR/JOB for several jobs, or for `--to DIR/`",
         "all": "include checkpoints, metrics and log records of the runtime, in .pai",
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
@@ -107,7 +107,8 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
     for one in chosen:
         views.listings.report_left_out(one)
         if to is not None and (one.files or len(names) == 1):
-            views.transfers.download(one, Path(to) / one.job if len(names) > 1 else Path(to))
+            is_inner = len(names) > 1 or to.endswith("/")
+            views.transfers.download(one, Path(to) / one.job if is_inner else Path(to))
     columns = ("name", "size", "modified")
     if len(names) == 1:
         show(c, chosen[0].rows, columns, output)

@@ -27,7 +27,7 @@ def plant(root: Location, tree: Tree) -> None:
 
 def seen(root: Location) -> dict[str, bytes | None]:
     """The files and the empty folders; other folders appear through their content."""
-    found = list(walk(root))
+    found = list(walk(root, parts=True))
     full = {item.name.rpartition("/")[0] for item in found}
     tree: dict[str, bytes | None] = {}
     for item in found:

@@ -22,7 +22,6 @@ from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -102,7 +101,7 @@ def list_outputs(job: str, folder: Location) -> Outputs:
     left_out: list[str] = []
     for found in walk(folder):
         entry = found.entry
-        if is_part(entry) or (entry.is_folder and not entry.is_link):
+        if entry.is_folder and not entry.is_link:
             continue
         if entry.is_link and not entry.is_folder:
             entry = _follow_inside(folder, entry, root) or entry

@@ -21,6 +21,7 @@ from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
 from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, mapping_errors
 from openpai_tasks.storage.fsspec.moves import move
 from openpai_tasks.storage.location import PAI, Book, Location, locate
+from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.patterns import MAGIC
 from openpai_tasks.storage.store import Entry, base, join, parent
 
@@ -48,9 +49,11 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         with mapping_errors(path):
             place, entry = self._entry(path)
-            found = place.store.list(place.path) if entry.is_folder else iter([entry])
+            found = (one for one in place.store.list(place.path) if not is_part(one))
             name = self._strip_protocol(path)
-            rows = [_row(join(name, each.name) if entry.is_folder else name, each) for each in found]
+            rows = (
+                [_row(join(name, one.name), one) for one in found] if entry.is_folder else [_row(name, entry)]
+            )
         return rows if detail else [row["name"] for row in rows]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
