@@ -24,7 +24,7 @@ DETACH_HELP = "return as soon as the job is submitted; notebook.fetch fetches it
     iterable=["parameter", "to"],
     help={
         "file": "the notebook",
-        "parameter": "parameter, name=value, set after the cell tagged `parameters`; repeat for more",
+        "parameter": "parameter, name=value, set after the cell with the defaults; repeat for more",
         "to": "format to convert to: html, pdf, script, or ipynb for none (default: html); repeat for more",
         "kernel": "kernel to run it with (default: the one it names)",
         "timeout-per-cell": "fail if a cell takes longer than this (90s, 30m, 2h)",

@@ -31,7 +31,7 @@ DOWNLOADED = ("path", "size")
 
 def show_notes(remarks: Iterable[str]) -> None:
     for remark in remarks:
-        say(f"note: {remark}")
+        say(sdk.notebooks.as_line(remark))
 
 
 def launch(
