@@ -35,14 +35,14 @@ def _mounts(context: Context, document: JobDocument) -> Iterator[NewEvent]:
         return
     named = [mount.path for mount in document.storages] or [MOUNTS + name for name in context.storages]
     text = "\n".join(document.entrypoints().values())
-    missed = [path for path in named if _is_named(path, text) and not os.path.exists(path)]
+    missed = [path for path in named if is_named(path, text) and not os.path.exists(path)]
     if missed:
         right = ", ".join(f"${{PAI_MOUNT_ROOT-}}{path}" for path in missed)
         message = f"there is no {', '.join(missed)} in this job: write {right}, which works everywhere"
         yield NewEvent("Warning", "StorageNotMounted", message)
 
 
-def _is_named(path: str, text: str) -> bool:
+def is_named(path: str, text: str) -> bool:
     """Whether the text has the path without the root of the mounts, and not as a part of another path."""
     if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
         return False
