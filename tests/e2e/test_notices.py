@@ -8,7 +8,9 @@ import yaml
 from openpai_tasks.server.api.notices import is_named
 
 IMAGE = "the image python:3.12 is not used: jobs run as processes of this machine\n"
-MOUNT = "there is no /mnt/home in this job: write ${PAI_MOUNT_ROOT-}/mnt/home, which works everywhere\n"
+MOUNT = (
+    "the storage home is not at /mnt/home here: write ${PAI_MOUNT_ROOT-}/mnt/home, which works everywhere\n"
+)
 
 
 def test_an_image_that_is_not_used_is_said_once_for_a_sweep_and_shown_as_an_event(cluster):
@@ -38,7 +40,7 @@ def test_a_storage_is_looked_for_where_it_is_not_mounted(cluster, command):
     assert f"warning: {MOUNT}" in ran.err
     name = cluster.ok("job.list", "--limit", "1", "-o", "json").json()[0]["name"]
     found = cluster.ok("job.why", name).out
-    assert "- there is no /mnt/home in this job\n" in found
+    assert "- the storage is not at /mnt/home here\n" in found
     assert "- write ${PAI_MOUNT_ROOT-}/mnt/home; in Python, os.environ.get('PAI_MOUNT_ROOT', '')" in found
 
 
