@@ -89,7 +89,10 @@ def test_an_environment_of_the_project_that_is_not_active_is_pointed_out(cluster
         os.symlink(base, tmp_path / "python")
         plain = {"PATH": f"{tmp_path}:{os.defpath}"}
         ran = cluster.run(inv, "job.sub", PROGRAM, "-j", "idle", "-f", **plain)
-        assert f"{here} is not active, so the job uses another Python; `. .venv/bin/activate`" in ran.err
+        hint = f"warning: {here} is not active, so the job uses another Python; `. .venv/bin/activate`"
+        assert ran.err.count(hint) == 1
+        swept = cluster.run(inv, "job.sub", PROGRAM, "-j", "x", "--sweep", "x=1,2", "--detach", **plain)
+        assert swept.err.count(hint) == 1
         found = cluster.run(inv, "job.why", "idle", **plain).out
         assert f"module only_here is installed in {here}, but the job ran without" in found
         assert "activate it (`. .venv/bin/activate`), then `inv job.resubmit idle`" in found

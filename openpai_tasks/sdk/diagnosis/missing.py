@@ -58,7 +58,10 @@ def explain_mount(client: Backend, job: JobInfo, lines: Sequence[str]) -> tuple[
     for mount in _mounts(client, job) if named else ():
         if any(path == mount or path.startswith(f"{mount}/") for path in named):
             code = f"os.environ.get('PAI_MOUNT_ROOT', '') + '{mount}'"
-            return f"there is no {mount} in this job", f"write ${{PAI_MOUNT_ROOT-}}{mount}; in Python, {code}"
+            return (
+                f"the storage is not at {mount} here",
+                f"write ${{PAI_MOUNT_ROOT-}}{mount}; in Python, {code}",
+            )
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document.scripts import MOUNTS
@@ -33,16 +34,24 @@ def _mounts(context: Context, document: JobDocument) -> Iterator[NewEvent]:
     """Name the storages that the commands look for where they are not mounted."""
     if context.engine.mounts_at_root or document.storages is None:
         return
-    named = [mount.path for mount in document.storages] or [MOUNTS + name for name in context.storages]
+    mounts = [(one.name, one.path) for one in document.storages]
+    mounts = mounts or [(name, MOUNTS + name) for name in context.storages]
     text = "\n".join(document.entrypoints().values())
-    missed = [path for path in named if _is_named(path, text) and not os.path.exists(path)]
-    if missed:
-        right = ", ".join(f"${{PAI_MOUNT_ROOT-}}{path}" for path in missed)
-        message = f"there is no {', '.join(missed)} in this job: write {right}, which works everywhere"
-        yield NewEvent("Warning", "StorageNotMounted", message)
+    lines = [
+        f"the storage {name} is not at {path} here: write ${{PAI_MOUNT_ROOT-}}{path}, which works everywhere"
+        for name, path in mounts
+        if is_named(path, text) and not _is_same(path, context.storages[name].path)
+    ]
+    if lines:
+        yield NewEvent("Warning", "StorageNotMounted", "; ".join(lines))
 
 
-def _is_named(path: str, text: str) -> bool:
+def _is_same(path: str, folder: Path) -> bool:
+    """Whether the machine has the folder of a storage at its path in containers."""
+    return os.path.exists(path) and os.path.samefile(path, folder)
+
+
+def is_named(path: str, text: str) -> bool:
     """Whether the text has the path without the root of the mounts, and not as a part of another path."""
     if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
         return False
