@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -182,9 +183,12 @@ def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> N
 
 
 def _mentions(folder: str) -> list[str]:
-    """Processes whose command line names the folder."""
-    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if folder in line]
+    """Command lines of processes that name the folder."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if folder in line]
 
 
 def test_default_virtual_cluster_gets_the_remaining_resources() -> None:
