@@ -16,15 +16,20 @@ class EngineKind(NamedTuple):
     label: str  # completes "jobs run …"
     factory: str  # MODULE:NAME
     program: str = ""  # program that must be installed
+    check: str = ""  # command that succeeds if it can be used
 
 
 SLURM = "slurm"
 _SERVER = "openpai_tasks.server.engines"
 _KINDS = (
     EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
-    EngineKind("docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker"),
-    EngineKind("podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman"),
-    EngineKind(SLURM, "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch"),
+    EngineKind(
+        "docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker", "docker info"
+    ),
+    EngineKind(
+        "podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman", "podman info"
+    ),
+    EngineKind(SLURM, "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch", "sinfo"),
 )
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name

@@ -19,7 +19,7 @@ from openpai_tasks.errors import ConfigError, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings
-from openpai_tasks.settings.engines import AUTO, DEFAULT
+from openpai_tasks.settings.engines import AUTO, DEFAULT, choose_engine
 from openpai_tasks.settings.home import write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import LOCAL
@@ -111,6 +111,11 @@ def own_storages(rows: tuple[str, ...]) -> tuple[str, ...]:
     """Return the storages of the embedded cluster in a mount map; its ``home`` is always there."""
     own = (row.removeprefix(f"{LOCAL}/").partition("=") for row in rows if row.startswith(f"{LOCAL}/"))
     return tuple(f"{name}={Path(os.path.expanduser(folder))}" for name, _, folder in own if name != "home")
+
+
+def next_engine(settings: Settings, folder: Path) -> str:
+    """Return the engine of the next start."""
+    return choose_engine(start_request(settings).merged(read_last(folder)).engine)
 
 
 def read_last(folder: Path) -> LastStart:
