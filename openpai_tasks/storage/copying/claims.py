@@ -27,11 +27,17 @@ class _Claim:
     """The claim of this process, which all its copies share."""
 
     def __init__(self) -> None:
+        self._handle: int | None = None
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin without a claim: that of the process that this one was forked from stays there."""
+        if self._handle is not None:
+            os.close(self._handle)
         self._lock = threading.Lock()
         self._users = 0
         self._name: str | None = None  # empty if the home cannot be written
-        self._handle: int | None = None
-        self._is_kept = False
+        self._handle, self._is_kept = None, False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -42,7 +48,7 @@ class _Claim:
             yield
         finally:
             with self._lock:
-                self._users -= 1
+                self._users = max(0, self._users - 1)  # 0 already in a process that was forked meanwhile
                 if not self._users:
                     self._release()
 
@@ -76,6 +82,7 @@ class _Claim:
 
 
 _claim = _Claim()
+os.register_at_fork(after_in_child=_claim.start_over)
 held, keep = _claim.held, _claim.keep
 
 
