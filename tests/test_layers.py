@@ -101,7 +101,7 @@ MAY_IMPORT = {
     "sdk.payloads": set(),
     "sdk.paddlecloud": JOBS | {"backends.paddlecloud", "sdk.diagnosis", "sdk.logs"},
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
-    "api": VALUES | {"backends.base", "sdk", "storage"},
+    "api": VALUES | {"backends.base", "render", "sdk", "storage"},
     "render": {"errors", "plain_text"},
     "completion": set(),
     "tasks": COMMANDS | {"portal.starting"},
