@@ -98,6 +98,11 @@ def test_exit_code_and_output_are_those_of_the_command(
     assert both in {out + err, err + out}  # a container program forwards two streams in no certain order
 
 
+def test_mount_root_is_empty_if_the_engine_mounts_at_the_root(bench: EngineBench) -> None:
+    bench.run("uid", 'echo "[$PAI_MOUNT_ROOT]"')
+    assert (bench.log("uid") == "[]\n") is bench.engine.mounts_at_root
+
+
 def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
     one = bench.start("uid", wait_for_gate("echo more"))
     bench.begun("uid")
