@@ -20,6 +20,7 @@ from pathlib import Path
 from openpai_tasks.sdk.ssh.target import Target
 from tests.needs import find, require
 from tests.ports import free_port
+from tests.ssh_keys import make_key
 
 SSHD = find("sshd")
 CONFIG = """\
@@ -89,7 +90,7 @@ def make(folder: Path) -> Sshd:
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     for name in ("host", "host2", "id", "other"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        make_key(folder / name)
     shutil.copy(folder / "id.pub", folder / "authorized_keys")
     return Sshd(folder, free_port())
 

@@ -26,12 +26,6 @@ def skip_without(service: str) -> None:
         require("sshd")
 
 
-def make_key(folder: Path, name: str = "id") -> Path:
-    path = folder / name
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path
-
-
 def plugin(key: Path | None = None, **more: Any) -> dict[str, Any]:
     """The ssh plugin, with the public half of a key."""
     userssh = {"userssh": {"type": "custom", "value": key.with_suffix(".pub").read_text()}} if key else {}

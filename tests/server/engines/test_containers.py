@@ -28,6 +28,7 @@ from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
 from tests.server.engines.contract import EngineBench
 from tests.server.workshop import Workshop, machine, role, text, until
+from tests.ssh_keys import make_key
 
 SECRET = "hunter2-and-more"
 
@@ -298,8 +299,7 @@ def test_ssh_login_works_if_the_image_has_sshd(cluster: Workshop, kit: Kit, tmp_
     sshd, sftp = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
     accounts = {"/etc/passwd": ACCOUNTS, "/etc/shadow": b"root:!:1::::::\n", "/etc/group": b"root:x:0:\n"}
     kit.make_image("pai/sshd:1", {str(sshd): sshd, str(sftp): sftp, **accounts})
-    pair = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", pair], check=True)
+    pair = make_key(tmp_path / "key")
     user = {"type": "custom", "value": text(tmp_path / "key.pub")}
     extras = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"userssh": user}}]}
     added = export_to_logins({"MINE": "it's mine"})
