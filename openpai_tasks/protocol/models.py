@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.environment import python_folder
-from openpai_tasks.protocol.fields import count, mapping, moment, rows, text, texts, whole
-from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.fields import count, mapping, moment, number, rows, text, texts, whole
+from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, reported_state
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class TaskInfo:
     message: str
     container: str = ""
     log: str = ""  # URL of its output
+    peak_memory_mb: int | None = None  # where the cluster reports it, of a task that has ended
+    cpu_seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -234,12 +236,17 @@ def event_from_body(body: dict[str, Any]) -> EventInfo:
     )
 
 
-def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
+def notices_from_body(body: Any) -> tuple[str, ...]:
+    """Return what will not be as a submitted job asks for; only the embedded cluster reports it."""
+    return texts(mapping(mapping(body).get(OWN_FIELD)).get("notices"))
+
+
+def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
     index, code = whole(body.get("taskIndex")), whole(body.get("containerExitCode"))
     message = text(body.get("containerExitDiagnostics"))
     return TaskInfo(
         role=role,
-        index=number if index is None else index,
+        index=place if index is None else index,
         state=text(body.get("taskState")) or "UNKNOWN",
         attempt=count(body.get("attemptId")),
         ip=text(body.get("containerIp")),
@@ -251,6 +258,8 @@ def _task(role: str, number: int, body: dict[str, Any]) -> TaskInfo:
         message=message,
         container=text(body.get("containerId")),
         log=text(body.get("containerLog")),
+        peak_memory_mb=whole(body.get("peakMemoryMB")),
+        cpu_seconds=number(body.get("cpuSeconds")),
     )
 
 

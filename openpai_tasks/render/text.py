@@ -20,6 +20,7 @@ Columns = Sequence[str] | Callable[[Any], View]
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 _USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
 """Values of a column that say nothing if all rows have them."""
+_HEADERS = {"peak_memory_mb": "peak MB", "cpu_seconds": "CPU s"}
 
 
 OLD = 30 * 86400  # seconds after which a time is shown as a date
@@ -122,10 +123,11 @@ _AMOUNTS: dict[str, Callable[[Any], str]] = {
     "duration": duration,
     "size": size,
     "gpu_hours": "{:.2f}".format,
+    "cpu_seconds": "{:.1f}".format,
 }
 
 JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "exit_code", "retries")
-TASK = ("role", "index", "state", "ip", "ports", "exit_code")
+TASK = ("role", "index", "state", "ip", "ports", "exit_code", "peak_memory_mb", "cpu_seconds")
 EVENT = ("time", "count", "type", "reason", "message")
 
 
@@ -230,7 +232,7 @@ def progress(job: Any) -> str:
 
 def header(name: str) -> str:
     """Return the words of a column's name."""
-    return one_line(name.replace("_", " "))
+    return one_line(_HEADERS.get(name) or name.replace("_", " "))
 
 
 def _header(name: str) -> str:

@@ -37,7 +37,7 @@ from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
 from openpai_tasks.settings import home
-from openpai_tasks.settings.engines import DEFAULT, ENGINES, UNUSABLE
+from openpai_tasks.settings.engines import DEFAULT, ENGINES, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE
 from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
 from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
@@ -48,7 +48,7 @@ class ClusterOptions:
 
     home: Path
     engine: str = DEFAULT
-    enforce: bool = False
+    enforce: str = REFUSE_GPUS
     virtual_clusters: dict[str, ResourceAmount] = field(default_factory=dict)
     profile: str = UNION
     rates: Mapping[str, Rate | None] = field(default_factory=dict)  # those that differ from the profile's
@@ -98,7 +98,7 @@ class EmbeddedCluster:
         in_image = engine.uses_images and not engine.queues  # on other machines, it runs next to the image
         served = services.IMAGE if in_image and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
-        self._scheduler = Scheduler(self._state, engine, shares, options.enforce, logins)
+        self._scheduler = Scheduler(self._state, engine, shares, options.enforce == REFUSE_LARGER, logins)
         removal = JobRemoval(self._state)
         self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
         self.context = Context(
@@ -114,6 +114,7 @@ class EmbeddedCluster:
             originals=Originals(self._database),
             guesses=Guesses(),
             body_limit=options.body_limit,
+            enforce=options.enforce,
             removal=removal,
         )
 

@@ -22,7 +22,7 @@ from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
-from openpai_tasks.settings.engines import DEFAULT, ENGINES, SLURM
+from openpai_tasks.settings.engines import DEFAULT, ENFORCE, ENGINES, REFUSE_GPUS, REFUSE_LARGER, SLURM
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_options
 
@@ -69,6 +69,7 @@ def run(options: ClusterOptions, port: int) -> None:
             "enforce": options.enforce,
             "profile": options.profile,
             "ssh": options.ssh,
+            "limits": str(cluster.context.engine.memory),
             "body_limit": options.body_limit // 1024,
             "keep": options.keep,
             "slurm_images": options.slurm.images,
@@ -105,7 +106,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="the folder of the cluster")
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="default: the last port, or any")
     parser.add_argument(
-        "--enforce", action="store_true", help="never start jobs that are larger than their share"
+        "--enforce",
+        nargs="?",
+        const=REFUSE_LARGER,
+        default=REFUSE_GPUS,
+        choices=list(ENFORCE),
+        help="which jobs to refuse that ask for more than there is; default: %(default)s, if there are some",
     )
     parser.add_argument("--engine", default=DEFAULT, choices=list(ENGINES), help="what runs tasks")
     parser.add_argument(

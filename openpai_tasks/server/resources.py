@@ -44,6 +44,16 @@ def task_demand(role: TaskRole) -> ResourceAmount:
     return ResourceAmount(*(min(max(0, number), _MOST) for number in (role.cpu, role.memory_mb, role.gpu)))
 
 
+def start_demand(document: JobDocument) -> ResourceAmount:
+    """Return what must be free at once: for all instances, or for each if they start one by one."""
+    if document.gang:
+        return demand(document)
+    every = [task_demand(role) for role in document.roles]
+    return ResourceAmount(
+        max(one.cpu for one in every), max(one.memory_mb for one in every), max(one.gpu for one in every)
+    )
+
+
 def demand(document: JobDocument) -> ResourceAmount:
     """Return the need of all instances together."""
     return sum((task_demand(role) * role.instances for role in document.roles), NOTHING)

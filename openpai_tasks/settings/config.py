@@ -111,8 +111,11 @@ class Settings:
         "finished jobs that the embedded cluster keeps: age, number, size; or all",
         form=KEEP,
     )
-    local_enforce: bool = _far(
-        "local.enforce", False, "keep jobs that are larger than the machine waiting in the embedded cluster"
+    local_enforce: str = _far(
+        "local.enforce",
+        engines.REFUSE_GPUS,
+        "which jobs larger than the machine the embedded cluster refuses: true is all, false is none",
+        among=" ".join(engines.ENFORCE),
     )
     local_engine: str = _far(
         "local.engine",
@@ -237,6 +240,8 @@ class Variable(NamedTuple):
         """Convert a value to this setting's type; errors name its origin."""
         if self.among and isinstance(value, float):
             value = str(value)  # YAML reads 0.14 as a number
+        if "true" in self.among and isinstance(switch := READERS[bool](value), bool):
+            value = str(switch).lower()
         if self.form and type(value) is int:
             value = str(value)
         read: Value | None = READERS[self.kind](value)

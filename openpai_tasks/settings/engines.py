@@ -34,12 +34,14 @@ _KINDS = (
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name
 AUTO = "auto"
-DEFAULT_IMAGE = "python:3"
-"""The image of jobs that name none."""
+DEFAULT_IMAGES = DEFAULT_IMAGE, DEFAULT_PADDLE_IMAGE = ("python:3", "paddlepaddle/paddle")
+"""The images of jobs that name none, of our clients and of PaddleCloud's."""
 TROUBLE = "trouble"
 """The file in the server's folder with the reason why its engine cannot start tasks now."""
 UNUSABLE = 4
 """Exit code of a server whose engine cannot be used."""
+ENFORCE = REFUSE_GPUS, REFUSE_LARGER, REFUSE_NOTHING = ("gpu", "true", "false")
+"""Which jobs that ask for more than the machine has are refused: for GPUs if it has some, all, or none."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")
 """The programs that run containers."""
 ANSWER_SECONDS = 20.0  # a busy daemon needs a few

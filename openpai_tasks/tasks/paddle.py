@@ -105,7 +105,7 @@ def submit(
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
-    client.submit_training(training)
+    sdk.jobs.report_notices(client, client.submit_training(training))
     terminal.put("Starting kubernetes job ... Done")
     terminal.put(f"{training.name} submitted.")
 

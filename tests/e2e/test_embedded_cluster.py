@@ -177,7 +177,7 @@ def test_relative_home_is_resolved_to_one_folder(shell):
 def test_setting_that_needs_a_restart_is_reported(shell):
     shell.ok("cluster.start")
     ran = shell.ok("job.list", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
-    assert "local.enforce is still false" in ran.err
+    assert "local.enforce is still gpu; it changes to true" in ran.err
 
 
 @pytest.mark.parametrize("port", ["99999", "-1"])

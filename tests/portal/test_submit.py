@@ -298,6 +298,11 @@ def test_sources_travel_with_the_job(cluster, visitor):
     assert upload(visitor, "travel", path="upload").json() == []  # nothing stays behind
 
 
+def test_page_of_a_new_job_says_what_the_machine_lacks(visitor):
+    page = visitor.post(FORM, {"draft": "large", "command": "true", "job_name": "large", "cpu": "9999"})
+    assert page.url.endswith("~large") and "the job asks for 9999 and runs alone</p>" in page.text
+
+
 def test_sources_can_be_removed_again(visitor):
     upload(visitor, "remove", ("a.py", b"1"), ("b/c.py", b"2"), ("b/d.py", b"3"))
     left = visitor.post(f"{FORM}/remove", {"draft": "remove", "path": "b"}, headers=JSON)

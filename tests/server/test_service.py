@@ -45,6 +45,7 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "enforce",
         "profile",
         "ssh",
+        "limits",
         "body_limit",
         "keep",
         "storages",

@@ -67,8 +67,8 @@ def test_setting_name_may_be_spelled_in_any_style(spelling, monkeypatch):
 
 
 def test_nested_and_dotted_setting_names_are_equivalent():
-    assert Settings.load(Config(overrides={"openpai": {"local": {"enforce": True}}})).local_enforce
-    assert Settings.load(Config(overrides={"openpai": {"local.enforce": "yes"}})).local_enforce
+    assert Settings.load(Config(overrides={"openpai": {"local": {"enforce": True}}})).local_enforce == "true"
+    assert Settings.load(Config(overrides={"openpai": {"local.enforce": "yes"}})).local_enforce == "true"
 
 
 @pytest.mark.parametrize(

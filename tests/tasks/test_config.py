@@ -50,12 +50,12 @@ def test_set_and_unset_write_a_private_file(project, inv):
         "memoryMB": 512,
         "sources": ["a", "b c"],
         "clusters-in-local": True,
-        "local.enforce": True,
+        "local.enforce": "true",
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert inv("config.unset", "memoryMB", "sources", "clusters-in-local").code == 0
-    assert yaml.safe_load(path.read_text()) == {"local.enforce": True}
+    assert yaml.safe_load(path.read_text()) == {"local.enforce": "true"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_set_and_unset_write_a_private_file(project, inv):
         ),
         (
             ["config.set", "local.enforce=maybe"],
-            "error: config.set: local.enforce must be true or false",
+            "error: config.set: local.enforce must be one of gpu, true, false",
         ),
         (["config.set"], "error: config.set needs VALUES"),
         (["config.unset", "zzz"], "error: no setting named 'zzz' (known: "),

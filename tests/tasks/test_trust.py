@@ -26,7 +26,7 @@ FAR = {
     "python": "/bin/evil",
     "clusters-in-local": True,
     "editor": "/bin/evil",
-    "local.enforce": True,
+    "local.enforce": "true",
     "local.body-limit": 9999,
     "local.keep": "1",
     "local.engine": "docker",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from openpai_tasks.protocol.models import (
     event_from_body,
     job_from_detail,
     job_from_summary,
+    notices_from_body,
     ssh_from_body,
 )
 from openpai_tasks.settings.registry import LOCAL
@@ -260,7 +262,9 @@ class Client(LogEndpoints):
             answer = self._call("POST", path, data=document.encode(), headers=headers)
         else:
             answer = self._call("POST", path, json=document, headers=headers)
-        return _notices(answer.body)
+        with contextlib.suppress(ValueError):  # other servers have no notices, and may send any text
+            return notices_from_body(parse(answer.body))
+        return ()
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):
@@ -306,12 +310,3 @@ class Client(LogEndpoints):
     @property
     def _guarded(self) -> bool:
         return self.dialect.reads_need_token
-
-
-def _notices(answer: bytes) -> tuple[str, ...]:
-    """Return the notices in the answer to a submission; other servers have none, and may send any text."""
-    try:
-        body = fields.mapping(parse(answer))
-    except ValueError:
-        return ()
-    return fields.texts(fields.mapping(body.get(routes.OWN_FIELD)).get("notices"))

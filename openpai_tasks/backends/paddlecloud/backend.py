@@ -137,13 +137,13 @@ class PaddleBackend(PaddleClient):
         made = packages.package(checked, self.user, mark)
         self._records.upload(made, mark)
         try:
-            self.submit_training(made.request)
+            notices = self.submit_training(made.request)
         except ApiError as err:
             if 300 <= err.status < 500:
                 self._records.withdraw(made, mark)
             raise
         self._records.accept(name, mark)
-        return ()
+        return notices
 
     def submit_url(self, document: Document) -> str:
         self._refuse_v1(document)

@@ -11,6 +11,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.job_storage import Home
 from openpai_tasks.protocol.document.ports import listening_mark, port_counts
+from openpai_tasks.protocol.document.roles import DEFAULTS
 from openpai_tasks.protocol.document.template import OPEN, escape_brackets
 from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrap_commands
 
@@ -48,6 +49,7 @@ class JobRequest:
     cpu: int | None = None
     gpu: int | None = None
     memory_mb: int | None = None
+    is_memory_asked: bool = field(default=True, repr=False)  # False if ``memory_mb`` is a built-in default
     shm_mb: int | None = None
     instances: int = 1
     role: str = "main"
@@ -103,8 +105,9 @@ def build_document(request: JobRequest) -> dict[str, Any]:
             role.name: _role(request, role, images[_image(request, role)]) for role in request.all_roles
         },
     }
-    listening = listening_mark(request.all_roles)
-    result |= {"extras": listening} if listening else {}
+    marks = listening_mark(request.all_roles)
+    marks |= {} if request.is_memory_asked else {DEFAULTS: {"memoryMB": request.memory_mb}}
+    result |= {"extras": marks} if marks else {}
     commands = [_command(request, role) for role in request.all_roles]
     return wrap_commands(result, request, any(OPEN in command for command in commands))
 

@@ -12,6 +12,8 @@ from openpai_tasks.protocol.yaml.values import is_whole
 Data = dict[str, Any]
 
 PLUGINS = "com.microsoft.pai.runtimeplugin"
+DEFAULTS = "openpaiDefaults"
+"""Key in a job's extras with values that nobody asked for, which are no limits: ``{memoryMB: 1024}``."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class TaskRole:
     cpu: int
     gpu: int
     memory_mb: int
+    is_memory_asked: bool  # False if it is a default of the client
     shm_mb: int | None
     ports: dict[str, int]
     min_failed: int
@@ -48,6 +51,7 @@ def task_role(data: Data, name: str) -> TaskRole:
     options = _mapping(role.get("extraContainerOptions"))
     instances = _count(role.get("instances"), 1)
     sku = _sku(data, name)
+    defaults = _mapping(_mapping(data.get("extras")).get(DEFAULTS))
     return TaskRole(
         name=name,
         instances=instances,
@@ -55,6 +59,7 @@ def task_role(data: Data, name: str) -> TaskRole:
         cpu=_count(resources.get("cpu"), 0),
         gpu=_count(resources.get("gpu"), 0),
         memory_mb=_count(resources.get("memoryMB"), 0),
+        is_memory_asked=resources.get("memoryMB") != defaults.get("memoryMB"),
         shm_mb=_count(options.get("shmMB"), 0) or None,
         ports=_ports(resources.get("ports")),
         min_failed=_minimum(completion.get("minFailedInstances"), 1),

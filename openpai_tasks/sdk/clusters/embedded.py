@@ -64,6 +64,7 @@ class LocalStatus:
     version: str | None = None
     engine: str | None = None
     profile: str | None = None
+    limits: str | None = None  # whether tasks are kept from using more memory than they ask for
     started: int | None = None
     jobs: dict[str, int] | None = None
     trouble: str | None = None  # why its engine cannot start jobs now
@@ -227,7 +228,7 @@ def embedded_status() -> LocalStatus:
     facts = _facts()
     if not facts:
         return LocalStatus(running=False, home=folder())
-    names = ("pid", "port", "uri", "version", "engine", "profile", "started", "host", "socket")
+    names = ("pid", "port", "uri", "version", "engine", "profile", "limits", "started", "host", "socket")
     known = {name: facts.get(name) for name in names}
     return LocalStatus(running=True, home=folder(), jobs=_job_counts(), trouble=_trouble(), **known)
 
@@ -325,7 +326,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
-    argv += ["--enforce"] if options.enforce else []
+    argv += ["--enforce", options.enforce]
     argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
     argv += [*(f"--storage={row}" for row in options.storages), *flags]
     with _log_file() as log:

@@ -19,7 +19,7 @@ from openpai_tasks.errors import ConfigError, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings
-from openpai_tasks.settings.engines import AUTO, DEFAULT, choose_engine
+from openpai_tasks.settings.engines import AUTO, DEFAULT, REFUSE_GPUS, choose_engine
 from openpai_tasks.settings.home import write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import LOCAL
@@ -35,7 +35,7 @@ class LocalOptions:
     """Options of the server."""
 
     engine: str = DEFAULT
-    enforce: bool = False
+    enforce: str = REFUSE_GPUS
     port: int = 0  # 0: the last one, or any
     profile: str = UNION
     ssh: str = "auto"

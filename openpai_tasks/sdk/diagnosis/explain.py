@@ -166,7 +166,7 @@ def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
 
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     who = f"the command of {task.label}" if task else "the command"
-    if job.exit_code:
+    if job.exit_code and (job.platform_exit_code or 0) >= 0:  # below, the platform has ended it
         return f"{who} ended with exit code {job.exit_code}"
     return reason
 

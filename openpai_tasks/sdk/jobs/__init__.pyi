@@ -44,6 +44,7 @@ from .submission import pack_files as pack_files
 from .submission import prepare as prepare
 from .submission import read_document as read_document
 from .submission import read_job_file as read_job_file
+from .submission import report_notices as report_notices
 from .submission import submit as submit
 from .submission import submit_when_ready as submit_when_ready
 from .validation import check_verdicts as check_verdicts

@@ -14,7 +14,8 @@ from openpai_tasks.protocol.document.ports import check_port
 from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import at_least, megabytes, parse_int, parse_seconds
-from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.config import BUILT_IN, Settings
+from openpai_tasks.settings.registry import LOCAL
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -94,6 +95,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         cpu=settings.cpu,
         gpu=settings.gpu,
         memory_mb=settings.memory_mb,
+        is_memory_asked=settings.cluster_alias != LOCAL or settings.origins.get("memoryMB") != BUILT_IN,
         shm_mb=megabytes(given["shm"], "--shm") if "shm" in given else None,
         ports=dict(parse_port(text, "=", "--ports") for text in given.get("ports", ())),
         virtual_cluster=settings.virtual_cluster,

@@ -27,6 +27,7 @@ from openpai_tasks.errors import (
     Unreachable,
 )
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol import JobRequest, Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
@@ -368,7 +369,7 @@ def report_notices(client: Backend, notices: Iterable[str], known: set[str] | No
     """Warn of what will not be as a job asks for, except of what is ``known``, and add it to that."""
     for line in notices:
         if known is None or line not in known:
-            client.say(f"warning: {line}")
+            client.say(f"warning: {one_line(line)}")
     if known is not None:
         known.update(notices)
 

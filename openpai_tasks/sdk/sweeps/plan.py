@@ -93,7 +93,7 @@ def plan_sweep(
 
 def _identity(request: JobRequest, files: JobFiles) -> str:
     """Hash all that the jobs share: only points may be added to a sweep later."""
-    shared = dataclasses.replace(request, name="x", archive="", secrets={}, extras={})
+    shared = dataclasses.replace(request, name="x", archive="", secrets={}, extras={}, is_memory_asked=True)
     made = submission.build_document(shared, files)
     made.get("extras", {}).pop(STAMP, None)
     known = [made, files.origin.source_hash, sorted(request.secrets)]

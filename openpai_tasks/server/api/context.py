@@ -20,6 +20,7 @@ from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
+from openpai_tasks.settings.engines import REFUSE_GPUS
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Context:
     guesses: Guesses
     removal: JobRemoval
     body_limit: int = bodies.LIMIT
+    enforce: str = REFUSE_GPUS
 
     def check_password(self, caller: str, user: str, password: str) -> bool:
         """Return whether the password is right; raise after too many wrong guesses.

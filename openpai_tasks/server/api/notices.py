@@ -11,8 +11,10 @@ from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.engines.base import image_not_used
+from openpai_tasks.server.resources import NOTHING, start_demand
+from openpai_tasks.server.scheduling.allocation import Shortfall, shortfalls
 from openpai_tasks.server.state.records import NewEvent
-from openpai_tasks.settings.engines import DEFAULT_IMAGE
+from openpai_tasks.settings.engines import DEFAULT_IMAGES
 
 ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
 """The variable as a shell or Python puts it before a path."""
@@ -23,9 +25,29 @@ def notices(context: Context, document: JobDocument) -> list[NewEvent]:
     return [notice for check in CHECKS for notice in check(context, document)]
 
 
+def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfall, ...]:
+    """Return what the machine has less of than the job asks for; engines that queue refuse such jobs."""
+    if context.engine.queues:
+        return ()
+    cluster = document.virtual_cluster
+    share = context.virtual_clusters.get(cluster, NOTHING)
+    return shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
+
+
+def _resources(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    for one in missing_resources(context, document):
+        yield NewEvent("Warning", "ResourcesMissing", one.warning)
+
+
+def _memory(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    limits = context.engine.memory
+    if not limits.enforced and any(role.memory_mb and role.is_memory_asked for role in document.roles):
+        yield NewEvent("Warning", "MemoryNotEnforced", f"the limit of memory is not enforced: {limits.how}")
+
+
 def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:
-    """Name the images that are not used, except the default one, which nobody has chosen."""
-    chosen = [role.image for role in document.roles if role.image != DEFAULT_IMAGE]
+    """Name the images that are not used, except default ones, which nobody has chosen."""
+    chosen = [role.image for role in document.roles if role.image not in DEFAULT_IMAGES]
     if chosen and not context.engine.uses_images:
         yield NewEvent("Warning", "ImageNotUsed", image_not_used(context.engine, chosen))
 
@@ -59,4 +81,4 @@ def is_named(path: str, text: str) -> bool:
     return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
 
 
-CHECKS = (_images, _mounts)
+CHECKS = (_resources, _memory, _images, _mounts)

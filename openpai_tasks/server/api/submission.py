@@ -20,9 +20,10 @@ from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.notices import notices
+from openpai_tasks.server.api.notices import missing_resources, notices
 from openpai_tasks.server.api.request import Request
 from openpai_tasks.server.state.records import Job
+from openpai_tasks.settings.engines import REFUSE_GPUS, REFUSE_LARGER
 
 Body = dict[str, Any]
 
@@ -65,14 +66,14 @@ def read_environment(context: Context, request: Request) -> str:
         raise refusals.invalid(str(err)) from err
 
 
-def accept(context: Context, request: Request, document: JobDocument, text: str) -> tuple[Job, Body]:
+def accept(
+    context: Context, user: User, document: JobDocument, text: str, environment: str = ""
+) -> tuple[Job, Body]:
     """Store a job that may run, with events for what will not be as it asks for.
 
     Return the job, and the addition to the answer that tells our clients the same.
     """
-    user = request.caller.account
-    check_permissions(context, user, document)
-    environment = read_environment(context, request)
+    _check_permissions(context, user, document)
     found = notices(context, document)
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
@@ -82,7 +83,7 @@ def accept(context: Context, request: Request, document: JobDocument, text: str)
     return job, {OWN_FIELD: {"notices": lines}} if lines else {}
 
 
-def check_permissions(context: Context, user: User, document: JobDocument) -> None:
+def _check_permissions(context: Context, user: User, document: JobDocument) -> None:
     """Raise for a name in use, a virtual cluster or a storage that the user may not use, and for a job that
     the engine can never run.
     """
@@ -96,6 +97,17 @@ def check_permissions(context: Context, user: User, document: JobDocument) -> No
     problem = context.engine.problem(document)
     if problem:
         raise refusals.invalid(problem)
+    _check_size(context, document)
+
+
+def _check_size(context: Context, document: JobDocument) -> None:
+    """Raise for a job that is larger than the machine, if that is not allowed."""
+    found = missing_resources(context, document)
+    if found and context.enforce == REFUSE_LARGER:
+        raise refusals.invalid(f"{found[0].fact}; {found[0].wish}, and local.enforce is true")
+    if context.enforce == REFUSE_GPUS and (few := [one for one in found if one.is_partial]):
+        override = "to run it with what is there, restart the cluster with local.enforce set to false"
+        raise refusals.invalid(f"{few[0].fact}; {few[0].wish}; {override}")
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:

@@ -65,6 +65,17 @@ class EngineCapacity:
 
 
 @dataclass(frozen=True)
+class MemoryLimits:
+    """Whether tasks that use more memory than they asked for are ended."""
+
+    enforced: bool
+    how: str  # what does it, or why nothing does
+
+    def __str__(self) -> str:
+        return f"memory enforced ({self.how})" if self.enforced else f"memory not enforced: {self.how}"
+
+
+@dataclass(frozen=True)
 class RegistryLogin:
     """Credentials for an image registry; an empty ``registry`` is Docker Hub."""
 
@@ -79,6 +90,7 @@ class ContainerSpec:
 
     cpu: int = 0  # 0: no limit, here and below
     memory_mb: int = 0
+    is_memory_asked: bool = True  # by the submitter; otherwise it is a default
     gpu: int = 0  # how many, for engines that choose them when the task starts
     gpu_type: str = ""
     shm_mb: int | None = None
@@ -144,6 +156,8 @@ class TaskExit:
     platform_code: int | None = None  # the platform's exit code, if the platform failed
     stopped: bool = False  # it ended because of a stop request
     ended: int | None = None
+    peak_memory_mb: int | None = None  # None if it is not known
+    cpu_seconds: float | None = None
     place: TaskPlace | None = field(default=None, compare=False)
 
 
@@ -169,6 +183,8 @@ class Engine(Protocol):
     The scheduler then hands over every job at once, without counting resources, and shows the state that
     ``poll`` reports.
     """
+
+    memory: MemoryLimits
 
     def capacity(self) -> EngineCapacity:
         """Return the engine's machines; called for each request, so it must be fast."""

@@ -35,6 +35,13 @@ START_FAILURES = (
     (NO_SHELL, ("executable file not found", "no such file or directory")),
 )
 """Texts in the errors of a container that did not start, and the platform's codes for them."""
+USAGE = {
+    "memory.peak": ("peak", 1),
+    "memory/memory.max_usage_in_bytes": ("peak", 1),
+    "cpu.stat usage_usec": ("cpu", 1000),
+    "cpuacct/cpuacct.usage": ("cpu", 10**6),
+}
+"""What a container notes that it used, and the number of its units in a byte or a millisecond."""
 
 
 class ContainerPlan(NamedTuple):
@@ -110,6 +117,7 @@ class Supervisor:
             outcome = {"code": None, "platform": err.code, "reason": str(err)}
         except StopRequested:
             outcome = {"code": None, "reason": "was stopped before its container started"}
+        outcome |= self.used()
         self.remove()
         self.forget("runtime", "registry")
         self.write("outcome", json.dumps(outcome))
@@ -295,6 +303,16 @@ class Supervisor:
         """Whether the container wrote this note; not every podman reports running out of memory."""
         with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
             return any(line.split()[1:2] == [reason] for line in file)
+
+    def used(self) -> dict[str, int]:
+        """Return the memory in bytes and the CPU time in milliseconds that the container has noted."""
+        found: dict[str, int] = {}
+        with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
+            for words in map(str.split, file):
+                name, unit = USAGE.get(" ".join(words[1:-1]), ("", 1))
+                if words[:1] == ["Usage"] and name and words[-1].isdecimal() and len(words[-1]) < 19:
+                    found[name] = int(words[-1]) // unit
+        return found
 
     def stderr(self) -> str:
         with open(os.path.join(self.folder, "logs", "stderr"), "rb") as file:

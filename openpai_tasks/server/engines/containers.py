@@ -54,10 +54,13 @@ class ContainerEngine(LocalEngine):
         super().__init__(machine or Machine.detect())
         self.name = self.dialect.name
         self._program = ContainerProgram(self.dialect)
+        self.memory = self._program.memory()
         self._settings = ContainerSettings(
             self._program, str(folder.absolute()), self.machine.cpus, dict(storages or {}), grace
         )
-        self._processes = ProcessEngine(folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE)
+        self._processes = ProcessEngine(
+            folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE, limits=False
+        )
         self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
         self._notes = ContainerNotes()
         self._remove_abandoned()
@@ -98,6 +101,7 @@ class ContainerEngine(LocalEngine):
         """Return the exit of the container, given the exit of its supervisor."""
         if not (task.folder / "container.json").exists():
             return found
+        found = replace(found, **traces.usage(None, None))  # what the supervisor used
         end = read_outcome(task.folder, found) or self._abandoned(task, found)
         if end.platform_code is not None:
             leftovers.kill(task.uid, None)  # a daemon that crashed may have lost track of it
@@ -164,7 +168,13 @@ def read_outcome(folder: Path, found: TaskExit) -> TaskExit | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     reason = "; ".join(words for words in (outcome.get("reason", ""), found.reason) if words)
-    return replace(found, user_code=outcome["code"], platform_code=outcome.get("platform"), reason=reason)
+    return replace(
+        found,
+        user_code=outcome["code"],
+        platform_code=outcome.get("platform"),
+        reason=reason,
+        **traces.usage(outcome.get("peak"), outcome.get("cpu")),
+    )
 
 
 def _read_notes(path: Path) -> Iterator[NewEvent]:

@@ -29,6 +29,9 @@ for events in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_cont
     [ "$what" != oom_kill ] || [ "$count" = 0 ] || echo "{OUT_OF_MEMORY}" >>{NOTES}
   done <$events
 done
+for file in memory.peak memory/memory.max_usage_in_bytes cpu.stat cpuacct/cpuacct.usage; do
+  if read -r used </sys/fs/cgroup/$file; then echo "Usage $file $used" >>{NOTES}; fi
+done
 # The owner of the folder could not remove files of root.
 [ "$owner" = 0:0 ] || find . {{folders}} -user 0 -exec chown -h "$owner" {{{{}}}} +
 # In a user namespace, the same holds for files of anyone but root.

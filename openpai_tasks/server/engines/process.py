@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import ssh
-from openpai_tasks.server.engines import leftovers, runner, traces
+from openpai_tasks.server.engines import cgroups, leftovers, runner, traces
 from openpai_tasks.server.engines.base import (
     Engine,
     Launch,
+    MemoryLimits,
     SharedFolder,
     StorageFolder,
     TaskExit,
@@ -34,6 +35,7 @@ from openpai_tasks.server.engines.base import (
 from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
+from openpai_tasks.server.engines.runner import memory
 from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
@@ -46,7 +48,8 @@ NODE_LOST = -1001
 PATIENCE = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
-_INPUTS = ("environment", "prologue", "sidecar")
+_INPUTS = ("environment", "prologue", "sidecar", memory.FILE)
+UNLIMITED = MemoryLimits(False, "these are no processes of jobs")
 _STATE = ("exit", "started")
 GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
 
@@ -74,9 +77,14 @@ class ProcessEngine(LocalEngine):
         storages: Mapping[str, StorageFolder] | None = None,
         machine: Machine | None = None,
         grace: float = GRACE,
+        limits: bool = True,
     ) -> None:
-        """``folder`` contains the jobs' folders; each storage has a folder for every user."""
+        """``folder`` contains the jobs' folders; each storage has a folder for every user.
+
+        Without ``limits``, processes may use more memory than their tasks ask for.
+        """
         super().__init__(machine or Machine.detect())
+        self._groups, self.memory = cgroups.task_groups() if limits else (None, UNLIMITED)
         self._shell = shutil.which("bash") or "/bin/sh"
         self._storages = dict(storages or {})
         self._boot = self.machine.boot
@@ -176,6 +184,8 @@ class ProcessEngine(LocalEngine):
         if begun.boot != self._boot:
             return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
         leftovers.kill(task.uid, begun.group)
+        if group := memory.group_of(str(task.folder)):
+            group.remove()
         note = traces.last_line(task.folder / "runner.log")
         return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
 
@@ -229,6 +239,9 @@ class ProcessEngine(LocalEngine):
         self._mount(launch)
         self._share(launch)
         write_file(f"{folder}/environment", _variables(self._with_ssh(launch)))
+        limit = launch.container.memory_mb if launch.container.is_memory_asked else 0
+        if limit and self._groups:
+            write_file(f"{folder}/{memory.FILE}", f"{limit << 20}\n{self._groups}/openpai-{launch.uid}\n")
         for name, text in launch.scripts.items():
             write_file(f"{folder}/{name}", text + "\n")
 

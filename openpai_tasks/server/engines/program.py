@@ -13,6 +13,7 @@ import subprocess
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import variables
+from openpai_tasks.server.engines.base import MemoryLimits
 from openpai_tasks.server.engines.creation import FOLDER, HOME, ProgramDialect
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,15 @@ class ContainerProgram:
             done = self._run("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
             if done.returncode == 0 and done.stdout.startswith("unix://"):
                 self.environment["DOCKER_HOST"] = done.stdout.strip()
+
+    def memory(self) -> MemoryLimits:
+        """Return whether it limits memory; podman of an ordinary user needs a cgroup for that."""
+        name = self.dialect.name
+        if name == "podman" and os.geteuid():
+            found = self._run("info", "--format", "{{.Host.CgroupControllers}}").stdout
+            if "memory" not in found:
+                return MemoryLimits(False, "podman may not use cgroups of this user")
+        return MemoryLimits(True, name)
 
     def containers(self, home: str) -> list[ListedContainer]:
         """Return all containers of this home, running or not; raise if the program cannot be used."""

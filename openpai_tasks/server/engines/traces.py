@@ -6,10 +6,11 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server.engines.base import TaskExit
+from openpai_tasks.server.engines.container_supervisor import OUT_OF_MEMORY
 
 _MOST = 1 << 18  # bytes
 
@@ -60,14 +61,39 @@ def read_exit(folder: Path) -> TaskExit | None:
     try:
         values = {name: int(value) for name, value in map(str.split, _text(f"{folder}/exit").splitlines())}
         code, lost = values["code"], values["lost"]
+        notes = [f"{lost} bytes of its output could not be written"] if lost else []
+        if kills := values.get("kills"):
+            notes.insert(0, _out_of_memory(values["limit"], values["reached"]))
         return TaskExit(
             user_code=code if code >= 0 else 128 - code,
-            reason=f"{lost} bytes of its output could not be written" if lost else "",
+            reason="; ".join(notes),
+            platform_code=OUT_OF_MEMORY if kills and code else None,
             stopped=values["stopped"] == 1,
             ended=values["ended"],
+            **usage(values.get("peak"), values.get("cpu")),
         )
     except (KeyError, ValueError):
         return None
+
+
+def _out_of_memory(limit: int, reached: int) -> str:
+    amounts = f"{reached >> 20} MB of the {limit >> 20} MB that it asked for"
+    return f"a process was killed for memory: the task reached {amounts}"
+
+
+class Usage(TypedDict):
+    """What a task used, as fields of TaskExit and Task."""
+
+    peak_memory_mb: int | None
+    cpu_seconds: float | None
+
+
+def usage(peak: int | None, cpu: int | None) -> Usage:
+    """Return what a task used, given bytes and milliseconds."""
+    return {
+        "peak_memory_mb": None if peak is None else -(-peak >> 20),
+        "cpu_seconds": None if cpu is None else cpu / 1000,
+    }
 
 
 def _text(path: str | Path) -> str:

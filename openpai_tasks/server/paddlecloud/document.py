@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from openpai_tasks.protocol import dump
+from openpai_tasks.protocol.document.roles import DEFAULTS
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.paddlecloud import places
-from openpai_tasks.server.paddlecloud.submission import PaddleSubmission
+from openpai_tasks.server.paddlecloud.submission import DEFAULT_MEMORY_MB, PaddleSubmission
 
 TRAINER, PSERVER = "trainer", "pserver"
 EXTRAS = "paddlecloud"
@@ -48,6 +49,7 @@ def document(user: str, name: str, wanted: PaddleSubmission) -> str:
         "extras": {
             "storages": [{"name": places.HOME, "mountPath": places.home_path(wanted.datacenter, user)}],
             EXTRAS: {"name": wanted.name, "datacenter": wanted.datacenter},
+            DEFAULTS: {"memoryMB": DEFAULT_MEMORY_MB},
         },
     }
     return dump(value)

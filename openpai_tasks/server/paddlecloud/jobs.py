@@ -37,10 +37,9 @@ def submit(context: Context, request: Request) -> Reply:
         name = _free_name(context, records, user, wanted.name)
         text = document(user, name, wanted)
         parsed = api_submission.read_document(text)
-        api_submission.check_permissions(context, request.caller.account, parsed)
-        job = context.state.submit(user, parsed, text)
+        job, more = api_submission.accept(context, request.caller.account, parsed, text)
         records.add(job.key, user, wanted.name, wanted.trainers, wanted.pservers)
-    return OK
+    return 200, {**OK[1], **more}
 
 
 def list_jobs(context: Context, request: Request) -> Reply:

@@ -10,9 +10,10 @@ from typing import Any
 from openpai_tasks.errors import ApiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.paddlecloud import places
+from openpai_tasks.settings.engines import DEFAULT_PADDLE_IMAGE
 
 DEFAULT_NAME = "paddle-cluster-job"
-DEFAULT_IMAGE = "paddlepaddle/paddle"
+DEFAULT_MEMORY_MB = 1024  # of all clients, too
 LONGEST_NAME = 55  # with ``-trainer``, a label of Kubernetes
 LONGEST_TEXT = 64 * 1024
 MOST = 10**9
@@ -62,7 +63,7 @@ def read_submission(body: Any) -> PaddleSubmission:
         datacenter=places.check_datacenter(datacenter),
         entry=entry if entry.strip() else "",
         topology=topology,
-        image=_image(_text(body, "image") or DEFAULT_IMAGE),
+        image=_image(_text(body, "image") or DEFAULT_PADDLE_IMAGE),
         trainers=_count(body, "parallelism", 1, least=1),
         cpu=_count(body, "cpu", 1),
         gpu=_count(body, "gpu", 0),
@@ -121,7 +122,7 @@ def _memory(body: Mapping[str, Any], key: str) -> int:
         value = str(value)
     if value is not None and not isinstance(value, str):
         raise _invalid(f"invalid {key}: expected a quantity such as 10Gi or 512Mi")
-    return parse_memory(value or "1Gi")
+    return parse_memory(value) if value else DEFAULT_MEMORY_MB
 
 
 def _count(body: Mapping[str, Any], key: str, default: int, least: int = 0) -> int:

@@ -149,6 +149,7 @@ class Launcher:
         return ContainerSpec(
             cpu=role.cpu,
             memory_mb=role.memory_mb,
+            is_memory_asked=role.is_memory_asked,
             gpu=role.sku_number or role.gpu,
             gpu_type=role.sku_type,
             shm_mb=role.shm_mb,

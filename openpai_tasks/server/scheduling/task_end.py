@@ -43,6 +43,8 @@ def finished(task: Task, end: TaskExit, job_is_stopped: bool) -> Task:
         exit_code=code,
         user_exit_code=end.user_code,
         diagnostics=words + more,
+        peak_memory_mb=end.peak_memory_mb,
+        cpu_seconds=end.cpu_seconds,
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from openpai_tasks.protocol import TaskRole
 
 HOST = "127.0.0.1"
-_COLUMNS = 25
+_COLUMNS = 27
 _SAVE = (
     f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)}) ON CONFLICT (uid) DO UPDATE SET"
     " state = excluded.state, sub_state = excluded.sub_state, launched = excluded.launched,"
@@ -66,6 +66,7 @@ def save(database: Database, task: Task, roles: Sequence[TaskRole], virtual_clus
             *(task.exit_code, task.user_exit_code, task.diagnostics, task.ip),
             *(json.dumps(task.ports), json.dumps(task.gpus), str(task.folder)),
             *(virtual_cluster, need.cpu, need.memory_mb, need.gpu, task.matched, task.log_end),
+            *(task.peak_memory_mb, task.cpu_seconds),
         ],
     )
 
@@ -74,9 +75,10 @@ def update(database: Database, task: Task) -> None:
     """Update the task's state and exit."""
     database.write(
         "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
-        " diagnostics = ?, matched = ?, log_end = ? WHERE uid = ?",
+        " diagnostics = ?, matched = ?, log_end = ?, peak_memory_mb = ?, cpu_seconds = ? WHERE uid = ?",
         [
             *(task.state, task.sub_state, task.completed, task.exit_code, task.user_exit_code),
-            *(task.diagnostics, task.matched, task.log_end, task.uid),
+            *(task.diagnostics, task.matched, task.log_end),
+            *(task.peak_memory_mb, task.cpu_seconds, task.uid),
         ],
     )

@@ -78,6 +78,8 @@ class Task:
     folder: Path  # work/ and logs/{stdout,stderr,all} below it
     matched: str = ""
     log_end: str = ""
+    peak_memory_mb: int | None = None  # of a task that has ended, if its engine reports it
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)

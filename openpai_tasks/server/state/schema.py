@@ -58,6 +58,7 @@ CREATE TABLE IF NOT EXISTS tasks (
     ip TEXT NOT NULL, ports TEXT NOT NULL, gpus TEXT NOT NULL, folder TEXT NOT NULL,
     virtual_cluster TEXT NOT NULL, cpu INTEGER NOT NULL, memory_mb INTEGER NOT NULL, gpu INTEGER NOT NULL,
     matched TEXT NOT NULL DEFAULT '', log_end TEXT NOT NULL DEFAULT '',
+    peak_memory_mb INTEGER, cpu_seconds REAL,
     UNIQUE (job, job_attempt, place, task_index, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tasks_by_state ON tasks (state);
@@ -95,10 +96,11 @@ BEGIN {_counting("OLD", "-1")} {_counting("NEW", "1")} END;
 """
 SCHEMA = "\n".join([_TABLES, *query.indexes(), _TRIGGERS])
 
+_TEXT = "TEXT NOT NULL DEFAULT ''"
 _ADDED = {
-    "jobs": ("environment",),
-    "attempts": ("matched", "log_end"),
-    "tasks": ("matched", "log_end"),
+    "jobs": {"environment": _TEXT},
+    "attempts": {"matched": _TEXT, "log_end": _TEXT},
+    "tasks": {"matched": _TEXT, "log_end": _TEXT, "peak_memory_mb": "INTEGER", "cpu_seconds": "REAL"},
 }
 
 
@@ -106,9 +108,9 @@ def complete(database: Database) -> None:
     """Add what a database of an earlier release lacks: columns, and the number of its jobs."""
     for table, columns in _ADDED.items():
         there = {row["name"] for row in database.rows(f"PRAGMA table_info({table})")}
-        for column in columns:
+        for column, kind in columns.items():
             if column not in there:
-                database.write(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+                database.write(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     if not database.row("SELECT 1 FROM job_counts LIMIT 1"):
         groups = f"user, virtual_cluster, coalesce(priority, '{NO_PRIORITY}'), state"
         database.write(f"INSERT INTO job_counts SELECT {groups}, count(*) FROM jobs GROUP BY {groups}")
@@ -154,6 +156,8 @@ def task(row: sqlite3.Row) -> Task:
         folder=Path(row["folder"]),
         matched=row["matched"],
         log_end=row["log_end"],
+        peak_memory_mb=row["peak_memory_mb"],
+        cpu_seconds=row["cpu_seconds"],
     )
 
 

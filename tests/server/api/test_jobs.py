@@ -35,7 +35,7 @@ TASK = """
 taskIndex taskUid taskState retries accountableRetries createdTime launchedTime completedTime attemptId
 attemptState currentAttemptCreatedTime currentAttemptLaunchedTime currentAttemptCompletedTime containerId
 containerIp containerNodeName containerPorts containerGpus containerLog containerExitCode
-containerExitSpec containerExitDiagnostics
+containerExitSpec containerExitDiagnostics peakMemoryMB cpuSeconds
 """
 
 

@@ -48,7 +48,8 @@ class PaddleUser:
     def run(self, name: str, entry: str = "true", **more: Any) -> None:
         """Submit a job whose package exists."""
         self.package(name)
-        assert self.submit(name, entry, **more) == {"code": 200, "msg": ""}
+        answer = self.submit(name, entry, **more)
+        assert (answer["code"], answer["msg"]) == (200, "")
 
     def kill(self, name: str) -> Any:
         return self.call("DELETE", "/api/v1/jobs/", json={"jobname": name}).json()

@@ -19,7 +19,8 @@ from openpai_tasks.server.state.records import Job
 
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
-    job, more = submission.accept(context, request, document, request.body)
+    environment = submission.read_environment(context, request)
+    job, more = submission.accept(context, request.caller.account, document, request.body, environment)
     message = f"Update job {job.name} for user {job.user} successfully."
     return 202, {"status": 202, "message": message, **more}
 

@@ -28,8 +28,9 @@ def submit(context: Context, request: Request) -> Reply:
     document, text = submission.read_v1(config)
     if document.virtual_cluster not in context.virtual_clusters:
         raise refusals.no_virtual_cluster(document.virtual_cluster)
+    environment = submission.read_environment(context, request)
     with context.state.database.transaction():
-        job, more = submission.accept(context, request, document, text)
+        job, more = submission.accept(context, user, document, text, environment)
         context.originals.keep(job.key, request.body)
     return 202, Headed(
         {"message": f"update job {job.name} successfully", **more}, _headers(user.name, job.name, config)

@@ -166,7 +166,7 @@ def _logs() -> Operations:
 def _refused() -> Errors:
     """Return the errors for a document; text that is not YAML has no code."""
     return {
-        400: (PROTOCOL,),
+        400: (PROTOCOL, INVALID),
         403: (FORBIDDEN,),
         404: ("NoStorageError",),
         409: ("ConflictJobError",),

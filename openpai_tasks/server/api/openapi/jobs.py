@@ -39,7 +39,7 @@ def schemas(profile: Profile) -> dict[str, Schema]:
         "JobStatus": record(profile.without("status", _status(profile))),
         "TaskRole": _role(ref("TaskStatus")),
         "TaskStatus": record(profile.without("task", {**task, **run})),
-        "TaskDetail": record({**_place(), **task, "attempts": listed(record(run))}),
+        "TaskDetail": record({**_place(), **task, "attempts": listed(record(profile.without("task", run)))}),
         "JobAttempt": record(_attempt(profile)),
         "ExitSpec": _exit_spec(),
         "ExitMessages": record(
@@ -180,6 +180,8 @@ def _try(profile: Profile) -> dict[str, Schema]:
         "containerExitCode": maybe(WHOLE),
         "containerExitSpec": maybe(ref("ExitSpec")),
         "containerExitDiagnostics": maybe(TEXT),
+        "peakMemoryMB": maybe(WHOLE),
+        "cpuSeconds": maybe(NUMBER),
     }
 
 

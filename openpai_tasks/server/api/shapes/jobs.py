@@ -110,7 +110,7 @@ def task_detail(view: ViewContext, job: Job, tries: list[Task]) -> dict[str, Any
         "jobAttemptId": latest.job_attempt,
         "taskRoleName": view.profile.role_name(latest.role),
         **_task(view.profile, latest, first),
-        "attempts": [_try(view, job, task) for task in tries],
+        "attempts": [view.profile.without("task", _try(view, job, task)) for task in tries],
     }
 
 
@@ -264,4 +264,6 @@ def _try(view: ViewContext, job: Job, task: Task) -> dict[str, Any]:
         "containerExitCode": None if code is None else profile.task_exit_code(code),
         "containerExitSpec": _spec(profile, code),
         "containerExitDiagnostics": task.diagnostics or None,
+        "peakMemoryMB": task.peak_memory_mb,
+        "cpuSeconds": task.cpu_seconds,
     }

@@ -152,11 +152,12 @@ _NEW_TASK_KEYS = _keys(
     createdTime launchedTime completedTime attemptId attemptState currentAttemptCreatedTime
     currentAttemptLaunchedTime currentAttemptCompletedTime"""
 )
+_USAGE = _keys("peakMemoryMB cpuSeconds")
 _HIDDEN_IN_MIDDLE = {
     "summary": _keys("tags submissionTime launchedTime jobPriority userExitCode"),
     "detail": _keys("tags environment"),
     "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
-    "task": _NEW_TASK_KEYS,
+    "task": _NEW_TASK_KEYS | _USAGE,
     "storage": _keys("default readOnly"),
 }
 _HIDDEN_IN_OLDEST = {
@@ -167,7 +168,12 @@ _HIDDEN_IN_OLDEST = {
     "user": _keys("storageConfig"),
 }
 _HIDDEN_IN_UNION = {"status": _keys("name")}
-_HIDDEN_IN_NEWEST = {**_HIDDEN_IN_UNION, "summary": _keys("userExitCode"), "detail": _keys("environment")}
+_HIDDEN_IN_NEWEST = {
+    **_HIDDEN_IN_UNION,
+    "summary": _keys("userExitCode"),
+    "detail": _keys("environment"),
+    "task": _USAGE,
+}
 
 _PROFILES = (
     Profile(UNION, "v1.8.1", hidden=_HIDDEN_IN_UNION),

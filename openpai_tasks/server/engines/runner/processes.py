@@ -38,18 +38,19 @@ def start_process(
     folder: str,
     stdout: int,
     stderr: int,
+    cgroup: int = -1,
 ) -> int:
     """Start a program in a new process group that dies with this process; return its pid.
 
-    It has these outputs and default signals. As little as possible happens after the fork, which copies each
-    page of memory that it changes.
+    It has these outputs and default signals, and joins a cgroup through its handle. As little as possible
+    happens after the fork, which copies each page of memory that it changes.
     """
     runner, nothing = os.getpid(), os.open(os.devnull, os.O_RDONLY)
     signal.pthread_sigmask(signal.SIG_BLOCK, CHANGED)  # until the program, or this process, can get them
     handlers = [signal.signal(number, signal.SIG_DFL) for number in CHANGED]
     pid = os.fork()
     if pid == 0:
-        _become(arguments, variables, folder, (nothing, stdout, stderr), runner)
+        _become(arguments, variables, folder, (nothing, stdout, stderr), runner, cgroup)
     for number, handler in zip(CHANGED, handlers, strict=True):
         signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CHANGED)
@@ -64,6 +65,7 @@ def _become(
     folder: str,
     handles: tuple[int, int, int],
     runner: int,
+    cgroup: int,
 ) -> NoReturn:
     try:
         join_group(0)
@@ -71,6 +73,8 @@ def _become(
             prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
             if os.getppid() != runner:
                 os._exit(137)
+        if cgroup >= 0:
+            os.write(cgroup, b"0")
         for number, handle in enumerate(handles):
             os.dup2(handle, number)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

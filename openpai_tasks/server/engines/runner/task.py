@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource  # noqa: F401  # of wait4: loaded here, it is not loaded again in every fork
 import select
 import signal
+import sys
 import time
 from collections.abc import Mapping
 
-from . import files, processes
+from . import files, memory, processes
 from .files import SharedVariables
 from .processes import HANDLED, prctl, signal_group
 
@@ -19,6 +21,7 @@ LINGER = 1.0  # seconds to wait for output of processes that have left the group
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
 FLUSH_SECONDS = 0.3  # that output may stay on this machine
 SIDECAR_RESTARTS = 3
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 STOP = "stop"  # a file that the server creates before it sends TERM
 
 
@@ -46,6 +49,10 @@ class Runner:
         self.childless = False
         self.last_output = 0.0
         self.lost = 0
+        self.peak = 0  # bytes of its largest process
+        self.cpu = 0.0  # seconds of all its processes
+        self.group: memory.MemoryGroup | None = None
+        self.cgroup = -1  # the handle through which processes join the group
         self.logs: dict[int, int] = {}  # pipe -> its own log
         self.unflushed: set[int] = set()  # logs
         self.flush_at: float | None = None
@@ -110,13 +117,17 @@ class Runner:
             self.logs[end] = files.open_log(name)
             self.poller.register(end, select.POLLIN)
         variables = self.shared.read_all()
+        self.group = memory.group_of(".")
+        if self.group:
+            self.cgroup = self.group.create()
         self.start_sidecar(variables)
         shell = self.options.shell
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
         if len(strict) > 1 and len(variables) > files.MANY_VARIABLES:
             files.spare_locale_search(variables)
         arguments = [shell, *strict, os.path.abspath("command")]
-        self.main = processes.start_process(arguments, variables, "work", outputs[0][1], outputs[1][1])
+        ends = outputs[0][1], outputs[1][1]
+        self.main = processes.start_process(arguments, variables, "work", *ends, self.cgroup)
         for _, end in outputs:
             os.close(end)
         with contextlib.suppress(OSError):  # the disk is full
@@ -127,7 +138,7 @@ class Runner:
         arguments = files.read_arguments("sidecar")
         if arguments:
             log = os.open("sidecar.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            self.sidecar = processes.start_process(arguments, variables, ".", log, log)
+            self.sidecar = processes.start_process(arguments, variables, ".", log, log, self.cgroup)
             os.close(log)
 
     def restart_sidecar(self, status: int) -> None:
@@ -185,13 +196,16 @@ class Runner:
     def reap(self) -> None:
         try:
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                if pid == self.sidecar:
+                    self.restart_sidecar(status)
+                    continue
                 if pid == self.main:
                     self.status = status
-                elif pid == self.sidecar:
-                    self.restart_sidecar(status)
+                self.peak = max(self.peak, used.ru_maxrss * RSS_UNIT)
+                self.cpu += used.ru_utime + used.ru_stime
         except ChildProcessError:
             self.childless = True
 
@@ -257,6 +271,12 @@ class Runner:
         stopped = int(self.kill_at is not None or (self.term and code == -signal.SIGTERM))
         ended = files.milliseconds()
         text = f"code {code}\nstopped {stopped}\nbegan {began}\nended {ended}\nlost {self.lost}\n"
+        text += f"peak {self.peak}\ncpu {round(self.cpu * 1000)}\n"
+        if self.group:
+            os.close(self.cgroup)
+            if kills := self.group.kills():
+                text += f"kills {kills}\nlimit {self.group.limit}\nreached {self.group.peak()}\n"
+            self.group.remove()
         while True:
             try:
                 files.write_whole("exit", text)

@@ -17,6 +17,7 @@ from openpai_tasks.server.engines.base import (
     Engine,
     EngineCapacity,
     Launch,
+    MemoryLimits,
     Ports,
     StorageFolder,
     TaskStatus,
@@ -44,6 +45,7 @@ FOLDER = ".slurm"
 class SlurmEngine:
     name = "slurm"
     queues = True
+    memory = MemoryLimits(True, "by Slurm, as its administrators have set it up")
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class SlurmEngine:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
         self._folder = jobs / FOLDER
-        self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace)
+        self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace, limits=False)
         program = images.find_program(site.images)
         self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
         self.uses_images = self.mounts_at_root = program is not None
