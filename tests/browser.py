@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+from tests.needs import missing
+
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or "/usr/bin/chromium"
 """The one without a user interface needs a third less time."""
-WHY_NOT = "" if os.access(CHROMIUM, os.X_OK) else "no chromium here (Debian: apt-get install chromium)"
+WHY_NOT = "" if os.access(CHROMIUM, os.X_OK) else missing("chromium")
 FLAGS = [
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),

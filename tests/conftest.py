@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from openpai_tasks import hints
+from tests import needs
 from tests.forkserver import BIN, FRESH, run, start
 
 # Started in the background, pytest ignores Ctrl-C, and so would each command that a test interrupts.
@@ -171,3 +172,13 @@ def _fail_if_skipped(report: Any) -> Any:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"{reason} (with CI set nothing is skipped: see .ci/run)"
     return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Any:
+    """End with the packages that skipped tests need, below pytest's own list of reasons."""
+    result = yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    if line := needs.summary(report.longrepr[2] for report in skipped):
+        terminalreporter.write_line(line)
+    return result

@@ -25,6 +25,7 @@ _REASONS = [
     (r"^GET /api/v2/storage/(config|server)(/{})?: only", REAL, "not in it"),
     (r"^GET /api/v2/jobs/{}/ssh: only", REAL, "always NoJobSshInfoError"),
     (r"^(PUT|DELETE) /api/v2/virtual-clusters/", REAL, "always NotImplementedError"),
+    (r"^GET /api/v2/info 200 \$.engine: only", DELIBERATE, "what runs the jobs of an embedded cluster"),
     # parameters
     (r"query (nodes|labelSelector|tail-mode): only", REAL, "read by the code"),
     # statuses and codes

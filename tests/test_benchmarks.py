@@ -23,6 +23,7 @@ from benchmarks.__main__ import DOCS, TOPICS
 from benchmarks.plot import plot
 from benchmarks.results import TopicResult
 from benchmarks.side_by_side import Comparison, run
+from tests import needs
 from tests.server.engines import slurm_cluster
 from tests.storage import object_servers
 
@@ -119,8 +120,8 @@ def test_startup_compares_projects_with_and_without_our_tasks(shell, tmp_path):
 
 
 def test_objects_arrive_with_each_contender(tmp_path):
-    if object_servers.missing("rclone"):
-        pytest.skip("no rclone")
+    if reason := object_servers.missing("rclone"):
+        pytest.skip(reason)
     for comparison in objects.comparisons(tmp_path, files=3, large=1 << 20):
         for turn in comparison.contenders.values():
             assert turn() > 0
@@ -144,8 +145,7 @@ def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
 
 
 def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, capsys):
-    if slurm_cluster.missing():
-        pytest.skip("no Slurm")
+    needs.require(*slurm_cluster.PROGRAMS)
     monkeypatch.setattr(slurm.importlib.util, "find_spec", lambda name: None)  # submitit takes long
     for comparison in slurm.comparisons(tmp_path, jobs=3):
         for turn in comparison.contenders.values():

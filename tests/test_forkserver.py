@@ -16,6 +16,7 @@ import requests
 
 from tests import forkserver
 from tests.conftest import make_shell
+from tests.processes import open_files
 
 PROBE = """
 import atexit, json, logging, os, random, signal, subprocess, sys, tempfile, threading, time
@@ -205,7 +206,7 @@ def facts_of_server(folder, **environment):
         words = process.joinpath("cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
         status = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
         ids = process.joinpath("stat").read_text().rpartition(")")[2].split()[2:4]
-        files = sorted((path.name, os.readlink(path)) for path in process.joinpath("fd").iterdir())
+        files = sorted(open_files(process))
         files = [
             file for file in files if not file[1].startswith("socket:")
         ]  # connections that may be ending
@@ -240,7 +241,7 @@ def facts_of_portal(folder, **environment):
     process = Path(f"/proc/{json.loads(status.read_text())['pid']}")
     try:
         lines = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
-        files = sorted(os.readlink(path) for path in process.joinpath("fd").iterdir())
+        files = sorted(target for _, target in open_files(process))
         with requests.Session() as visitor:
             signed_in = visitor.get(link, timeout=60)
             page = visitor.get(f"{link.partition('/open/')[0]}/clusters", timeout=60)

@@ -11,7 +11,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "regular_files", "times"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
-STORE = {"errors", "hints", "storage.store", "storage.retry", "storage.kinds"}
+STORE = {"errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 TUNNEL = {"tunnel"}
@@ -68,6 +68,7 @@ MAY_IMPORT = {
     "storage": BASE,
     "storage.store": {"errors"},
     "storage.crc": {"storage.store"},
+    "storage.parts": {"storage.store"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "storage.store"},
     "storage.local": STORE | {"settings.home"},
@@ -100,7 +101,7 @@ MAY_IMPORT = {
     "sdk.payloads": set(),
     "sdk.paddlecloud": JOBS | {"backends.paddlecloud", "sdk.diagnosis", "sdk.logs"},
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
-    "api": VALUES | {"backends.base", "sdk", "storage"},
+    "api": VALUES | {"backends.base", "render", "sdk", "storage"},
     "render": {"errors", "plain_text"},
     "completion": set(),
     "tasks": COMMANDS | {"portal.starting"},

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.api.argument_names import with_python_names
-from openpai_tasks.api.connection import open_backend, say, settings_here
+from openpai_tasks.api.connection import name_of, open_backend, say, settings_here, without_login
 from openpai_tasks.api.job import Job
 from openpai_tasks.api.storage import RemoteStorage
 from openpai_tasks.api.submit import What, described
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -33,7 +34,7 @@ class Cluster:
 
     >>> from openpai_tasks import Cluster
     >>> cluster = Cluster("local")
-    >>> cluster.submit("exit 3", job_name="fails").wait().exit
+    >>> cluster.submit("exit 3", job_name="fails").wait().exit_code
     3
     >>> [job.name for job in cluster.jobs(state="FAILED")]
     ['fails']
@@ -41,13 +42,32 @@ class Cluster:
     'the command of main-0 ended with exit code 3'
     """
 
-    def __init__(self, alias: str | None = None) -> None:
-        self._alias = alias or None
+    def __init__(
+        self, alias: str | None = None, *, cluster: str | None = None, cluster_alias: str | None = None
+    ) -> None:
+        self._alias = one_of(alias=alias, cluster=cluster, cluster_alias=cluster_alias)
         self._address, self._user, self._ca = "", "", ""
         self._credentials = Credentials()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._alias or self._address or None!r})"
+        shown = self._shown()
+        name = shown.pop("cluster", "")
+        shown = {key: value for key, value in shown.items() if value != name}
+        words = [*([repr(name)] if name else ()), *(f"{key}={value!r}" for key, value in shown.items())]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        from openpai_tasks.render import html
+
+        return html.table([self._shown()], ("cluster", "user", "address"))
+
+    def _shown(self) -> dict[str, str]:
+        """What is known about the cluster; nothing is asked."""
+        known = vars(self).get("backend")
+        found = {"cluster": name_of(self), "user": self._user, "address": without_login(self._address)}
+        if known is not None:
+            found |= {"user": known.user, "address": without_login(known.cluster.uri)}
+        return {name: value for name, value in found.items() if value}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle a cluster without its connection, which another process opens anew."""
@@ -61,10 +81,13 @@ class Cluster:
         password: str | None = None,
         token: str | None = None,
         ca: str | None = None,
+        *,
+        cluster: str | None = None,
     ) -> Self:
         """Use a known cluster, or the one at ``pai_uri``, which is not saved."""
+        alias = one_of(cluster_alias=cluster_alias, cluster=cluster)
         self.__dict__ = self.__getstate__()  # without the connection to another cluster
-        self._alias, self._address = cluster_alias or None, pai_uri or ""
+        self._alias, self._address = alias, pai_uri or ""
         self._user, self._ca = user or "", ca or ""
         self._credentials = Credentials(password or "", token or "")
         return self
@@ -138,9 +161,9 @@ class Cluster:
             self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
         )
 
-    def submit(self, what: What = "", **options: Unpack[JobOptions]) -> Job:
+    def submit(self, what: What = "", *, name: str | None = None, **options: Unpack[JobOptions]) -> Job:
         """Submit a command, a job file or a ``JobRequest`` to this cluster; see ``submit``."""
-        return described(what, self, options).submit()
+        return described(what, self, name, options).submit()
 
     def rest_api_submit(self, document: str | Mapping[str, Any]) -> Job:
         """Submit a job document as it is, given as text or as a mapping."""
@@ -185,9 +208,11 @@ class OpenPAIClient(Cluster):
             self.load(None, pai_uri, user, password, token, ca)
 
     @classmethod
-    def from_alias(cls, alias: str | None = None) -> Self:
+    def from_alias(
+        cls, alias: str | None = None, *, cluster: str | None = None, cluster_alias: str | None = None
+    ) -> Self:
         """Return a client of a known cluster; by default, of the selected one."""
-        return cls().load(alias)
+        return cls().load(one_of(alias=alias, cluster=cluster, cluster_alias=cluster_alias))
 
     @classmethod
     def from_env(cls) -> Self:

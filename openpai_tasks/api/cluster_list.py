@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.cluster import Cluster
-from openpai_tasks.api.connection import say, settings_here
-from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.api.connection import say, settings_here, without_login
+from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, parse
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from openpai_tasks.sdk.clusters.resources import Resources
+    from openpai_tasks.settings.registry import Cluster as KnownCluster
 
 LOGIN = ("user", "password", "token", "ca")
 
@@ -36,7 +39,26 @@ class ClusterList:
     """
 
     def __init__(self, clusters: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._more = {str(record.get("cluster_alias")): dict(record) for record in clusters}
+        self._more = {_named(record)["cluster_alias"]: _named(record) for record in clusters}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({[row['cluster'] for row in self._rows()]})"
+
+    def _repr_html_(self) -> str:
+        from openpai_tasks.render import html
+
+        return html.table(self._rows(), ("cluster", "user", "address"))
+
+    def _rows(self) -> list[dict[str, str]]:
+        """The clusters, without the passwords and tokens of the given ones; none of them is asked."""
+        known: Sequence[KnownCluster] = ()
+        with contextlib.suppress(PaiError):  # a mistake in the file is reported by ``load``
+            known = sdk.clusters.open_registry(settings_here()).clusters()
+        rows = {one.alias: {"user": one.user, "address": without_login(one.uri)} for one in known}
+        for alias, given in self._more.items():
+            address = without_login(str(given.get("pai_uri") or ""))
+            rows[alias] = {"user": str(given.get("user") or ""), "address": address}
+        return [{"cluster": alias, **rows.get(alias, {})} for alias in dict.fromkeys([LOCAL, *rows])]
 
     def load(self, fname: str | os.PathLike[str] | None = None) -> Self:
         """Read the list; from another file, its clusters are added to the list only by ``save``."""
@@ -64,12 +86,15 @@ class ClusterList:
         known = sdk.clusters.open_registry(settings_here()).clusters()
         return list(dict.fromkeys([LOCAL, *(cluster.alias for cluster in known), *self._more]))
 
-    def add(self, cluster: Mapping[str, Any] | None = None, *, force: bool = False, **fields: Any) -> Self:
-        """Log in to a cluster and save it: cluster_alias, pai_uri, user, and password or token.
+    def add(
+        self, cluster: Mapping[str, Any] | str | None = None, *, force: bool = False, **fields: Any
+    ) -> Self:
+        """Log in to a cluster and save it: cluster_alias (or cluster), pai_uri, user, and password or token.
 
         ``force`` replaces another cluster of that alias.
         """
-        given = {**(cluster or {}), **fields}
+        record = {"cluster": cluster} if isinstance(cluster, str) else cluster or {}
+        given = _named({**record, **fields})
         for name in ("cluster_alias", "pai_uri"):
             if not given.get(name):
                 raise ConfigError(f"a cluster needs {name!r}")
@@ -79,8 +104,19 @@ class ClusterList:
         sdk.clusters.add(settings_here(), new, True, _cannot_ask, say)
         return self
 
-    def update(self, alias: str, user: str = "", password: str = "", token: str = "", ca: str = "") -> Self:
+    def update(
+        self,
+        alias: str = "",
+        user: str = "",
+        password: str = "",
+        token: str = "",
+        ca: str = "",
+        *,
+        cluster: str = "",
+        cluster_alias: str = "",
+    ) -> Self:
         """Refresh what is known about a cluster, or renew the login to it."""
+        alias = _required(alias, cluster, cluster_alias)
         new = sdk.clusters.Renewal(user, Credentials(password, token), ca)
         sdk.clusters.update(settings_here(cluster_alias=alias), alias, new, _cannot_ask, say)
         return self
@@ -90,14 +126,16 @@ class ClusterList:
         sdk.clusters.check_updated(sdk.clusters.update_all(settings_here(), say))
         return self
 
-    def delete(self, alias: str) -> Self:
+    def delete(self, alias: str = "", *, cluster: str = "", cluster_alias: str = "") -> Self:
         """Remove a cluster from the list, with its password and token."""
+        alias = _required(alias, cluster, cluster_alias)
         if self._more.pop(alias, None) is None:
             sdk.clusters.delete(settings_here(), [alias])
         return self
 
-    def select(self, alias: str) -> Cluster:
+    def select(self, alias: str = "", *, cluster: str = "", cluster_alias: str = "") -> Cluster:
         """Return a cluster; raise if it is unknown. `cluster.select` sets the default of a folder."""
+        alias = _required(alias, cluster, cluster_alias)
         if alias in self._more:
             given = self._more[alias]
             return Cluster().load(alias, given.get("pai_uri"), **{name: given.get(name) for name in LOGIN})
@@ -117,6 +155,20 @@ class ClusterList:
             self.add(given)
         self._more = {}
         return self
+
+
+def _named(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given about a cluster, with its alias as ``cluster_alias``."""
+    alias = one_of(cluster=record.get("cluster"), cluster_alias=record.get("cluster_alias"))
+    rest = {name: value for name, value in record.items() if name != "cluster"}
+    return {**rest, "cluster_alias": "" if alias is None else str(alias)}
+
+
+def _required(alias: str, cluster: str, cluster_alias: str) -> str:
+    found = one_of(alias=alias, cluster=cluster, cluster_alias=cluster_alias)
+    if not found:
+        raise ConfigError("which cluster? name it: cluster='lab'")
+    return str(found)
 
 
 def _cannot_ask(prompt: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openpai_tasks import sdk
@@ -45,6 +46,22 @@ def settings_here(**flags: Any) -> Settings:
     for line in loaded.unknown:
         say(f"{WARNING}{line}")
     return loaded
+
+
+def name_of(where: Where) -> str:
+    """Return the name or the address of a cluster as far as it is known here; nothing is asked."""
+    if where is None or isinstance(where, str):
+        return where or ""
+    known = vars(where)
+    if "backend" in known:
+        return str(known["backend"].cluster.alias)
+    named = known.get("_alias") or without_login(known.get("_address", ""))
+    return str(named or name_of(known.get("_cluster")))
+
+
+def without_login(address: str) -> str:
+    """Return an address without the user and password that it may contain."""
+    return re.sub(r"//[^/]*@", "//", address)
 
 
 def open_backend(where: Where) -> Backend:

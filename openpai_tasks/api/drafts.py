@@ -202,7 +202,7 @@ class NotebookDraft(JobDraft):
         values = sdk.notebooks.check_parameters(self.params)
         options = sdk.notebooks.run_options(values, (SCRIPT,) if self.mode == SCRIPT else ())
         for remark in sdk.notebooks.remarks(notebook, options):
-            say(f"note: {remark}")
+            say(sdk.notebooks.as_line(remark))
         return options
 
 

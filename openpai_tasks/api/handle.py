@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.api.argument_names import with_python_names
-from openpai_tasks.api.connection import Where, open_backend, say, settings_here
+from openpai_tasks.api.connection import Where, name_of, open_backend, say, settings_here
 from openpai_tasks.api.options import Words, read_options, secret_reader, secret_values
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.diagnosis.explain import Explanation
     from openpai_tasks.sdk.jobs.metrics import Metric
-    from openpai_tasks.sdk.jobs.outputs import Output
+    from openpai_tasks.sdk.jobs.outputs import Output, SavedCheckpoint
     from openpai_tasks.sdk.logs.output import LogChoice
     from openpai_tasks.sdk.logs.structured import StructuredLine
 
@@ -31,11 +32,30 @@ if TYPE_CHECKING:
 class JobHandle:
     """A job on a cluster, by its name; every property and method asks the cluster anew."""
 
-    def __init__(self, name: str | None = None, cluster: Where = None) -> None:
-        self._name, self._cluster = name, cluster
+    resumes_from: SavedCheckpoint | None = None
+    """The checkpoint of another job at which this one continues, if ``resubmit`` returned it."""
+
+    def __init__(
+        self, name: str | None = None, cluster: Where = None, *, cluster_alias: str | None = None
+    ) -> None:
+        self._name, self._cluster = name, one_of(cluster=cluster, cluster_alias=cluster_alias)
+        self._seen: JobInfo | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r})"
+        shown = {name: value for name, value in self._shown().items() if name != "name"}
+        words = [repr(self._name), *(f"{name}={value!r}" for name, value in shown.items())]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        from openpai_tasks.render import html
+
+        return html.table([self._shown()], ("name", "cluster", "state"))
+
+    def _shown(self) -> dict[str, str]:
+        """What is known about the job since it was last asked for; nothing is asked."""
+        state = self._seen.state if self._seen else ""
+        found = {"name": self._name, "cluster": name_of(self), "state": state}
+        return {name: value for name, value in found.items() if value}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle a job without its connection, which another process opens anew."""
@@ -58,7 +78,8 @@ class JobHandle:
     @property
     def status(self) -> JobInfo:
         """The job as the cluster reports it now: state, times, exit code, tasks."""
-        return sdk.jobs.find(self.backend, self.name)
+        self._seen = sdk.jobs.find(self.backend, self.name)
+        return self._seen
 
     @property
     def state(self) -> str:
@@ -86,7 +107,8 @@ class JobHandle:
 
     def wait(self, timeout: float | None = None) -> JobInfo:
         """Wait for the job to end and return its status; raise TimedOut after so many seconds."""
-        return sdk.jobs.wait(self.backend, self.name, timeout)
+        self._seen = sdk.jobs.wait(self.backend, self.name, timeout)
+        return self._seen
 
     async def wait_async(self, timeout: float | None = None) -> JobInfo:
         """Wait for the job to end, like ``wait``; cancelling it leaves the job alone."""
@@ -106,8 +128,8 @@ class JobHandle:
 
     def stop(self) -> JobInfo:
         """Ask the cluster to stop the job, and return its status."""
-        (stopped,) = sdk.jobs.stop(self.backend, [self.name])
-        return stopped
+        (self._seen,) = sdk.jobs.stop(self.backend, [self.name])
+        return self._seen
 
     # What it writes
 
@@ -192,16 +214,23 @@ class JobHandle:
         *,
         gpu: int | None = None,
         job_name: str | None = None,
+        name: str | None = None,
         update: Mapping[str, Any] | Words | None = None,
         to: Where = None,
         exact: bool = False,
+        fresh: bool = False,
+        resume: bool = False,
         secret: Mapping[str, str] | None = None,
     ) -> Self:
         """Submit the job again under a new name, with changes or exactly as it was; return the new job.
 
-        ``to`` is the cluster to run it on. Secrets of the job are read from the environment, or given.
+        It continues at the last checkpoint of the job, ``resumes_from``, unless ``fresh`` or ``exact`` is
+        given; ``resume`` makes sure that it does. ``to`` is the cluster to run it on. Secrets of the job are
+        read from the environment, or given.
         """
-        flags = read_options({"job_name": job_name, "update": update, "gpu": gpu})
+        start = sdk.jobs.choose_start(fresh, resume)
+        new_name = one_of(name=name, job_name=job_name)
+        flags = read_options({"job_name": new_name, "update": update, "gpu": gpu})
         target = open_backend(to) if to is not None else self.backend
         ask = secret_reader(secret_values({"secret": secret}), is_chosen=False)
         submission = sdk.jobs.repeat(
@@ -214,9 +243,14 @@ class JobHandle:
             ask,
             say,
             sdk.files.mounts(settings_here()),
+            resume=start,
         )
+        for note in submission.notes:
+            say(note)
         job = sdk.jobs.submit_when_ready(target, submission, say)
-        return type(self)(job.name, self._cluster if to is None else to)
+        again = type(self)(job.name, self._cluster if to is None else to)
+        again.resumes_from, again._seen = submission.resumes_from, job
+        return again
 
 
 def _choice(

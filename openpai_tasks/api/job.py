@@ -23,6 +23,7 @@ from openpai_tasks.api.drafts import (
 from openpai_tasks.api.handle import JobHandle
 from openpai_tasks.api.options import OF_DOCUMENTS, Words, read_options, secret_values, words
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -54,15 +55,24 @@ class Job(JobHandle):
     0
     """
 
-    def __init__(self, name: str | None = None, cluster: Where | Mapping[str, Any] = None) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        cluster: Where | Mapping[str, Any] = None,
+        *,
+        cluster_alias: str | None = None,
+    ) -> None:
         super().__init__(name)
         self._draft: JobDraft | None = None
         self._made: Submission | None = None
         self._link: Link | None = None
-        self._use_cluster(cluster)
+        self._use_cluster(cluster, cluster_alias)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_made": None, "_link": None}
+
+    def _shown(self) -> dict[str, str]:
+        return {**super()._shown(), **({"state": "not submitted"} if self._draft else {})}
 
     # Describe it
 
@@ -74,12 +84,15 @@ class Job(JobHandle):
         resources: Mapping[str, Any] | None = None,
         sources: Words | None = None,
         pip_installs: Words | None = None,
+        *,
+        cluster_alias: str | None = None,
         **options: Unpack[CommonOptions],
     ) -> Self:
         """Run a command, or several that must all succeed; the options are those of `job.sub`."""
         command = commands if isinstance(commands, str) else " && ".join(commands)
         more = {"image": image, "sources": sources, "pip_installs": pip_installs, **options}
-        return self._describe(CommandDraft, more, cluster, resources, command=command)
+        where = one_of(cluster=cluster, cluster_alias=cluster_alias)
+        return self._describe(CommandDraft, more, where, resources, command=command)
 
     def from_command(self, command: str, **options: Unpack[JobOptions]) -> Self:
         """Run a command; the options are the flags of `job.sub`."""
@@ -109,6 +122,8 @@ class Job(JobHandle):
         resources: Mapping[str, Any] | None = None,
         sources: Words | None = None,
         pip_installs: Words | None = None,
+        *,
+        cluster_alias: str | None = None,
         **options: Unpack[CommonOptions],
     ) -> Self:
         """Serve a notebook with Jupyter (``interactive``), or run all its cells (``silent``, ``script``).
@@ -121,15 +136,22 @@ class Job(JobHandle):
         if mode == INTERACTIVE:
             serve = sdk.notebooks.serve_options(token, sdk.notebooks.IDLE, "", direct=False)
         more = {"image": image, "sources": sources, "pip_installs": pip_installs, **options}
-        self._describe(NotebookDraft, more, cluster, resources)
+        where = one_of(cluster=cluster, cluster_alias=cluster_alias)
+        self._describe(NotebookDraft, more, where, resources)
         return self._change(file=os.fspath(nb_file), mode=mode, serve=serve)
 
     def load(
-        self, fname: str | os.PathLike[str] | None = None, job_name: str = "", cluster_alias: str = ""
+        self,
+        fname: str | os.PathLike[str] | None = None,
+        job_name: str = "",
+        cluster_alias: str = "",
+        *,
+        name: str = "",
+        cluster: Where = None,
     ) -> Self:
         """Take a job from a file, or by its name on a cluster."""
-        self._use_cluster(cluster_alias or None)
-        self._name = job_name or self._name
+        self._use_cluster(cluster, cluster_alias)
+        self._name = one_of(job_name=job_name, name=name) or self._name
         return self.from_file(fname) if fname is not None else self
 
     def _describe(
@@ -161,7 +183,8 @@ class Job(JobHandle):
         self._made = None
         return self
 
-    def _use_cluster(self, cluster: Where | Mapping[str, Any]) -> None:
+    def _use_cluster(self, cluster: Where | Mapping[str, Any], cluster_alias: str | None = None) -> None:
+        cluster = one_of(cluster=cluster, cluster_alias=cluster_alias)
         where = str(cluster.get("cluster_alias") or "") if isinstance(cluster, Mapping) else cluster
         if where:
             self._cluster = where
@@ -215,15 +238,21 @@ class Job(JobHandle):
         found: dict[str, Any] = protocol.read(self.preview()).value
         return found
 
-    def submit(self, cluster: Where = None, virtual_cluster: str | None = None) -> Self:
+    def submit(
+        self,
+        cluster: Where = None,
+        virtual_cluster: str | None = None,
+        *,
+        cluster_alias: str | None = None,
+    ) -> Self:
         """Submit the job, once, and return it."""
-        self._use_cluster(cluster)
+        self._use_cluster(cluster, cluster_alias)
         if virtual_cluster:
             self._change(flags={**self.draft.flags, "virtual_cluster": virtual_cluster})
         draft, made = self.draft, self._build()
         job = sdk.jobs.submit_when_ready(self.backend, made, say)
         draft.finish(self.backend, job)
-        self._name, self._draft, self._made = job.name, None, None
+        self._name, self._draft, self._made, self._seen = job.name, None, None, job
         return self
 
     def _build(self) -> Submission:

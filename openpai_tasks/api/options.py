@@ -108,8 +108,8 @@ def check_names(options: Iterable[str], known: tuple[str, ...]) -> None:
             of_document = known == OF_DOCUMENTS
             why = "the document has it (use update=)" if of_document else "jobs of calls cannot have it"
             raise ConfigError(f"the option {name!r} does not fit here: {why}")
-        if name == "cluster_alias":
-            raise ConfigError("no option named 'cluster_alias': name the cluster with cluster=")
+        if name in ("cluster", "cluster_alias"):
+            raise ConfigError(f"the option {name!r} does not fit here: Job(cluster=) takes it")
         hint = closest(name, known) or f" (known: {', '.join(known)})"
         raise ConfigError(f"no option named {name!r}{hint}")
 

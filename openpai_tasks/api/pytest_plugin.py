@@ -22,11 +22,12 @@ PREFIXES = ("OPENPAI_", "INVOKE_OPENPAI_")
 def _pai_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The home folder of an embedded cluster, which runs as long as the tests."""
     from openpai_tasks.sdk.clusters import embedded
+    from openpai_tasks.sdk.clusters.start_options import LocalOptions, StartRequest
 
     home = tmp_path_factory.mktemp("openpai")
     with pytest.MonkeyPatch.context() as patch:
         _use_home(patch, home)
-        embedded.start_embedded(embedded.LocalOptions())
+        embedded.start_embedded(StartRequest(LocalOptions()), say=lambda line: None)
     yield home
     with pytest.MonkeyPatch.context() as patch:
         _use_home(patch, home)

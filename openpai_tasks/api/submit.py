@@ -17,6 +17,7 @@ from openpai_tasks.api.job import Job
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.sweeps.grid import value_text
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,6 +37,8 @@ def submit(
     what: What = "",
     *,
     cluster: Where = None,
+    cluster_alias: str | None = None,
+    name: str | None = None,
     preview: bool = False,
     sweep: None = None,
     sweep_file: None = None,
@@ -49,6 +52,8 @@ def submit(
     what: What = "",
     *,
     cluster: Where = None,
+    cluster_alias: str | None = None,
+    name: str | None = None,
     preview: bool = False,
     sweep: Axes | None = None,
     sweep_file: str | os.PathLike[str] | None = None,
@@ -61,6 +66,8 @@ def submit(
     what: What = "",
     *,
     cluster: Where = None,
+    cluster_alias: str | None = None,
+    name: str | None = None,
     preview: bool = False,
     sweep: Axes | None = None,
     sweep_file: str | os.PathLike[str] | None = None,
@@ -75,6 +82,7 @@ def submit(
     {'loss': 0.25}
 
     The options are the flags of `job.sub`; what they do not say comes from the settings of the folder.
+    ``name`` is the same as ``job_name``, and ``cluster_alias`` as ``cluster``.
     With ``preview`` nothing is sent: ``job.preview()`` shows what would be, ``job.submit()`` submits it.
 
     A sweep is a job for each combination of values, which ``{name}`` in the command stands for:
@@ -83,7 +91,7 @@ def submit(
     >>> [list(job.logs(follow=True)) for job in jobs]
     [['rate 0.1'], ['rate 0.01']]
     """
-    job = described(what, cluster, options)
+    job = described(what, one_of(cluster=cluster, cluster_alias=cluster_alias), name, options)
     if sweep is None and sweep_file is None:
         if max_parallel is not None:
             raise ConfigError("max_parallel is for sweeps")
@@ -96,8 +104,10 @@ def submit(
         return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
 
 
-def described(what: What, cluster: Where, options: JobOptions) -> Job:
+def described(what: What, cluster: Where, name: str | None, options: JobOptions) -> Job:
     """Return a job that runs a command, a job file or a request, not submitted yet."""
+    if chosen := one_of(name=name, job_name=options.get("job_name")):
+        options = {**options, "job_name": chosen}
     job = Job(cluster=cluster)
     if not isinstance(what, (str, os.PathLike, JobRequest)):
         raise ConfigError(f"a job is a command, a path to a job file or a JobRequest, got {what!r}")

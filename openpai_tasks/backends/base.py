@@ -143,6 +143,7 @@ class ClusterStorage:
     default: bool | None = None  # None if only the list of default storages shows it
     folder: str = ""  # folder on this machine, as an embedded cluster reports it
     home: str = ""  # folder of the user on it; "" if it follows from ``share``
+    mount_point: str = ""  # in tasks, as a list of storages reports it; "" is /mnt/NAME
 
 
 @dataclass(frozen=True)
@@ -250,8 +251,11 @@ class Backend(Protocol):
     def check_document(self, document: Document) -> None:
         """Raise if the cluster cannot run a valid document; nothing is sent."""
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
-        """Submit a job document unchanged; ``environment`` is for processes of this machine."""
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Submit a job document unchanged; return what will not be as it asks for, one line each.
+
+        ``environment`` is for processes of this machine.
+        """
 
     def submit_url(self, document: Document) -> str:
         """Return the URL that the document would be sent to."""

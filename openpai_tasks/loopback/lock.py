@@ -12,6 +12,8 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.net.addresses import LAST_PORT
 
 LOCK, STATUS = "server.lock", "server.json"
+PORT_TAKEN = 5
+"""Exit code of a server that cannot listen on its port."""
 
 
 def is_held(folder: Path) -> bool:

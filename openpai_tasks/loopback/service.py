@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import uvicorn
@@ -18,7 +19,7 @@ from starlette.types import ASGIApp
 from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.loopback import connections
-from openpai_tasks.loopback.lock import LOCK, STATUS
+from openpai_tasks.loopback.lock import LOCK, PORT_TAKEN, STATUS
 from openpai_tasks.settings import home
 
 HOST = "127.0.0.1"
@@ -31,6 +32,10 @@ GRACE_SECONDS = 1  # for unfinished answers at the end
 
 class AlreadyRunning(ConfigError):
     exit_code = 3
+
+
+class PortTaken(ConfigError):
+    exit_code = PORT_TAKEN
 
 
 def hold_lock(folder: Path) -> int:
@@ -63,9 +68,8 @@ def bind(folder: Path, port: int) -> socket.socket:
             bound.close()
             reason = err.strerror
             continue
-        home.write_private(folder / PORT, f"{bound.getsockname()[1]}\n")
         return bound
-    raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}")
+    raise PortTaken(f"cannot listen on {HOST}:{port}: {reason}")
 
 
 def bind_socket(folder: Path) -> socket.socket:
@@ -82,7 +86,7 @@ def serve(
     app: ASGIApp,
     bound: socket.socket,
     folder: Path,
-    facts: dict[str, str | bool | int],
+    facts: Mapping[str, object],
     private: socket.socket | None = None,
 ) -> None:
     """Serve until TERM or INT; ``server.json`` exists exactly that long. ``private`` is a further socket."""
@@ -116,7 +120,7 @@ async def _run(
     server: uvicorn.Server,
     sockets: list[socket.socket],
     folder: Path,
-    facts: dict[str, str | bool | int],
+    facts: Mapping[str, object],
 ) -> None:
     serving = asyncio.create_task(server.serve(sockets=sockets))
     while not (server.started or serving.done()):
@@ -128,7 +132,7 @@ async def _run(
     await serving
 
 
-def _announce(folder: Path, port: int, facts: dict[str, str | bool | int]) -> None:
+def _announce(folder: Path, port: int, facts: Mapping[str, object]) -> None:
     status = {
         "pid": os.getpid(),
         "port": port,
@@ -139,6 +143,7 @@ def _announce(folder: Path, port: int, facts: dict[str, str | bool | int]) -> No
         "host": socket.gethostname(),
         **facts,
     }
+    home.write_private(folder / PORT, f"{port}\n")
     home.write_private(folder / STATUS, json.dumps(status) + "\n")
 
 

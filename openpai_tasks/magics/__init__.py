@@ -18,7 +18,7 @@ from openpai_tasks.render import html
 
 __all__ = ["Failed", "load", "submit_this_notebook", "unload"]
 
-JOBS = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "retries")
+JOBS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 FUNCTIONS = {"submit_this_notebook": submit_this_notebook}
 
 

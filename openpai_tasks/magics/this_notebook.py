@@ -24,12 +24,13 @@ from openpai_tasks.sdk.notebooks import running as notebooks
 from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.value_types import one_of
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # an environment variable that Jupyter's server sets
 
 NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
-FLAGS = (flags.NAMES - NOT_HERE) | {"cluster_alias", "memory"}
+FLAGS = (flags.NAMES - NOT_HERE) | {"cluster", "cluster_alias", "memory", "name"}
 
 
 def submit_this_notebook(
@@ -45,9 +46,9 @@ def submit_this_notebook(
 ) -> JobInfo | None:
     """Submit this notebook, as saved, as a job; ``given`` are the flags of `notebook.run`.
 
-    job_name, image, sources, outputs, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env (a
-    mapping), secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias. Values
-    of secrets are taken from the environment.
+    job_name or name, image, sources, outputs, pip_installs, python, cpu, gpu, memory (or memoryMB), shm, env
+    (a mapping), secret, retries, max_time, tag, after, update, workspace, virtual_cluster, cluster_alias (or
+    cluster). Values of secrets are taken from the environment.
 
     Cells that use the cluster (this one, and those with our magics) are left out. ``path`` is the notebook's
     file, if it cannot be found automatically; ``unsaved`` submits the file even if it lacks this cell.
@@ -61,9 +62,10 @@ def submit_this_notebook(
         options = notebooks.run_options(
             notebooks.check_parameters(parameters or {}), words(to), kernel, timeout_per_cell, allow_errors
         )
+        alias = one_of(cluster=given.pop("cluster", None), cluster_alias=given.pop("cluster_alias", None))
+        name = one_of(name=given.pop("name", None), job_name=given.pop("job_name", None))
         memory = given.pop("memory", None)
-        typed = read_options({"memoryMB": memory, **given}, FLAGS)
-        alias = typed.get("cluster_alias") or None
+        typed = read_options({"memoryMB": memory, "job_name": name, **given}, FLAGS)
         chosen = settings(cluster_alias=alias, **flags.setting_overrides(typed))
         request = flags.build_request(typed, chosen, _secret)
         _report(notebook, options)

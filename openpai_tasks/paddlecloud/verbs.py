@@ -25,7 +25,7 @@ SUBMIT = (
     Option("max_instance", NUMBER, "with -faulttolerant: largest number of trainers", default="1"),
     Option("preview", SWITCH, "only show what would be uploaded and sent", "dry_run"),
 )
-ALL = Option("all", SWITCH, "also jobs that were killed, workers of all jobs, every resource", "a")
+ALL = Option("all", SWITCH, "also killed jobs, those of pai, workers of all jobs, every resource", "a")
 OUTPUT = Option("output", TEXT, "output format: table, json, yaml or csv", "o", "table")
 RECURSIVE = Option("r", SWITCH, "folders with everything in them", "recursive")
 VERBOSE = Option("v", SWITCH, "also list files that are unchanged", "verbose")

@@ -38,7 +38,7 @@ class Diagnostics:
     reason: str = ""  # what the exit code means
     solutions: tuple[str, ...] = ()
     trigger: str = ""  # why this ended the attempt
-    user_exit_code: int | None = None  # of the command, which the platform may have replaced
+    exit_code: int | None = None  # of the command, which the platform may have replaced
     text: str = ""  # description of this particular end
     matched: str = ""  # the output by which the platform recognised the failure
     user_log: tuple[str, ...] = ()  # the last lines of the command's output
@@ -49,7 +49,7 @@ class Diagnostics:
         """A one-line summary."""
         if self.text:
             return _shorten(self.text)
-        code = "" if self.user_exit_code is None else f"exit code {self.user_exit_code}"
+        code = "" if self.exit_code is None else f"exit code {self.exit_code}"
         head = f"{code} ({self.phrase})" if code and self.phrase else code or self.phrase
         last = _last_line(self.matched.splitlines()) or _last_line(self.user_log)
         return _shorten(": ".join(filter(None, (head, last or self.reason))) or self.trigger)
@@ -70,7 +70,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
         reason=text(spec.get("reason")),
         solutions=tuple(filter(None, map(text, _list(spec.get("solution"))))),
         trigger=text(status.get("appExitTriggerMessage")),
-        user_exit_code=whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))),
+        exit_code=whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))),
         text=text(runtime.get("reason")) or _cleaned(words[:LARGEST]).strip(),
         matched=_cleaned(text(runtime.get("matchedUserLogString"))),
         user_log=_lines(logs.get("user")),
@@ -80,7 +80,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
 
 def own_exit_code(words: str) -> int | None:
     """Return the exit code of a task's command from the text about its end, if that has it."""
-    found = read({"appExitDiagnostics": words}).user_exit_code
+    found = read({"appExitDiagnostics": words}).exit_code
     named = re.search(_EXITED, words) if found is None else None
     return int(named[1]) if named else found
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.fields import count, mapping, moment, number, rows, text, texts, whole
-from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, reported_state
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ class TaskInfo:
     attempt: int
     ip: str
     ports: dict[str, str]
-    exit_code: int | None
+    exit_code: int | None  # its command's; None if that has none, or the cluster does not report it
+    platform_exit_code: int | None
     launched: int | None
     completed: int | None
     message: str
     container: str = ""
     log: str = ""  # URL of its output
-    user_exit_code: int | None = None  # the command's own, on clusters that report only that
     peak_memory_mb: int | None = None  # where the cluster reports it, of a task that has ended
     cpu_seconds: float | None = None
 
@@ -47,20 +48,9 @@ class TaskInfo:
         return f"{self.role}-{self.index}"
 
     @property
-    def own_exit_code(self) -> int | None:
-        """The exit code of its command, if the platform reports it."""
-        if not self.exit_code:
-            return self.exit_code
-        if self.user_exit_code is not None:
-            return self.user_exit_code
-        from openpai_tasks.protocol import diagnostics
-
-        return diagnostics.own_exit_code(self.message)
-
-    @property
     def platform_end(self) -> str:
         """The platform's exit code and its meaning; empty if it has none, or only reports the command's."""
-        return _platform_end(self.exit_code, self.own_exit_code)
+        return _platform_end(self.platform_exit_code, self.exit_code)
 
     @property
     def ssh(self) -> SshInfo | None:
@@ -110,8 +100,8 @@ class JobInfo:
     submitted: int | None
     launched: int | None
     completed: int | None
-    exit_code: int | None  # the platform's
-    user_exit_code: int | None  # the command's own, where it is known
+    exit_code: int | None  # its command's; None if that has none, or the cluster does not report it
+    platform_exit_code: int | None
     retries: int
     attempt: int  # from 0, as for `--attempt`
     gpus: int | None
@@ -140,21 +130,11 @@ class JobInfo:
         return self.state in FINAL
 
     @property
-    def exit(self) -> int | None:
-        """The exit code of its command, None where it is not known; ``platform_end`` has the platform's."""
-        return self.user_exit_code
-
-    def task_exit(self, task: TaskInfo) -> int | None:
-        """Return the exit code of a task's command; that of the only task is the job's."""
-        own = task.own_exit_code
-        return self.user_exit_code if own is None and len(self.tasks) == 1 else own
-
-    @property
     def platform_end(self) -> str:
         """The platform's exit code and its meaning; empty for a job that succeeded or is not over."""
         known = self.diagnostics
         words = (known.phrase, known.reason) if known else ("", "")
-        return _platform_end(self.exit_code, self.user_exit_code, *words)
+        return _platform_end(self.platform_exit_code, self.exit_code, *words)
 
     @property
     def gpu_hours(self) -> float | None:
@@ -177,7 +157,7 @@ class JobInfo:
             return 0
         if self.state == "STOPPED":
             return STOPPED_STATUS
-        for code in (self.user_exit_code, self.exit_code):
+        for code in (self.exit_code, self.platform_exit_code):
             if code is not None and 0 < code < 256:
                 return code
         return PLATFORM_STATUS
@@ -195,8 +175,8 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
         submitted=moment(body.get("submissionTime")) or moment(body.get("createdTime")),
         launched=moment(body.get("launchedTime", made)),
         completed=moment(body.get("completedTime")),
-        exit_code=_exit_code(state, whole(body.get("appExitCode"))),
-        user_exit_code=0 if state == SUCCEEDED else _exit_code(state, whole(body.get("userExitCode"))),
+        exit_code=0 if state == SUCCEEDED else _exit_code(state, whole(body.get("userExitCode"))),
+        platform_exit_code=_exit_code(state, whole(body.get("appExitCode"))),
         retries=count(body.get("retries")),
         attempt=count(body.get("retries")),
         gpus=whole(body.get("totalGpuNumber")),
@@ -219,6 +199,9 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         for role, group in mapping(body.get("taskRoles")).items()
         for number, task in enumerate(rows(mapping(group).get("taskStatuses")))
     )
+    code = _own_exit_code(state, end.exit_code, tasks)
+    if len(tasks) == 1 and tasks[0].exit_code is None and tasks[0].state in FINAL:
+        tasks = (replace(tasks[0], exit_code=code),)
     return JobInfo(
         name=name,
         user=user,
@@ -227,8 +210,8 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         submitted=moment(status.get("submissionTime")) or moment(status.get("createdTime")),
         launched=moment(status.get("launchedTime")) or moment(status.get("appLaunchedTime")),
         completed=moment(status.get("completedTime")),
-        exit_code=_exit_code(state, whole(status.get("appExitCode"))),
-        user_exit_code=_own_exit_code(state, end.user_exit_code, tasks),
+        exit_code=code,
+        platform_exit_code=_exit_code(state, whole(status.get("appExitCode"))),
         retries=count(status.get("retries")),
         attempt=count(status.get("attemptId", status.get("retries"))),
         gpus=None,
@@ -253,8 +236,14 @@ def event_from_body(body: dict[str, Any]) -> EventInfo:
     )
 
 
+def notices_from_body(body: Any) -> tuple[str, ...]:
+    """Return what will not be as a submitted job asks for; only the embedded cluster reports it."""
+    return texts(mapping(mapping(body).get(OWN_FIELD)).get("notices"))
+
+
 def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
-    index = whole(body.get("taskIndex"))
+    index, code = whole(body.get("taskIndex")), whole(body.get("containerExitCode"))
+    message = text(body.get("containerExitDiagnostics"))
     return TaskInfo(
         role=role,
         index=place if index is None else index,
@@ -262,10 +251,11 @@ def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
         attempt=count(body.get("attemptId")),
         ip=text(body.get("containerIp")),
         ports={label: text(value) for label, value in mapping(body.get("containerPorts")).items()},
-        exit_code=whole(body.get("containerExitCode")),
+        exit_code=_task_exit_code(message) if code else code,
+        platform_exit_code=code,
         launched=moment(body.get("launchedTime")),
         completed=moment(body.get("completedTime")),
-        message=text(body.get("containerExitDiagnostics")),
+        message=message,
         container=text(body.get("containerId")),
         log=text(body.get("containerLog")),
         peak_memory_mb=whole(body.get("peakMemoryMB")),
@@ -313,7 +303,14 @@ def _own_exit_code(state: str, code: int | None, tasks: Iterable[TaskInfo]) -> i
     if state == SUCCEEDED:
         return 0
     failed = first_failed(tasks) if code is None and state == FAILED else None
-    return failed.own_exit_code if failed else _exit_code(state, code)
+    return failed.exit_code if failed else _exit_code(state, code)
+
+
+@functools.lru_cache(maxsize=4096)  # a watched job is read again and again, and dumps take long to parse
+def _task_exit_code(message: str) -> int | None:
+    from openpai_tasks.protocol import diagnostics
+
+    return diagnostics.own_exit_code(message)
 
 
 def _exit_code(state: str, code: int | None) -> int | None:

@@ -79,7 +79,7 @@ def status(job: Any) -> str:
     """A job, the reason of its failure, its tasks and its events."""
     parts = [table([job], text.JOB)]
     parts += [f"<p>{escape(line)}</p>" for line in text.end_lines(job)]
-    parts += [table(text.task_rows(job), text.TASK)] if job.tasks else []
+    parts += [table(job.tasks, text.TASK)] if job.tasks else []
     parts += [table(job.events, text.EVENT)] if job.events else []
     return "".join(parts)
 

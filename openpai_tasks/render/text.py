@@ -20,8 +20,7 @@ Columns = Sequence[str] | Callable[[Any], View]
 _TIMES = frozenset({"submitted", "launched", "completed", "modified", "started", "time"})
 _USUAL = {"retries": "0", "virtual_cluster": "default", "count": "1", "gpu_hours": "0.00"}
 """Values of a column that say nothing if all rows have them."""
-_HEADERS = {"user_exit_code": "exit code", "own_exit_code": "exit code"}
-_HEADERS |= {"peak_memory_mb": "peak MB", "cpu_seconds": "CPU s"}
+_HEADERS = {"peak_memory_mb": "peak MB", "cpu_seconds": "CPU s"}
 
 
 OLD = 30 * 86400  # seconds after which a time is shown as a date
@@ -127,8 +126,8 @@ _AMOUNTS: dict[str, Callable[[Any], str]] = {
     "cpu_seconds": "{:.1f}".format,
 }
 
-JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "user_exit_code", "retries")
-TASK = ("role", "index", "state", "ip", "ports", "own_exit_code", "peak_memory_mb", "cpu_seconds")
+JOB = ("name", "state", "virtual_cluster", "submitted", "duration", "gpu_hours", "exit_code", "retries")
+TASK = ("role", "index", "state", "ip", "ports", "exit_code", "peak_memory_mb", "cpu_seconds")
 EVENT = ("time", "count", "type", "reason", "message")
 
 
@@ -137,7 +136,7 @@ def status(job: Any) -> Page:
     parts: list[TextTable | str] = [rows([job], JOB)]
     parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
     parts += [f"Python: {cell('python', job.python)}"] if job.python else []
-    parts += [rows(task_rows(job), TASK)] if job.tasks else []
+    parts += [rows(job.tasks, TASK)] if job.tasks else []
     parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
 
@@ -151,14 +150,6 @@ def end_lines(job: Any) -> list[str]:
     """Why a job failed, and the platform's exit code with its meaning."""
     lines = [f"because: {cell('message', job.message)}"] if job.message and job.exit_status else []
     return lines + [f"the platform's exit code: {cell('end', job.platform_end)}"] * bool(job.platform_end)
-
-
-def task_rows(job: Any) -> list[dict[str, Any]]:
-    """The tasks of a job, with the exit codes of their commands."""
-    return [
-        {name: getattr(task, name) for name in TASK} | {"own_exit_code": job.task_exit(task)}
-        for task in job.tasks
-    ]
 
 
 def verdicts(items: Any) -> str:
@@ -241,7 +232,7 @@ def progress(job: Any) -> str:
 
 def header(name: str) -> str:
     """Return the words of a column's name."""
-    return _HEADERS.get(name) or one_line(name.replace("_", " "))
+    return one_line(_HEADERS.get(name) or name.replace("_", " "))
 
 
 def _header(name: str) -> str:

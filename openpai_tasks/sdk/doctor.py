@@ -17,7 +17,9 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.web_address import SSH
 from openpai_tasks.sdk import clusters
+from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters.inactive_python import activation, inactive_environments
+from openpai_tasks.sdk.clusters.start_options import next_engine
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.images import programs
 from openpai_tasks.sdk.ssh import keys
@@ -45,11 +47,11 @@ def examine(settings: Settings) -> Iterable[HealthCheck]:
     yield check_settings(settings)
     yield check_home()
     client: list[Backend] = []
-    yield check_engine(settings)
+    yield _guarded("engine", "", check_engine, settings)
     yield _guarded("cluster", command("cluster.list"), check_cluster, settings, client)
     yield check_storage(settings, client)
     yield _guarded("ssh", command("config.unset", "ssh.key"), check_ssh, settings)
-    yield check_image(settings)
+    yield _guarded("image", "", check_image, settings)
 
 
 def check_findings(found: Sequence[HealthCheck]) -> None:
@@ -114,16 +116,18 @@ def check_home() -> HealthCheck:
 
 def check_engine(settings: Settings) -> HealthCheck:
     """Check the program that the embedded cluster runs jobs with."""
-    kind = engines.ENGINES[settings.local_engine]
+    kind = engines.ENGINES[next_engine(settings, embedded.folder())]
     about = f"{kind.name}: jobs on `local` run {kind.label}"
     if not kind.program:
         return HealthCheck(OK, "engine", about)
     state = FAIL if settings.cluster_alias == LOCAL else WARN
-    other = command("config.set", "local.engine=process")
+    other = command("cluster.start", "--engine", engines.DEFAULT)
+    if kind.name == settings.local_engine:
+        other = command("config.set", f"local.engine={engines.DEFAULT}")
     if not shutil.which(kind.program):
         return HealthCheck(state, "engine", f"{kind.program} is not installed", other)
-    if not _succeeds(kind.program, "info"):
-        return HealthCheck(state, "engine", f"{kind.program} does not answer", f"{kind.program} info")
+    if not _succeeds(*kind.check.split()):
+        return HealthCheck(state, "engine", f"{kind.name} does not answer", kind.check)
     return HealthCheck(OK, "engine", about)
 
 
@@ -195,11 +199,13 @@ def check_image(settings: Settings) -> HealthCheck:
         programs.check_reference(image)
     except ConfigError as err:
         return HealthCheck(FAIL, "image", str(err), command("config.set", "image=python:3"))
-    engine = engines.ENGINES[settings.local_engine].program
+    engine = next_engine(settings, embedded.folder())
     if settings.cluster_alias != LOCAL:
         return HealthCheck(OK, "image", f"{image}, which the cluster pulls; not checked")
-    if not engine:
+    if engine == engines.DEFAULT:
         return HealthCheck(OK, "image", f"{image}; jobs on `local` run without it")
+    if engine not in engines.PROGRAMS:
+        return HealthCheck(OK, "image", f"{image}; not checked")
     if not shutil.which(engine) or not _succeeds(engine, "image", "inspect", image):
         about = f"{image} is not on this machine yet; the first job pulls it"
         return HealthCheck(WARN, "image", about, f"{engine} pull {shlex.quote(image)}")

@@ -68,22 +68,20 @@ def forget_job(client: Backend, name: str) -> None:
 def note_exits(client: Backend, jobs: Iterable[JobInfo]) -> None:
     """Note the exit codes of failed commands, which lists of jobs do not have."""
     path = _exits(client)
-    ended = [job for job in jobs if job.final and job.user_exit_code and job.submitted]
+    ended = [job for job in jobs if job.final and job.exit_code and job.submitted]
     if path and ended:
-        lines = [f"{_exit_key(job)} {job.user_exit_code}" for job in ended]
+        lines = [f"{_exit_key(job)} {job.exit_code}" for job in ended]
         _write(path, [*lines, *_read(path)], MOST_EXITS)
 
 
 def add_exits(client: Backend, jobs: list[JobInfo]) -> list[JobInfo]:
     """Return listed jobs with the exit codes of their commands that commands on this machine have seen."""
     path = _exits(client)
-    lacking = [job for job in jobs if job.state == FAILED and job.user_exit_code is None]
+    lacking = [job for job in jobs if job.state == FAILED and job.exit_code is None]
     lines = _read(path) if path and lacking else []
     known = {key: code for key, _, code in (line.rpartition(" ") for line in lines) if code.isdecimal()}
     codes = {job.key: int(known[_exit_key(job)]) for job in lacking if _exit_key(job) in known}
-    return [
-        dataclasses.replace(job, user_exit_code=codes[job.key]) if job.key in codes else job for job in jobs
-    ]
+    return [dataclasses.replace(job, exit_code=codes[job.key]) if job.key in codes else job for job in jobs]
 
 
 def _exit_key(job: JobInfo) -> str:

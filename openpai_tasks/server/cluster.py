@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.server.accounts import users as accounts
@@ -28,6 +28,7 @@ from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.retention import Housekeeper
 from openpai_tasks.server.scheduling.scheduler import Scheduler
+from openpai_tasks.server.scheduling.takeover import take_over
 from openpai_tasks.server.ssh import services
 from openpai_tasks.server.ssh.keys import listed_keys
 from openpai_tasks.server.ssh.logins import SshLogins
@@ -36,7 +37,7 @@ from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
 from openpai_tasks.settings import home
-from openpai_tasks.settings.engines import DEFAULT, ENGINES, REFUSE_GPUS, REFUSE_LARGER
+from openpai_tasks.settings.engines import DEFAULT, ENGINES, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE
 from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
 from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
@@ -56,6 +57,7 @@ class ClusterOptions:
     keep: str = EVERYTHING  # limits of finished jobs
     slurm: SlurmSite = NO_SITE
     folders: Mapping[str, Path] = field(default_factory=dict)  # shared ones, which are storages too
+    give_up_jobs: bool = False  # unfinished ones of another engine
 
 
 class LivePartitions(Mapping[str, ResourceAmount]):
@@ -83,6 +85,7 @@ class EmbeddedCluster:
         self._database = Database(options.home / "cluster.db", schema)
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
+        take_over(self._state, options.engine, options.give_up_jobs)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         storages |= {name: Storage(name, path, share=True) for name, path in options.folders.items()}
         folders = {one.name: SharedFolder(one.path) if one.share else one.path for one in storages.values()}
@@ -132,6 +135,13 @@ def _ssh_keys(users: Accounts, name: str) -> tuple[str, ...]:
     return tuple(listed_keys(user.extension.get("sshKeys"))) if user else ()
 
 
+class UnusableEngine(ConfigError):
+    exit_code = UNUSABLE
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"the engine {name} cannot be used: {problem}")
+
+
 def open_engine(
     name: str, jobs: Path, storages: Mapping[str, StorageFolder], site: SlurmSite = NO_SITE
 ) -> Engine:
@@ -140,12 +150,13 @@ def open_engine(
         raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
     kind = ENGINES[name]
     if kind.program and shutil.which(kind.program) is None:
-        raise ConfigError(
-            f"there is no {kind.program} on this machine: install it, or set local.engine to {DEFAULT}"
-        )
+        raise UnusableEngine(name, f"there is no {kind.program} on this machine")
     module, _, factory = kind.factory.partition(":")
     more = {"site": site} if name == "slurm" else {}
-    engine: Engine = getattr(importlib.import_module(module), factory)(jobs, storages, **more)
+    try:
+        engine: Engine = getattr(importlib.import_module(module), factory)(jobs, storages, **more)
+    except PaiError as err:
+        raise UnusableEngine(name, str(err)) from err
     return engine
 
 

@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         site = SlurmSite(flags.slurm_images, parse_options(flags.slurm_options, "--slurm-options"))
         folders = dict(parse_folder(text) for text in flags.storage)
         options = replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep)
+        options = replace(options, give_up_jobs=flags.give_up_jobs)
         run(replace(options, slurm=site, folders=folders), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
@@ -57,13 +58,13 @@ def run(options: ClusterOptions, port: int) -> None:
     try:
         service.hold_lock(options.home)
         bound = service.bind(options.home, port)
-        private = service.bind_socket(options.home) if options.engine == SLURM else None
         cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
+        private = service.bind_socket(options.home) if options.engine == SLURM else None
         cluster.start()
-        facts: dict[str, str | bool | int] = {
+        facts = {
             "engine": options.engine,
             "enforce": options.enforce,
             "profile": options.profile,
@@ -73,6 +74,7 @@ def run(options: ClusterOptions, port: int) -> None:
             "keep": options.keep,
             "slurm_images": options.slurm.images,
             "slurm_options": " ".join(options.slurm.options),
+            "storages": [f"{name}={path}" for name, path in options.folders.items()],
             **({"socket": private.getsockname()} if private else {}),
         }
         others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
@@ -154,6 +156,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slurm-images", default=NO_IMAGES, choices=IMAGES, help="what runs images on nodes")
     parser.add_argument(
         "--slurm-options", default="", metavar="OPTIONS", help="options of sbatch for all jobs"
+    )
+    parser.add_argument(
+        "--give-up-jobs", action="store_true", help="end unfinished jobs of another engine without asking it"
     )
     parser.add_argument(
         "--rate-limit",

@@ -77,7 +77,7 @@ class Settings:
     """All settings, typed; ``origins`` maps each name to its source."""
 
     cluster_alias: str = _setting("cluster-alias", "local", "the cluster that commands use")
-    image: str = _setting("image", "python:3", "the docker image that jobs run in")
+    image: str = _setting("image", engines.DEFAULT_IMAGE, "the docker image that jobs run in")
     workspace: str = _setting("workspace", "", "folder on the storage for the files of jobs")
     virtual_cluster: str = _setting("virtual-cluster", "", "the virtual cluster that jobs run in")
     cpu: int = _setting("cpu", 2, "CPU cores per task; 1 on `local`", least=1)

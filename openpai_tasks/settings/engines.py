@@ -16,21 +16,30 @@ class EngineKind(NamedTuple):
     label: str  # completes "jobs run …"
     factory: str  # MODULE:NAME
     program: str = ""  # program that must be installed
+    check: str = ""  # command that succeeds if it can be used
 
 
 SLURM = "slurm"
 _SERVER = "openpai_tasks.server.engines"
 _KINDS = (
     EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
-    EngineKind("docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker"),
-    EngineKind("podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman"),
-    EngineKind(SLURM, "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch"),
+    EngineKind(
+        "docker", "in containers of docker", f"{_SERVER}.containers:DockerEngine", "docker", "docker info"
+    ),
+    EngineKind(
+        "podman", "in containers of podman", f"{_SERVER}.containers:PodmanEngine", "podman", "podman info"
+    ),
+    EngineKind(SLURM, "as jobs of Slurm", f"{_SERVER}.slurm.engine:SlurmEngine", "sbatch", "sinfo"),
 )
 ENGINES = {kind.name: kind for kind in _KINDS}
 DEFAULT = _KINDS[0].name
 AUTO = "auto"
+DEFAULT_IMAGES = DEFAULT_IMAGE, DEFAULT_PADDLE_IMAGE = ("python:3", "paddlepaddle/paddle")
+"""The images of jobs that name none, of our clients and of PaddleCloud's."""
 TROUBLE = "trouble"
 """The file in the server's folder with the reason why its engine cannot start tasks now."""
+UNUSABLE = 4
+"""Exit code of a server whose engine cannot be used."""
 ENFORCE = REFUSE_GPUS, REFUSE_LARGER, REFUSE_NOTHING = ("gpu", "true", "false")
 """Which jobs that ask for more than the machine has are refused: for GPUs if it has some, all, or none."""
 PROGRAMS: tuple[str, ...] = ("docker", "podman")

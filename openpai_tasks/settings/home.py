@@ -81,15 +81,24 @@ def _wait_for_lock(handle: int) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, wait: Callable[[int], None] = _wait_for_lock) -> Iterator[None]:
-    """Hold the lock for ``path`` (a file next to it) while the block runs."""
-    make_private(path.parent)
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as err:
-        raise ConfigError(f"cannot write {lock}: {err.strerror}") from err
-    try:
-        wait(handle)
-        yield
-    finally:
-        os.close(handle)
+    """Hold the lock for ``path`` (a file next to it) while the block runs; the block may remove that file."""
+    lock = lock_file(path)
+    while True:
+        make_private(path.parent)
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:  # its holder has removed the folder a moment ago
+            continue
+        except OSError as err:
+            raise ConfigError(f"cannot write {lock}: {err.strerror}") from err
+        try:
+            wait(handle)
+            if os.fstat(handle).st_nlink:  # else its last holder has removed it
+                yield
+                return
+        finally:
+            os.close(handle)
+
+
+def lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")

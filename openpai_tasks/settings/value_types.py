@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from openpai_tasks.errors import ConfigError
+
 Value = str | int | float | bool | tuple[str, ...]
 
 TRUE = ("true", "yes", "on", "1")
@@ -47,3 +49,13 @@ def _words(value: Any) -> tuple[str, ...] | None:
 
 
 READERS: dict[type, Any] = {str: _text, bool: _truth, int: _whole, float: _number, tuple: _words}
+
+
+def one_of(**names: Any) -> Any:
+    """Return the value of an argument that has several names; raise if they have different values."""
+    given = {name: value for name, value in names.items() if value is not None and value != ""}
+    values = list(given.values())
+    if any(value != values[0] for value in values):
+        shown = " and ".join(f"{name}={value!r}" for name, value in given.items())
+        raise ConfigError(f"{shown} contradict each other: give one of them")
+    return values[0] if values else None

@@ -58,6 +58,8 @@ class Location:
     """Whether the contents of the folder are meant: it was written with ``.`` at its end."""
     has_empty_name: bool = False
     """Whether it was written with an empty name in it, as an empty variable leaves it."""
+    is_home: bool = False
+    """Whether it is the user's home folder, on this machine, on a storage or in a container."""
 
     @property
     def name(self) -> str:
@@ -66,6 +68,11 @@ class Location:
     @property
     def is_root(self) -> bool:
         return self.path == "/"
+
+    @property
+    def holds_copies(self) -> bool:
+        """Whether a copy is put into it, and not in its place."""
+        return self.is_folder or self.is_content or self.is_root or self.is_home
 
     @property
     def origin(self) -> str:
@@ -145,7 +152,8 @@ def _here(text: str) -> Location:
     else:
         folder, _, _ = path.rstrip("/").rpartition("/")
         full = join(os.path.realpath(folder or "/"), last) if last else "/"
-    return Location(LocalStore(), full, full, text.endswith("/"), is_content)
+    is_home = os.path.realpath(full) == os.path.realpath(os.path.expanduser("~"))
+    return Location(LocalStore(), full, full, text.endswith("/"), is_content, is_home=is_home)
 
 
 def _refuse_up_from_nothing(path: str, text: str) -> None:
@@ -169,7 +177,8 @@ def _on_cluster(text: str, book: Book) -> Location:
     place, store = book.opened(cluster, storage)
     clean, is_content = _clean(_expanded(path, place), text)
     url = f"{PAI}{cluster}/{place.name}{clean}"
-    return Location(store, clean, url, text.endswith("/") or clean == "/", is_content)
+    is_folder = text.endswith("/") or clean == "/"
+    return Location(store, clean, url, is_folder, is_content, is_home=clean == place.home)
 
 
 def _clean(path: str, text: str) -> tuple[str, bool]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.parts import PART, is_part
 from openpai_tasks.storage.store import Entry, base, parent
 
 MAGIC = re.compile(r"[*?\[]")
@@ -39,7 +40,8 @@ def target(place: Location) -> Location:
 def matches(place: Location, any_kind: bool = False) -> Iterator[Location]:
     """Yield all matches of the pattern.
 
-    As in a shell, ``*`` skips hidden names, and ``*/`` finds only folders.
+    As in a shell, ``*`` skips hidden names, and ``*/`` finds only folders. Unfinished files are found only by
+    a pattern that begins like their names.
     """
     start, names = place, list[str]()
     while MAGIC.search(start.path) and start.store.stat(start.path) is None:
@@ -68,7 +70,9 @@ def _fitting(folder: Location, name: str) -> Iterator[Entry]:
         return
     entry = folder.store.stat(folder.path)
     if entry is not None and entry.is_folder:
-        yield from (found for found in folder.store.list(folder.path) if fits(found.name, name))
+        for found in folder.store.list(folder.path):
+            if fits(found.name, name) and (name.startswith(PART) or not is_part(found)):
+                yield found
 
 
 def fits(name: str, pattern: str) -> bool:

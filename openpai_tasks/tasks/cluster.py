@@ -201,13 +201,15 @@ def credentials(c, cluster_alias=None, type="openpai", output=None):
 @task(
     kinds={"port": int},
     help={
-        "port": "port to listen on (default: the one it had before)",
-        "engine": "what runs its jobs: auto, process, docker, podman or slurm (default: local.engine)",
+        "port": "port to listen on; 0 for any (default: the one it had before)",
+        "engine": "what runs its jobs: auto, process, docker, podman or slurm (default: the same as before)",
+        "fresh": "use your settings, not what it was started with before",
     },
 )
-def start(c, port=0, engine=None, output=None):
+def start(c, port=None, engine=None, fresh=False, output=None):
     """Start the embedded cluster."""
-    started = sdk.clusters.start_embedded(sdk.clusters.local_options(settings(c), port, engine or ""))
+    request = sdk.clusters.start_request(settings(c), port, engine, fresh)
+    started = sdk.clusters.start_embedded(request, say)
     say("started the embedded cluster" if started else "the embedded cluster is already running")
     show(c, sdk.clusters.embedded_status(), render.facts, output)
 
@@ -215,7 +217,7 @@ def start(c, port=0, engine=None, output=None):
 @task(
     help={
         "keep-jobs": "leave its jobs running; the next start finds them again",
-        "force": "kill it if it does not answer",
+        "force": "kill it if it does not answer; give up jobs whose engine cannot be used any more",
     }
 )
 def stop(c, keep_jobs=False, force=False):

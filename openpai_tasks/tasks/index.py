@@ -49,7 +49,7 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
 'storage': ("Work with files on this machine and on the clusters' storages.", {
     'list': ('openpai_tasks.tasks.storage', 'list_', (), True, "List a cluster's storages that you may use, and those you added."),
     'listdir': ('openpai_tasks.tasks.storage', 'listdir', ('ls',), False, 'List folders and files.'),
-    'copy': ('openpai_tasks.tasks.storage', 'copy', ('cp',), False, 'Copy files and folders like `cp -r`; run it again to continue.'),
+    'copy': ('openpai_tasks.tasks.storage', 'copy', ('cp',), False, 'Copy files and folders; run it again to continue.'),
     'sync': ('openpai_tasks.tasks.storage', 'sync', (), False, 'Make a folder identical to another one, copying only what differs.'),
     'makedir': ('openpai_tasks.tasks.storage', 'makedir', ('mkdir', 'makedirs'), False, 'Create folders, with missing parents.'),
     'remove': ('openpai_tasks.tasks.storage', 'remove', ('rm', 'delete'), False, 'Remove files and folders.'),
@@ -65,7 +65,7 @@ COLLECTIONS: dict[str, tuple[str, dict[str, tuple[Any, ...]]]] = {
     'pack': ('openpai_tasks.tasks.storage_packing', 'pack', (), False, 'Pack a folder into a few large files with an index, written directly to the storage.'),
     'unpack': ('openpai_tasks.tasks.storage_packing', 'unpack', (), False, 'Unpack packed files; run it again to continue.'),
     'usage': ('openpai_tasks.tasks.storage_usage', 'usage', (), False, 'Show the files that jobs left on the storage, and their size.'),
-    'clean': ('openpai_tasks.tasks.storage_usage', 'clean', (), False, 'Remove files of ended jobs: their outputs, and sources that no other job uses.'),
+    'clean': ('openpai_tasks.tasks.storage_usage', 'clean', (), False, 'Remove outputs and sources of ended jobs or, in given folders, what interrupted copies left.'),
 }),
 'container': ('Work in the containers of running jobs: shells, commands, files, ports; and build images.', {
     'list': ('openpai_tasks.tasks.container', 'list_', (), False, "List a job's containers and their ssh addresses."),

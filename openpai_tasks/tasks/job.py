@@ -10,7 +10,7 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import task
 
-COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "user_exit_code", "retries")
+COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
 SUMMARY = ("user", "jobs", "running", "waiting", "failed", "gpus", "gpu_hours")
 

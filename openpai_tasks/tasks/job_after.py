@@ -26,6 +26,8 @@ OTHER = "a job's name, or cluster:name for a job on another cluster"
         "update": "change its document, path=value; repeat for more",
         "gpu": "GPUs of each task that uses any",
         "to": "the cluster to run it on (default: the same)",
+        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
+        "resume": "continue at its last checkpoint, the default without --exact; fail if it has none",
         "exact": "repeat the recorded command, files and settings (./.openpai/jobs), or explain why not",
         "follow": "show the output until the job ends, and exit with its exit code",
         "plain": "with --follow: without colours and other terminal escapes",
@@ -40,6 +42,8 @@ def resubmit(
     update=None,
     gpu=None,
     to=None,
+    fresh=False,
+    resume=False,
     exact=False,
     follow=False,
     plain=False,
@@ -49,12 +53,22 @@ def resubmit(
     output=None,
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
+    start = sdk.jobs.choose_start(fresh, resume)
     request = sdk.jobs.build_changes({"job_name": job_name, "update": update, "gpu": gpu})
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))
     submission = sdk.jobs.repeat(
-        source, target, name, request, Path.cwd(), exact, secrets.document_secret, say, mounted
+        source,
+        target,
+        name,
+        request,
+        Path.cwd(),
+        exact,
+        secrets.document_secret,
+        say,
+        mounted,
+        resume=start,
     )
     views.submitting.send(c, target, submission, follow, preview, output, plain, notify)
 
@@ -77,7 +91,7 @@ def diff(c, first, second, cluster_alias=None, output=None):
     iterable=["name"],
     help={
         "name": job_tasks.NAMES_HELP,
-        "to": "copy the files into this folder, for several jobs into folders in it (default: list them)",
+        "to": "copy the files into this folder; into DIR/JOB for several jobs, or for `--to DIR/`",
         "all": "include checkpoints, metrics and log records of the runtime, in .pai",
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
@@ -93,7 +107,8 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
     for one in chosen:
         views.listings.report_left_out(one)
         if to is not None and (one.files or len(names) == 1):
-            views.transfers.download(one, Path(to) / one.job if len(names) > 1 else Path(to))
+            is_inner = len(names) > 1 or to.endswith("/")
+            views.transfers.download(one, Path(to) / one.job if is_inner else Path(to))
     columns = ("name", "size", "modified")
     if len(names) == 1:
         show(c, chosen[0].rows, columns, output)

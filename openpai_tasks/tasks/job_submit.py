@@ -57,8 +57,6 @@ def submit_command(
     request = sdk.templates.request_from_flags(flags, given, secrets.job_secret, here)
     found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
-    if hint := sdk.clusters.describe_inactive(client, request.command, here):
-        say(hint)
     packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
     only = views.submitting.is_preview(c, flags)
     if found:

@@ -24,7 +24,7 @@ DETACH_HELP = "return as soon as the job is submitted; notebook.fetch fetches it
     iterable=["parameter", "to"],
     help={
         "file": "the notebook",
-        "parameter": "parameter, name=value, set after the cell tagged `parameters`; repeat for more",
+        "parameter": "parameter, name=value, set after the cell with the defaults; repeat for more",
         "to": "format to convert to: html, pdf, script, or ipynb for none (default: html); repeat for more",
         "kernel": "kernel to run it with (default: the one it names)",
         "timeout-per-cell": "fail if a cell takes longer than this (90s, 30m, 2h)",
@@ -99,6 +99,8 @@ def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=No
         "parameter": "parameter to change, name=value; the others stay; repeat for more",
         "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
         "update": "change its document, path=value; repeat for more",
+        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
+        "resume": "continue at its last checkpoint, as it does by default; fail if it has none",
         "source-cluster": "the cluster that has the job (default: the one it was submitted to from here)",
         "no-browser": NO_BROWSER_HELP,
         "detach": DETACH_HELP,
@@ -111,6 +113,8 @@ def resubmit(
     *,
     flags,
     parameter=None,
+    fresh=False,
+    resume=False,
     source_cluster=None,
     no_browser=False,
     detach=False,
@@ -118,6 +122,7 @@ def resubmit(
     output=None,
 ):
     """Run a notebook again with other resources, keeping its code and parameters."""
+    start = sdk.jobs.choose_start(fresh, resume)
     request = sdk.jobs.build_changes(flags)
     parameters = sdk.notebooks.parse_parameters(parameter or ())
     here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
@@ -133,7 +138,7 @@ def resubmit(
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
         source = sdk.clusters.connect(settings(c, cluster_alias=source_cluster or None), chosen.cluster, say)
     prepared = sdk.notebooks.prepare_rerun(
-        chosen, source, target, request, parameters, here, secrets.document_secret, mounted
+        chosen, source, target, request, parameters, here, secrets.document_secret, mounted, start
     )
     say(f"running again: {prepared.description}")
     views.notebooks.show_notes(prepared.remarks)

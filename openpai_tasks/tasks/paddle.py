@@ -16,7 +16,10 @@ task = functools.partial(any_task, single_dash=True)
 ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/config, else `local`)"
 JOB_HELP = "the job's name"
 PFS_HELP = "a path such as /pfs/DATACENTER/home/USER/PATH"
-ALL_HELP = "also killed jobs whose folder is left, the workers of all jobs, every resource"
+ALL_HELP = (
+    "also killed jobs whose folder is left, and those of pai as Foreign; the workers of all jobs;"
+    " every resource"
+)
 
 
 @task(
@@ -102,7 +105,7 @@ def submit(
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
-    client.submit_training(training)
+    sdk.jobs.report_notices(client, client.submit_training(training))
     terminal.put("Starting kubernetes job ... Done")
     terminal.put(f"{training.name} submitted.")
 
@@ -123,6 +126,7 @@ def kill(c, job, remove=False, yes=False, cluster_alias=None):
     sdk.paddlecloud.check_job_name(job)
     client = sdk.paddlecloud.connect(given, cluster_alias, say)
     name = sdk.paddlecloud.known_job(client, job)
+    sdk.paddlecloud.check_own(client, name)
     folder = sdk.paddlecloud.job_folder(client, name)
     if remove and not yes and sys.stdin.isatty():
         prompts.confirm(f"kill {name} and remove {folder} with everything in it?", "nothing was done")

@@ -53,12 +53,13 @@ def listdir(c, paths=None, all=False, output=None):
     kinds={"workers": int},
     help={
         **COPYING,
-        "paths": f"the sources and, last, the target; each {PATH}",
+        "paths": f"the sources and, last, the target; each {PATH}. A single folder becomes TARGET, or "
+        "TARGET/FOLDER if TARGET ends with /",
         "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
     },
 )
 def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, output=None):
-    """Copy files and folders like `cp -r`; run it again to continue."""
+    """Copy files and folders; run it again to continue."""
     *sources, target = sdk.files.require_two(paths)
     book, rules = _storages(c), sdk.files.copy_rules(workers, checksum, preview=preview)
     places = [sdk.files.locate(source, book) for source in sources]

@@ -1,4 +1,4 @@
-"""Show and remove the files that jobs left on a storage."""
+"""Show and remove the files that jobs and copies left on a storage."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def usage(c, workspace=None, cluster_alias=None, output=None):
 
 
 @task(
-    positional=[],
-    iterable=["state"],
+    positional=["paths"],
+    iterable=["paths", "state"],
     help={
-        "older-than": "only files of jobs that ended longer ago than this: 30d, 12h, 90m",
+        "paths": "remove what interrupted copies left below these folders, instead of files of jobs",
+        "older-than": "only files of jobs that ended, or parts of copies of other machines that changed, "
+        "longer ago than this: 30d, 12h, 90m",
         "state": STATES,
         "yes": "do not ask",
         "preview": "only show what would be removed",
@@ -36,12 +38,29 @@ def usage(c, workspace=None, cluster_alias=None, output=None):
     },
 )
 def clean(
-    c, older_than=None, state=None, yes=False, preview=False, workspace=None, cluster_alias=None, output=None
+    c,
+    paths=None,
+    older_than=None,
+    state=None,
+    yes=False,
+    preview=False,
+    workspace=None,
+    cluster_alias=None,
+    output=None,
 ):
-    """Remove files of ended jobs: their outputs, and sources that no other job uses."""
-    if older_than is None:
+    """Remove outputs and sources of ended jobs or, in given folders, what interrupted copies left."""
+    seconds = None if older_than is None else sdk.amounts.parse_seconds(older_than, "--older-than")
+    if paths:
+        if state or workspace or cluster_alias:
+            raise ConfigError(
+                "--state, --workspace and --cluster-alias are for files of jobs, not for a path"
+            )
+        places = sdk.files.locate_all(paths, sdk.files.ClusterStorages(settings(c), say))
+        parts = sdk.files.clean_parts(places, seconds, preview)
+        show(c, parts, views.leftovers.cleaned_parts, output)
+        return sdk.files.check_parts(parts)
+    if seconds is None:
         raise ConfigError("--older-than is required, for example --older-than 30d")
-    seconds = sdk.amounts.parse_seconds(older_than, "--older-than")
     client, home = _home(c, cluster_alias, workspace)
     cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), seconds, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):

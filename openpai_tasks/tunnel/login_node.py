@@ -61,7 +61,7 @@ def _run(ssh: SharedConnection, program: str, script: str) -> RemoteResult:
         raise ConfigError(_not_installed(where, program))
     if done.code:
         reason = done.last_line.removeprefix("error: ") or f"pai failed there with exit code {done.code}"
-        raise Unreachable(f"{where}: {reason}")
+        raise Unreachable(f"{where}: {reason}{' there' if '`' in reason else ''}")  # a command is for there
     return done
 
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import fsspec
 import pytest
 import yaml
 
-from openpai_tasks import Cluster, ClusterList, OpenPAIClient, submit
+from openpai_tasks import Cluster, ClusterList, Job, OpenPAIClient, PaiExecutor, submit
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, ProtocolError, Unreachable
 from tests.api.test_jobs import DOCUMENT, V1, output_of
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer
@@ -104,6 +105,59 @@ def test_a_storage_has_a_name(project):
     assert Cluster("local").get_storage("home").list() is not None
     with pytest.raises(NotFound, match="no storage named 'lost'"):
         Cluster("local").get_storage("lost").list()
+
+
+# Names
+
+
+def test_cluster_and_cluster_alias_are_the_same_argument_everywhere(login):
+    clusters = ClusterList().load().add(cluster="lab", **login)
+    assert clusters.select(cluster="lab").user == clusters.get_client(cluster_alias="lab").user
+    assert clusters.update(cluster="lab").aliases == ["local", "lab"]
+    assert Cluster(cluster_alias="lab").alias == Cluster().load(cluster="lab").alias == "lab"
+    assert OpenPAIClient.from_alias(cluster="lab").alias == "lab"
+    job = submit("true", cluster_alias="lab", name="named-$")
+    assert job.name.startswith("named-") and job.backend.cluster.alias == "lab"
+    handles = [Job(job.name, cluster_alias="lab"), Job().load(name=job.name, cluster="lab")]
+    assert [handle.wait().state for handle in handles] == ["SUCCEEDED"] * 2
+    assert job.resubmit(name="again-$").name.startswith("again-")
+    drafted = Job("drafted-$").one_liner("true", cluster_alias="lab").submit(cluster_alias="lab")
+    assert drafted.backend.cluster.alias == Cluster("lab").submit("true", name="x-$").backend.cluster.alias
+    with PaiExecutor(cluster_alias="lab", cpu=1) as executor:
+        future = executor.submit(abs, -1)
+        assert future.result() == 1 and f"call=1 job='{future.job}'" in repr(future)
+        assert "cluster='lab'" in repr(executor)
+    fs = fsspec.filesystem("pai", cluster_alias="lab")
+    assert fs.ls("pai://lab/home") is not None
+    with pytest.raises(ValueError, match="pai://local/home is not on the cluster 'lab'"):
+        fs.ls("pai://local/home")
+    for wrong in (Job, Cluster, PaiExecutor, clusters.delete, Job("x").one_liner("true").submit):
+        with pytest.raises(ConfigError, match="cluster='a' and cluster_alias='b' contradict each other"):
+            wrong(cluster="a", cluster_alias="b")
+    with pytest.raises(ConfigError, match="which cluster"):
+        clusters.delete()
+    assert clusters.delete(cluster_alias="lab").aliases == ["local"]
+
+
+def test_representations_say_what_is_known_and_ask_nobody(login):
+    secret = login["password"]
+    clusters = ClusterList([{"cluster_alias": "<b>", **login, "pai_uri": f"http://ann:{secret}@x.example"}])
+    job, cluster = Job("<i>", cluster="lab"), OpenPAIClient(**login)
+    assert repr(clusters) == "ClusterList(['local', '<b>'])"
+    assert "&lt;b&gt;" in clusters._repr_html_() and "http://x.example" in clusters._repr_html_()
+    assert repr(job) == "Job('<i>', cluster='lab')" and "&lt;i&gt;" in job._repr_html_()
+    assert repr(Job("new").one_liner("true")) == "Job('new', state='not submitted')"
+    assert repr(Cluster("lab")) == "Cluster('lab')" and repr(Cluster()) == "Cluster()"
+    unreachable = OpenPAIClient(NOWHERE, "ann", secret)
+    assert repr(unreachable) == f"OpenPAIClient('{NOWHERE}', user='ann')"
+    assert repr(unreachable.job("x")) == f"Job('x', cluster='{NOWHERE}')" and unreachable._repr_html_()
+    assert login["user"] in repr(cluster)
+    done = cluster.submit("true", name="shown")
+    done.wait()
+    assert repr(done) == "Job('shown', cluster='127.0.0.1', state='SUCCEEDED')"
+    assert "SUCCEEDED" in done._repr_html_() and login["pai_uri"] in cluster._repr_html_()
+    shown = [one._repr_html_() + repr(one) for one in (clusters, job, cluster, done)]
+    assert not any(secret in text or "<b>" in text.replace(repr(clusters), "") for text in shown)
 
 
 # By address

@@ -221,7 +221,7 @@ def test_unknown_resources_are_refused():
 
 def test_wait_returns_the_status_and_result_raises(project):
     job = submit("echo no result; exit 7")
-    assert (job.wait().state, job.status.exit) == ("FAILED", 7)
+    assert (job.wait().state, job.status.exit_code) == ("FAILED", 7)
     with pytest.raises(JobFailed) as caught:
         job.result()
     assert caught.value.exit_code == 7
@@ -297,6 +297,27 @@ def test_a_job_is_submitted_again_with_changes(project):
     assert output_of(again) == ["hello"] and again.name != job.name
     assert again.document()["jobRetryCount"] == 2 and again.status.tags == ("kept",)
     assert output_of(job.resubmit(exact=True)) == ["hello"]
+
+
+SAVES = """
+from openpai_tasks import runtime
+ckpt = runtime.checkpoint()
+print("resumed" if ckpt.latest() else "fresh")
+ckpt.save(lambda path: open(path, "w").close())
+"""
+
+
+def test_a_job_that_is_submitted_again_resumes_or_starts_fresh(project):
+    (project / "saves.py").write_text(SAVES)
+    job = submit("python3 saves.py", sources="saves.py")
+    assert output_of(job) == ["fresh"]
+    again = job.resubmit()
+    assert output_of(again) == ["resumed"]
+    assert (again.resumes_from.job, again.resumes_from.number) == (job.name, 1)
+    fresh = again.resubmit(fresh=True)
+    assert output_of(fresh) == ["fresh"] and fresh.resumes_from is None
+    with pytest.raises(ConfigError, match="fresh= and resume= contradict each other"):
+        job.resubmit(fresh=True, resume=True)
 
 
 def test_secrets_of_a_job_are_needed_to_submit_it_again(project, monkeypatch):

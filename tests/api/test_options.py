@@ -141,7 +141,12 @@ def test_a_document_never_gets_the_login_of_a_cluster(monkeypatch):
         ({"sweep": {"rate": []}}, r"sweep: rate needs a list of values, got \[\]"),
         ({"sweep": {"rate": "0.1"}}, "sweep: rate needs a list of values, got '0.1'"),
         ({"sweep": {"rate": 0.1}}, "sweep: rate needs a list of values, got 0.1"),
-        ({"cluster_alias": "lab"}, "name the cluster with cluster="),
+        ({"cluster_alias": "lab"}, "no cluster named 'lab'"),
+        (
+            {"cluster_alias": "lab", "cluster": "a"},
+            "cluster='a' and cluster_alias='lab' contradict each other",
+        ),
+        ({"name": "a", "job_name": "b"}, "name='a' and job_name='b' contradict each other"),
         ({"cluster": 3}, "a cluster is its alias or a Cluster, got 3"),
         ({"secret": "KEY=value"}, "in a mapping: secret={'KEY': value}"),
         ({"env": {"A": {1, 2}}}, "cannot write {1, 2} as text: set is not a number"),

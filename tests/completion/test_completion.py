@@ -18,6 +18,7 @@ import pytest
 
 from openpai_tasks.completion import Command, script
 from tests.conftest import make_shell
+from tests.needs import needs, require
 from tests.test_docs import ROOT, commands
 
 TASKS = """
@@ -172,8 +173,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module", params=["bash", "zsh", "fish"])
 def typist(request: pytest.FixtureRequest, scripted: Any) -> Any:
     name = request.param
-    if not shutil.which(name):
-        pytest.skip(f"{name} is not installed here (CI installs it)")
+    require(name)
     environment = {**scripted.environment, "TERM": "dumb", "HOME": str(scripted.home), "PS1": "> "}
     sources = "\n".join(f". ./{binary}.{name}" for binary in ("pai", "inv", "copy"))
     made: Any
@@ -245,9 +245,8 @@ def test_error_for_an_unknown_shell_names_the_known_shells(scripted):
         assert (ran.code, ran.err) == (120, "error: no completion for 'tcsh' (known: bash, fish, zsh)\n")
 
 
+@needs("zsh")
 def test_zsh_finds_the_script_in_a_function_folder(scripted, tmp_path):
-    if not shutil.which("zsh"):
-        pytest.skip("zsh is not installed here (CI installs it)")
     shutil.copy(scripted.project / "pai.zsh", tmp_path / "_pai")
     environment = {**scripted.environment, "TERM": "dumb", "HOME": str(scripted.home), "PS1": "> "}
     begin = f"fpath=({tmp_path} $fpath); autoload -U compinit; compinit -D -u"

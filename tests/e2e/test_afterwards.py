@@ -108,6 +108,10 @@ def test_outputs_are_listed_and_downloaded(finished):
     target = finished.project / "results" / "new"
     assert (target / "a.txt").read_text() == "1\n" and (target / "sub/deep/b.bin").read_text() == "xyz"
     assert not list(target.rglob(".pai-part-*"))
+    for _ in range(2):
+        inner = finished.ok("job.outputs", "writer-1", "--to", "results/")
+        assert inner.err.endswith("copied to results/writer-1\n")
+    assert {path.name for path in (finished.project / "results").iterdir()} == {"new", "writer-1"}
 
 
 def test_cloned_job_writes_to_its_own_output_folder(cluster):

@@ -119,7 +119,7 @@ RUNS = {
         "share --type s3 --address http://127.0.0.1:1 --path bucket --user ann --password-file {project}/key",
     ],
     "storage.cat": ["pai://local/home/a.txt", "pai://lab/share/a"],
-    "storage.clean": ["--yes -a local"],
+    "storage.clean": ["--yes -a local", "pai://local/home --preview"],
     "storage.copy": ["{project}/few/one.txt pai://local/home/a.txt", "pai://lab/share/a {project}/got"],
     "storage.du": ["pai://local/home"],
     "storage.find": ["pai://local/home"],

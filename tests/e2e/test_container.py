@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import signal
 import struct
 import termios
@@ -18,9 +17,10 @@ import pytest
 
 from tests.conftest import BIN, make_shell
 from tests.forkserver import start
+from tests.needs import needs, require
 from tests.ports import free_port
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+pytestmark = needs("ssh")
 SECONDS = 60
 SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 
@@ -28,8 +28,8 @@ SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 @pytest.fixture(scope="module", params=["sshd", "asyncssh"])
 def inside(request, tmp_path_factory):
     """A shell with a job of two tasks that accepts ssh logins."""
-    if request.param == "sshd" and not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip("openssh-server is not installed")
+    if request.param == "sshd":
+        require("sshd")
     shell = make_shell(tmp_path_factory.mktemp("container"))
     user = tmp_path_factory.mktemp("user")
     shell.environment |= {"HOME": str(user), "INVOKE_OPENPAI_LOCAL_SSH": request.param}
@@ -312,9 +312,8 @@ def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     assert (ran.code, ran.out) == (0, "0\n1\n"), ran.err
 
 
+@needs("rsync")
 def test_scp_and_rsync_copy_folders_both_ways_by_host_name(inside, tmp_path):
-    if shutil.which("rsync") is None:
-        pytest.skip("rsync is not installed")
     inside.ok("container.ssh-config", "train", "--yes")
     config = str(Path(inside.environment["HOME"]) / ".ssh" / "config")
     tree = tmp_path / "tree"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell
+from tests.needs import needs, require
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Kit, engine_kit
 from tests.server.engines.test_containers import ACCOUNTS
@@ -40,8 +41,7 @@ def engine_shell(shell: Shell, kit: Kit) -> Shell:
 @pytest.fixture
 def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
     """Start a registry that accepts everything; yield its address."""
-    if shutil.which("docker-registry") is None:
-        pytest.skip("docker-registry is not installed")
+    require("docker-registry")
     port = free_port()
     conf = tmp_path / "registry.yml"
     conf.write_text(
@@ -115,9 +115,8 @@ def test_a_missing_image_is_reported(engine_shell: Shell) -> None:
 
 
 @only_docker
+@needs("sshd")
 def test_interactive_container_runs_in_its_image(engine_shell: Shell, kit: Kit) -> None:
-    if not (SSHD.exists() and SFTP.exists()):
-        pytest.skip("openssh-server is not installed")
     accounts = {"/etc/passwd": ACCOUNTS, "/etc/shadow": b"root:!:1::::::\n", "/etc/group": b"root:x:0:\n"}
     smi = {"/bin/nvidia-smi": b"#!/bin/sh\necho 0\n"}
     kit.make_image("pai/sshd:1", {str(SSHD): SSHD, str(SFTP): SFTP, **accounts, **smi})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -13,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell
+from tests.needs import needs
+from tests.ssh_keys import make_key
 
-needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+needs_ssh = needs("ssh")
 SMI = "#!/bin/sh\necho 0\n"
 
 
@@ -183,8 +184,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_and_says_how_to_stop_it(shell):
 
 
 def test_key_with_a_passphrase_is_refused_before_submission(cluster, tmp_path):
-    key = tmp_path / "locked"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(key)], check=True)
+    key = make_key(tmp_path / "locked", "secret")
     ran = cluster.inv("container.start", "-j", "unopened", INVOKE_OPENPAI_SSH_KEY=str(key))
     assert (ran.code, ran.err.count("\n")) == (120, 1), ran
     assert f"key {key} has a passphrase; name a key without one in the setting ssh.key" in ran.err

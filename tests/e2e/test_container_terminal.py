@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 
 from tests.conftest import make_shell
 from tests.e2e.test_container import open_terminal
+from tests.needs import needs
 from tests.terminals import screen
 
 BUSY = "while :; do n=0; while [ $n -lt 9999 ]; do n=$((n + 1)); done; sleep 0.1; done"
 """Uses a processor a little and never alike, as `container.top` draws only what has changed."""
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+pytestmark = needs("ssh")
 CTRL_C = b"\x03"
 SMALL = {"INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "64"}
 

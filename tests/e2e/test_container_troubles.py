@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import make_shell
 from tests.e2e.test_container import SECONDS, wait_for
+from tests.needs import needs
+from tests.ssh_keys import make_key
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+pytestmark = needs("ssh")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_each_error_has_its_message_and_exit_code(inside):
         assert (ran.code, ran.err.count("\n")) == (code, 1), ran
         assert ran.err.startswith("error: ") and text in ran.err
     other = inside.project / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    make_key(other)
     refused = inside.inv("container.ssh", "train", INVOKE_OPENPAI_SSH_KEY=str(other))
     assert refused.code == 122 and "refuses key" in refused.err
     inside.ok("job.stop", "closed")

@@ -16,7 +16,7 @@ EVIL = "<script>window.harmed = true; alert('harm')</script><img src=x onerror=\
 
 def job(**changes):
     """Return a job with a script in each of its text fields."""
-    task = TaskInfo(EVIL, 0, EVIL, 0, EVIL, {EVIL: EVIL}, 1, None, None, EVIL)
+    task = TaskInfo(EVIL, 0, EVIL, 0, EVIL, {EVIL: EVIL}, 1, 255, None, None, EVIL)
     event = EventInfo(EVIL, EVIL, EVIL, 1, "")
     fields = {
         **{
@@ -29,8 +29,8 @@ def job(**changes):
         **{
             "launched": None,
             "completed": None,
-            "exit_code": 255,
-            "user_exit_code": 3,
+            "platform_exit_code": 255,
+            "exit_code": 3,
             "retries": 0,
             "attempt": 0,
         },

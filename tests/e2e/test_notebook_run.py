@@ -218,6 +218,19 @@ def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
     assert outputs(sent.project / "sleeps.left.ipynb") == ["", "began\n", ""]
 
 
+def test_parameters_override_their_defaults_and_a_cell_that_sets_them_again_is_named(cluster):
+    book(cluster.project, "again.ipynb", "lr = 0.1", "print(lr)", "lr = 0.2", "print(lr)")
+    flags = ("again.ipynb", "-p", "lr=0.3", "-p", "rate=1", "-j", "again", *SMALL, "--to", "ipynb")
+    preview, ran = cluster.ok("notebook.run", *flags, "--preview"), cluster.ok("notebook.run", *flags)
+    for line in (
+        "note: no cell of again.ipynb is tagged 'parameters': the values are set after cell 1 (lr = 0.1)",
+        "warning: nothing in again.ipynb uses the parameter 'rate'",
+        "warning: cell 3 sets 'lr' again: the parameter counts only before it",
+    ):
+        assert line in preview.err.splitlines() and line in ran.err.splitlines()
+    assert outputs(cluster.project / "again.again.ipynb") == ["", "", "0.3\n", "", "0.2\n"]
+
+
 def test_files_of_the_user_are_never_replaced_by_results(cluster):
     written = "import os\nos.write(1, b'notebook: cell 7 of 7: hoho\\nerror: sub\\n')"
     loud = f"{written}\nos.system('echo error: by sh')"

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from tests.e2e.test_container import open_terminal
+from tests.processes import open_files
 
 if not importlib.util.find_spec("jupyterlab"):  # loading it takes a while, and only its processes need it
     pytest.skip("jupyterlab is not installed", allow_module_level=True)
@@ -193,12 +194,7 @@ def processes_of_job(name):
 
 def listening(processes):
     """Yield the addresses, as hex, and the ports on which the processes listen."""
-    sockets = set()
-    for entry in processes:
-        try:
-            sockets |= {os.readlink(handle) for handle in (entry / "fd").iterdir()}
-        except OSError:
-            continue
+    sockets = {target for entry in processes for _, target in open_files(entry)}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             words = line.split()
@@ -217,7 +213,7 @@ def until(condition, seconds=60):
     raise AssertionError("it did not come to pass")
 
 
-def test_idle_server_ends_its_job_and_a_busy_kernel_counts_as_activity(cluster, calls):
+def test_idle_server_ends_its_job_whose_files_stay_and_a_busy_kernel_counts_as_activity(cluster, calls):
     call, project = calls["idle"], cluster.project
     until(lambda: (project / "browser.sh.page").exists(), 60)
     page = (project / "browser.sh.page").read_text()
@@ -245,9 +241,12 @@ def test_idle_server_ends_its_job_and_a_busy_kernel_counts_as_activity(cluster, 
     assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
     [kept] = (cluster.home / "notebooks" / "local").glob("*~idle.json")
     assert jupyter.token not in kept.read_text() and "idle.ipynb" in kept.read_text()
+    check_that_saved_files_can_be_pulled(cluster)
+    check_that_resubmit_uses_the_settings_of_the_server(cluster)
+    check_that_it_becomes_a_batch_job_with_its_saved_files(cluster)
 
 
-def test_saved_files_can_be_pulled_after_the_job_has_ended(cluster):
+def check_that_saved_files_can_be_pulled(cluster):
     rows = cluster.ok("notebook.pull", "idle", "--target", "deep", "-o", "json").json()
     assert [(row["name"], row["change"]) for row in rows] == [("idle.ipynb", "new")]
     assert sources_of(cluster.project / "deep" / "idle.ipynb") == ["2", THERE]
@@ -256,7 +255,7 @@ def test_saved_files_can_be_pulled_after_the_job_has_ended(cluster):
     assert ran.code == 120 and "is SUCCEEDED" in ran.err and len(ran.err.splitlines()) == 1
 
 
-def test_resubmit_of_a_served_notebook_uses_the_settings_of_its_server(cluster, calls):
+def check_that_resubmit_uses_the_settings_of_the_server(cluster):
     path = cluster.project / "idle.ipynb"
     now = path.read_text()
     ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--gpu", "4", "--preview", MINE="other")
@@ -272,6 +271,18 @@ def test_resubmit_of_a_served_notebook_uses_the_settings_of_its_server(cluster, 
     ran = cluster.ok("notebook.resubmit", "idle.ipynb", "--preview", MINE="other")
     path.write_text(now)
     assert "note: job idle has a newer idle.ipynb: download it with `inv notebook.pull idle`" in ran.err
+
+
+def check_that_it_becomes_a_batch_job_with_its_saved_files(cluster):
+    before = (cluster.project / "idle.ipynb").read_text()
+    (cluster.project / "idle.ipynb").write_text(json.dumps(book("'not this one'")))
+    words = ("-j", "batch", "-p", "x=1", "--no-browser")
+    ran = cluster.ok("notebook.resubmit", "idle", *words, MINE="other")
+    (cluster.project / "idle.ipynb").write_text(before)
+    assert "running again: idle.ipynb, as job idle of local last saved it" in ran.err
+    assert "note: no cell of idle.ipynb is tagged 'parameters'" in ran.err
+    made = (cluster.project / "idle.batch.ipynb").read_text()
+    assert "tried yes other" in made and "not this one" not in made
 
 
 def test_resubmit_of_a_notebook_served_after_a_run_keeps_the_run_settings(cluster, calls):
@@ -290,18 +301,6 @@ def test_resubmit_of_a_notebook_served_after_a_run_keeps_the_run_settings(cluste
     assert "export TRIED=yes || exit 1" in ran.out and "its last run, job both-ran" in ran.err
     changed = cluster.ok("notebook.resubmit", "both.ipynb", "--preview", "-p", "lr=7").out
     assert '{"lr": 7}' in yaml.safe_load(changed)["taskRoles"]["main"]["commands"][0]
-
-
-def test_served_job_becomes_a_batch_job_with_its_saved_files(cluster, calls):
-    before = (cluster.project / "idle.ipynb").read_text()
-    (cluster.project / "idle.ipynb").write_text(json.dumps(book("'not this one'")))
-    words = ("-j", "batch", "-p", "x=1", "--no-browser")
-    ran = cluster.ok("notebook.resubmit", "idle", *words, MINE="other")
-    (cluster.project / "idle.ipynb").write_text(before)
-    assert "running again: idle.ipynb, as job idle of local last saved it" in ran.err
-    assert "note: no cell of idle.ipynb is tagged 'parameters'" in ran.err
-    made = (cluster.project / "idle.batch.ipynb").read_text()
-    assert "tried yes other" in made and "not this one" not in made
 
 
 def test_a_cell_runs_through_the_tunnel(served, lab, kernel):
@@ -453,24 +452,23 @@ def holding(folder, token):
 
 
 def test_ctrl_c_pulls_the_changes_and_leaves_the_job_running_unless_stopped(cluster, calls, lab):
-    lab.save("neu.ipynb", book("newer"))
+    lab.save("helper.py", "x = 4\n")
     code, err = calls["lab"].interrupt()
     assert code == 0 and "job lab continues; `inv notebook.serve --reconnect lab -a local`" in err
-    assert f"updated: {cluster.project / 'neu.ipynb'}" in err and "Traceback" not in err
-    assert sources_of(cluster.project / "neu.ipynb") == ["newer"]
+    assert f"updated: {cluster.project / 'helper.py'}" in err and "Traceback" not in err
+    assert (cluster.project / "helper.py").read_text() == "x = 4\n"
     assert cluster.ok("job.status", "lab", "-o", "json").json()["state"] == "RUNNING"
     check_that_no_browser_blocks_the_command(cluster)
     again = Call(cluster, "again", "--reconnect", "lab", "--no-browser", "--stop", "-o", "json")
     jupyter = Jupyter(again.json()["url"])
     assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
-    jupyter.save("neu.ipynb", book("newest"))
-    [own] = {
-        Path(os.readlink(entry / "cwd")) for entry in processes_of_job("lab") if (entry / "cwd").is_dir()
-    } & {*(path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path))}
+    jupyter.save("helper.py", "x = 5\n")
+    folders = {Path(folder_of(entry)) for entry in processes_of_job("lab")}
+    [own] = folders & {path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path)}
     assert list(holding(own / ".pai-jupyter", lab.token))
     code, err = again.interrupt()
     assert code == 0 and "job lab stopped" in err
-    assert sources_of(cluster.project / "neu.ipynb") == ["newest"]
+    assert (cluster.project / "helper.py").read_text() == "x = 5\n"
     assert cluster.inv("job.wait", "lab").code == 143
     assert not list(processes_of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
 
@@ -496,7 +494,7 @@ def check_that_no_browser_blocks_the_command(cluster):
     assert not list((cluster.home / "notebooks" / "local").glob("*.html"))
 
 
-def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
+def test_waiting_has_a_limit_a_failed_job_is_explained_and_answering_yes_stops_a_job(cluster):
     late = Call(cluster, "late", "-j", "late", "--wait", "1s", *SMALL)
     lost = cluster.inv("notebook.serve", "-j", "lost", "--python", "no-such-python", *SMALL)
     assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
@@ -506,6 +504,10 @@ def test_waiting_has_a_limit_and_a_failed_job_is_explained(cluster):
     code, err = late.end()
     assert code == 124 and "waiting at most 1 s in all" in err
     assert "error: Jupyter in job 'late' did not answer within 1 s: " in err
+    assert answer_question(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
+    cluster.inv("job.wait", "late")
+    [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
+    assert json.loads(kept.read_text())["token"] == ""
 
 
 def test_commands_that_see_an_ended_job_delete_its_token(cluster):
@@ -537,13 +539,6 @@ def test_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(shell):
     shell.ok("job.stop", "alone")
 
 
-def test_answering_yes_stops_the_job(cluster):
-    assert answer_question(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
-    cluster.inv("job.wait", "late")
-    [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
-    assert json.loads(kept.read_text())["token"] == ""
-
-
 @pytest.mark.parametrize(
     "words, code, message",
     [
@@ -557,10 +552,10 @@ def test_answering_yes_stops_the_job(cluster):
         (("notebook.serve", "--reconnect", "no-such-job"), 122, "no-such-job"),
         (("notebook.pull", "no-such-job"), 122, "no-such-job"),
         (("notebook.pull", "plain"), 120, "was not started by notebook.serve"),
-        (("notebook.pull", "idle", "--target", "no-such-folder"), 123, "no-such-folder"),
+        (("notebook.pull", "lab", "--target", "no-such-folder"), 123, "no-such-folder"),
     ],
 )
-def test_bad_input_is_reported_in_one_line(cluster, calls, words, code, message):
+def test_bad_input_is_reported_in_one_line(cluster, lab, words, code, message):
     if "plain" in words:
         cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
     ran = cluster.inv(*words)

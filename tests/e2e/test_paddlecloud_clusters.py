@@ -200,6 +200,41 @@ def test_a_datacenter_can_be_added_like_other_clusters(dc):
     ok(dc, "cluster.delete", "mine")
 
 
+WRITE = 'echo kept > "$PAI_OUTPUT_DIR/kept.txt"'
+
+
+@pytest.mark.parametrize("alias", ["local", DC])
+def test_paddlecloud_neither_stops_nor_removes_what_pai_has_submitted(dc, alias):
+    name = f"of-pai-on-{alias}"
+    ok(dc, "job.sub", WRITE, "-j", name, "-f", "-a", alias)
+    assert name not in dc.run("paddlecloud", "jobs").out
+    rows = {row["name"]: row["state"] for row in dc.run("paddlecloud", "jobs", "-a", "-o", "json").json()}
+    assert rows[name] == "Foreign"
+    for line in (["paddlecloud", "kill", "-rm", "-y", name], ["paddlecloud", "kill", name]):
+        ran = dc.run(*line)
+        stop = f"`pai job.stop {name}" + (f" -a {DC}`" if alias == DC else "`")
+        assert stop in one_line(ran, 1) and "was submitted by pai, so nothing was done" in ran.err
+    assert "submitted by pai" in one_line(dc.pai("paddle.kill", name, "--rm", "--yes"), 122)
+    (dc.project / "pkg").mkdir(exist_ok=True)
+    (dc.project / "pkg" / "train.py").write_text("print('trained')")
+    taken = dc.run("paddlecloud", "submit", "pkg", "-entry", "true", "-jobname", name)
+    assert "holds the files of a job of pai: use another -jobname" in one_line(taken, 1)
+    assert "kept.txt" in ok(dc, "job.outputs", name, "-a", alias).out
+    assert "SUCCEEDED" in ok(dc, "job.status", name, "-a", alias).out
+
+
+def test_pai_does_not_write_into_the_folder_of_a_package_with_output(dc):
+    (dc.project / "pkg").mkdir(exist_ok=True)
+    (dc.project / "pkg" / "train.py").write_text("import os; os.mkdir('output')")
+    sent = dc.run("paddlecloud", "submit", "pkg", "-t", "train.py", "-jobname", "theirs", "-pservers", "0")
+    assert sent.code == 0 and dc.run("paddlecloud", "logs", "theirs", "-f").code == 0
+    assert dc.run("paddlecloud", "kill", "theirs").code == 0
+    line = dc.pai("job.sub", "true", "-j", "theirs", "-a", DC).err.splitlines()[-1]
+    assert "holds output that is not of a job of yours; choose another job name" in line
+    assert dc.run("paddlecloud", "kill", "-rm", "theirs").code == 0
+    ok(dc, "job.sub", "true", "-j", "theirs", "-f", "-a", DC)
+
+
 def test_python_api_submits_to_a_datacenter(dc):
     (dc.project / "api.py").write_text(
         "from openpai_tasks import submit\n"

@@ -100,7 +100,7 @@ def test_diagnostics_are_short_in_status_and_wait_and_full_in_why(shell, lab, du
 def test_diagnostics_are_structured_in_json(shell, lab):
     lab({f"GET {JOB}": failed(appExitDiagnostics=DUMPS["block"])})
     found = shell.ok("job.status", "train", "-o", "json").json()
-    assert found["diagnostics"]["user_log"] == STDERR and found["user_exit_code"] == 3
+    assert found["diagnostics"]["user_log"] == STDERR and found["exit_code"] == 3
     assert found["diagnostics"]["solutions"] == SPEC["solution"]
 
 
@@ -154,7 +154,7 @@ def test_a_job_between_attempts_is_retrying(shell, lab):
     row = {"name": "train", "username": "ann", **failed(**between)["jobStatus"]}
     server = lab({f"GET {JOB}": failed(**between), f"GET {API}/jobs": {"totalCount": 1, "data": [row]}})
     found = shell.ok("job.status", "train", "-o", "json").json()
-    assert (found["state"], found["retries"], found["user_exit_code"]) == ("RETRYING", 2, 3)
+    assert (found["state"], found["retries"], found["exit_code"]) == ("RETRYING", 2, 3)
     header, values = shell.ok("job.status", "train").out.splitlines()[:2]
     assert header.endswith("RETRIES") and values.endswith("2")
     assert "RETRYING" in shell.ok("job.list").out

@@ -149,8 +149,42 @@ def test_resubmitted_job_goes_on_where_the_one_before_it_ended(project):
     changed = "taskRoles.main.commands.0=python3 train.py 0"
     third = project.ok("job.resubmit", second, "-u", changed, "--follow")
     assert third.out.startswith("starts after step 2\n")
+    assert "resumes from checkpoint 2 (state) of job broken; --fresh starts" in third.err
     exact = project.inv("job.resubmit", "broken", "--exact", "--follow")
     assert exact.out.startswith("starts after step 0\n")
+    assert "starts fresh, without checkpoint 2 (state) of job broken, which is kept; --resume" in exact.err
+    resumed = project.inv("job.resubmit", "broken", "--exact", "--resume", "--follow")
+    assert resumed.out.startswith("starts after step 2\n")
+
+
+def test_resubmitted_job_starts_fresh_if_asked_to(project):
+    """Neither the job nor those that it had continued are found, and their checkpoints stay."""
+    project.inv("job.sub", "python3 train.py 2", "-j", "first", "--sources", "train.py", "-f")
+    project.inv("job.resubmit", "first", "-j", "second", "-f")
+    kept = outputs(project, "first")
+    fresh = project.inv("job.resubmit", "second", "--fresh", "-j", "third", "-f")
+    assert fresh.out.startswith("starts after step 0\n")
+    assert "job third starts fresh, without checkpoint " in fresh.err and "--resume" not in fresh.err
+    assert "PAI_EARLIER_JOBS" not in project.ok("job.config", "third").out
+    assert outputs(project, "first") == kept
+    (row,) = project.ok("job.resubmit", "third", "-o", "json").json()
+    assert (row["resumes_from"]["job"], row["resumes_from"]["series"]) == ("third", "state")
+    (row,) = project.ok("job.resubmit", "third", "--fresh", "-o", "json").json()
+    assert row["resumes_from"] is None
+    both = project.inv("job.resubmit", "third", "--fresh", "--resume")
+    assert (both.code, both.err) == (
+        120,
+        "error: --fresh and --resume contradict each other: give one of them\n",
+    )
+
+
+def test_resubmission_of_a_job_without_checkpoints_claims_nothing(project):
+    project.ok("job.sub", "true", "-j", "plain", "-f")
+    ran = project.ok("job.resubmit", "plain", "-o", "json")
+    assert "checkpoint" not in ran.err and ran.json()[0]["resumes_from"] is None
+    refused = project.inv("job.resubmit", "plain", "--resume")
+    reason = "job 'plain' has saved no checkpoint to resume from; leave out --resume"
+    assert (refused.code, refused.err) == (120, f"error: {reason}\n")
 
 
 WRITE = "mkdir -p model && echo 1 >model/a.pt && echo 2 >model/b.txt"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -94,7 +96,22 @@ def test_stopping_a_cluster_whose_server_was_killed_stops_its_jobs_in_slurm(shel
     os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
     shell.ok("cluster.stop")
     assert shell.run("squeue", "-h").out == ""
-    shell.ok("cluster.start", "--engine", "slurm")
+    shell.ok("cluster.start")
+
+
+def test_a_server_that_was_killed_is_started_again_with_slurm_or_not_at_all(
+    shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "inv").symlink_to(Path(sys.executable).parent / "inv")
+    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    refused = shell.inv("job.sub", "touch $HOME/ran-here", *SMALL, PATH=str(tmp_path), HOME=str(tmp_path))
+    assert refused.code == 121 and refused.err.count("\n") == 1
+    assert "the engine slurm cannot be used: there is no sbatch on this machine" in refused.err
+    assert "`inv cluster.start --engine process` starts it with another" in refused.err
+    ran = shell.ok("job.sub", "echo on $SLURMD_NODENAME", "--follow", *SMALL)
+    assert "jobs run as jobs of Slurm\nkept from its last start: local.engine=slurm; " in ran.err
+    assert ran.out.strip() in ("on node1", "on node2") and not (tmp_path / "ran-here").exists()
+    assert "LAUNCHER          slurm\n" in shell.ok("cluster.info").out
 
 
 def test_points_of_a_sweep_have_their_own_results(shell: Shell) -> None:

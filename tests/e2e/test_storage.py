@@ -52,7 +52,7 @@ def on_a_terminal(shell, answer, *argv):
 def test_storages_are_listed(files):
     (row,) = files.ok("storage.list", "-o", "json").json()
     assert (row["name"], row["type"], row["permission"], row["default"]) == ("home", "local", "rw", True)
-    assert row["mount_point"] == "/mnt/home" and row["url"] == f"{HOME}/"
+    assert row["mount_point"] == "$PAI_MOUNT_ROOT/mnt/home" and row["url"] == f"{HOME}/"
     assert files.pai("list-storages", "local", "-o", "json").json() == [row]
     assert [entry["name"] for entry in files.ok("storage.ls", "pai://local/", "-o", "json").json()] == [
         "home"

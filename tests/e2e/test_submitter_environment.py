@@ -89,7 +89,10 @@ def test_an_environment_of_the_project_that_is_not_active_is_pointed_out(cluster
         os.symlink(base, tmp_path / "python")
         plain = {"PATH": f"{tmp_path}:{os.defpath}"}
         ran = cluster.run(inv, "job.sub", PROGRAM, "-j", "idle", "-f", **plain)
-        assert f"{here} is not active, so the job uses another Python; `. .venv/bin/activate`" in ran.err
+        hint = f"warning: {here} is not active, so the job uses another Python; `. .venv/bin/activate`"
+        assert ran.err.count(hint) == 1
+        swept = cluster.run(inv, "job.sub", PROGRAM, "-j", "x", "--sweep", "x=1,2", "--detach", **plain)
+        assert swept.err.count(hint) == 1
         found = cluster.run(inv, "job.why", "idle", **plain).out
         assert f"module only_here is installed in {here}, but the job ran without" in found
         assert "activate it (`. .venv/bin/activate`), then `inv job.resubmit idle`" in found
@@ -134,3 +137,27 @@ def test_installed_packages_are_the_jobs_own_and_go_with_it(cluster, venv, activ
     assert installed(venv) == before
     [folder] = (cluster.home / "local" / "jobs").glob("*layers/0/main-0-0")
     until(lambda: not (folder / "packages").exists())
+
+
+def test_packages_that_only_the_base_python_can_import_are_installed(cluster, venv, active, tmp_path):
+    made, base = wheel(tmp_path), tmp_path / "base"
+    with zipfile.ZipFile(made) as packed:
+        packed.extractall(base / SITE)
+    command = ("job.sub", "python -c 'import layered; print(layered.__file__)'", "--pip-installs", made)
+    command += ("--env", f"PYTHONUSERBASE={base}", "-f")
+    assert "/packages/modules/layered.py\n" in cluster.ok(*command, **active).out
+    config = venv / "pyvenv.cfg"
+    alone = config.read_text()
+    config.write_text(alone.replace("site-packages = false", "site-packages = true"))
+    try:
+        assert f"{base / SITE}/layered.py\n" in cluster.ok(*command, **active).out
+    finally:
+        config.write_text(alone)
+
+
+def test_a_python_without_pip_says_what_to_install(cluster, active, tmp_path):
+    (tmp_path / "ensurepip.py").write_text("import no_such_module\n")
+    command = ("job.sub", "true", "--pip-installs", "six", "--env", f"PYTHONPATH={tmp_path}", "-f")
+    ran = cluster.inv(*command, **active)
+    assert ran.code == 1 and "Traceback" not in ran.out
+    assert "has no pip, and cannot install it; install python3-pip, or python3-venv\n" in ran.out

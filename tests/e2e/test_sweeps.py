@@ -66,7 +66,7 @@ def test_a_result_may_be_written_to_the_output_folder(cluster):
 def test_one_failure_fails_the_sweep_and_is_named(cluster):
     ran = cluster.inv("job.sub", "exit {code}", "-j", "codes", "--sweep", "code=0,4", "-o", "json")
     assert ran.code == 1 and "1 of 2 jobs of sweep 'codes'" in ran.err and "codes-code-4" in ran.err
-    assert [(row["state"], row["exit"]) for row in ran.json()] == [("SUCCEEDED", 0), ("FAILED", 4)]
+    assert [(row["state"], row["exit_code"]) for row in ran.json()] == [("SUCCEEDED", 0), ("FAILED", 4)]
 
 
 def test_rows_of_a_file_become_jobs_that_are_submitted_once(cluster):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.needs import needs
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "templates.md").read_text()
 
@@ -230,6 +232,7 @@ def test_parameter_servers_workers_and_chief_exchange_data_and_end_with_the_chie
     assert states == {"chief": "SUCCEEDED", "worker": "STOPPED", "ps": "STOPPED"}
 
 
+@needs("ssh")
 def test_horovod_master_waits_for_the_workers_and_knows_all_hosts(cluster):
     log = run(cluster, "horovod", "mpi", workers=2, gpus=4, command='echo "run $NP on $HOSTS"')
     assert "run 12 on master-0:4,worker-0:4,worker-1:4" in log

@@ -244,11 +244,23 @@ def test_list_shows_a_commands_exit_code_before_anyone_looked_at_the_job(jobs):
     while states(jobs, "unseen")["unseen"] != "FAILED":
         pass  # only lists
     [row] = jobs.ok("job.list", "--keyword", "unseen", "-o", "json").json()
-    assert (row["user_exit_code"], row["exit_code"]) == (9, 255)
+    assert (row["exit_code"], row["platform_exit_code"]) == (9, 255)
     assert "255" not in jobs.ok("job.list", "--keyword", "unseen").out
     assert jobs.inv("job.wait", "unseen").code == 9
     header, row = jobs.ok("job.list", "--keyword", "unseen").out.splitlines()
     assert row[header.index("EXIT CODE") :].split()[0] == "9"
+
+
+def test_programs_read_the_exit_code_of_the_command_beside_that_of_the_platform(jobs):
+    status = jobs.ok("job.status", "fails", "-o", "json").json()
+    ends = [(one["exit_code"], one["platform_exit_code"]) for one in (status, *status["tasks"])]
+    assert ends == [(3, 255)] * 2 and "user_exit_code" not in str(status)
+    fields = ("--fields", "exit_code,platform_exit_code", "--keyword", "fails")
+    assert jobs.ok("job.list", *fields, "-o", "csv").out == "exit_code,platform_exit_code\n3,255\n"
+    jobs.ok("job.sub", "sleep 1000", "-j", "stopped", *SMALL)
+    jobs.ok("job.stop", "stopped")
+    [row] = jobs.inv("job.wait", "stopped", "-o", "json").json()
+    assert (row["exit_code"], row["platform_exit_code"]) == (None, -210)
 
 
 def test_fields_and_summary(jobs):

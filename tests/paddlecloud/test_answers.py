@@ -112,7 +112,8 @@ def test_logs_of_the_newest_job_are_shown_with_its_pods(datacenter):
 
 
 def test_kill_reports_what_the_server_says(datacenter):
-    found = datacenter({"DELETE /api/v1/jobs/": {"code": 500, "msg": "cannot delete\nthe job"}})
+    refusal = {"code": 500, "msg": "cannot delete\nthe job"}
+    found = datacenter({**LISTS, "DELETE /api/v1/jobs/": refusal})
     ran = found.type("kill young")
     assert ran.code == 1 and ran.err.endswith("answered: cannot delete the job\n")
     assert json.loads(found.server.seen[-1].body) == {"jobname": "young"}

@@ -143,6 +143,21 @@ def test_a_job_is_submitted_again_with_an_edited_document(cluster, visitor):
     assert "Repeats talks" in provenance and "say.py" in provenance
 
 
+def test_the_form_offers_to_resume_a_job_with_checkpoints_or_to_start_fresh(cluster, visitor, failed):
+    (cluster.project / "saves.py").write_text(
+        "from openpai_tasks import runtime; ckpt = runtime.checkpoint()\n"
+        "print('resumed' if ckpt.latest() else 'fresh'); ckpt.save(lambda path: open(path, 'w').close())\n"
+    )
+    cluster.ok("job.sub", "python3 saves.py", "--sources", "saves.py", "-j", "saves", "-f")
+    path = "/c/local/jobs/saves/resubmit"
+    assert "Resume from checkpoint 1 (state) of job saves, saved just now" in text(visitor.get(path).text)
+    document = visitor.get("/c/local/jobs/saves/document.txt").text
+    for start, name in {"resume": "resumed", "fresh": "fresh"}.items():
+        assert visitor.post(path, {"document": document, "name": f"saves-{name}", "start": start}).ok
+        assert cluster.ok("job.logs", f"saves-{name}", "--follow").out == f"{name}\n"
+    assert "Start from the beginning" not in visitor.get("/c/local/jobs/fails/resubmit").text
+
+
 def test_a_double_click_submits_a_job_again_once(cluster, visitor, failed):
     page = visitor.get("/c/local/jobs/fails/resubmit").text
     (draft,) = re.findall(r'name="draft" value="([^"]+)"', page)

@@ -118,7 +118,7 @@ def test_old_jobs_run_and_can_be_converted(cluster, visitor):
     converted = visitor.post(f"{HERE}/convert", {"text": text}, headers=JSON).json()["text"]
     assert check(visitor, converted) == {"version": 2, "problems": [], "notes": []}
     sent = visitor.post(HERE, {"text": text})
-    assert sent.url.endswith("~from_guide")
+    assert sent.url.endswith("~from_guide") and "the image python:3.12-slim is not used" in sent.text
     cluster.ok("job.wait", "from_guide")
     assert "hello v1" in cluster.ok("job.logs", "from_guide").out
 

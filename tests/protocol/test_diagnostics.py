@@ -40,7 +40,7 @@ SPEC = {"phrase": "PAIRuntimeUnknownFailed", "reason": "it failed", "solution": 
 @pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
 def test_exit_code_and_stderr_lines_are_read_from_a_dump(dump):
     found = diagnostics.read({"appExitDiagnostics": dump, "appExitSpec": SPEC})
-    assert (found.user_exit_code, list(found.user_log)) == (3, STDERR)
+    assert (found.exit_code, list(found.user_log)) == (3, STDERR)
     assert found.platform_log == ("[ERROR] the user command failed",)
     assert (found.phrase, found.solutions) == ("PAIRuntimeUnknownFailed", ("Check the log", "Wait"))
     assert found.summary == f"exit code 3 (PAIRuntimeUnknownFailed): {STDERR[-1]}"
@@ -52,7 +52,7 @@ def test_dump_that_is_cut_off_anywhere_is_still_read(dump):
         found = diagnostics.read({"appExitDiagnostics": dump[:end], "appExitSpec": SPEC})
         assert "\n" not in found.summary and len(found.summary) <= diagnostics.LONGEST_SUMMARY
         if "originUserExitCode: 3\\n" in dump[:end] or "originUserExitCode: 3\n" in dump[:end]:
-            assert found.user_exit_code == 3
+            assert found.exit_code == 3
 
 
 def test_report_parsed_by_the_server_takes_precedence_over_the_dump():
@@ -63,7 +63,7 @@ def test_report_parsed_by_the_server_takes_precedence_over_the_dump():
     }
     status = {"appExitDiagnostics": DUMPS["block"], "appExitMessages": {"runtime": runtime}}
     found = diagnostics.read(status)
-    assert (found.user_exit_code, found.user_log, found.platform_log) == (7, ("one", "two"), ())
+    assert (found.exit_code, found.user_log, found.platform_log) == (7, ("one", "two"), ())
     assert found.summary == "exit code 7: two"
 
 
@@ -95,7 +95,7 @@ def test_field_names_of_the_oldest_runtime_are_understood():
         "appExitMessages": {"runtime": runtime},
     }
     found = diagnostics.read(status)
-    assert (found.user_exit_code, found.summary, found.user_log) == (3, "user failed", ("x",))
+    assert (found.exit_code, found.summary, found.user_log) == (3, "user failed", ("x",))
 
 
 def test_trigger_message_is_the_summary_when_nothing_else_is_known():
@@ -152,7 +152,7 @@ def test_fields_of_any_type_are_accepted(value):
         assert isinstance(diagnostics.read({field: value}).summary, str)
     for field in ("originUserExitCode", "errorLogs", "matchedUserLogString", "reason"):
         found = diagnostics.read({"appExitMessages": {"runtime": {field: value}}})
-        assert found.user_exit_code in (None, 3)
+        assert found.exit_code in (None, 3)
 
 
 # A job
@@ -183,4 +183,4 @@ def job(**status):
 )
 def test_job_state_and_exit_code_are_derived_from_the_status_fields(status, state, code):
     found = job(**status)
-    assert (found.state, found.exit_code) == (state, code)
+    assert (found.state, found.platform_exit_code) == (state, code)

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from openpai_tasks.sdk.ssh.target import Target
+from tests.needs import find, require
 from tests.ports import free_port
+from tests.ssh_keys import make_key
 
-SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+SSHD = find("sshd")
 CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -67,7 +67,6 @@ class Sshd:
         config = self.folder / "sshd_config"
         values = {"port": self.port, "folder": self.folder, "host_key": host_key, "variables": variables}
         config.write_text(CONFIG.format(**values) + more)
-        assert SSHD is not None
         self.process = subprocess.Popen([SSHD, "-D", "-f", str(config), "-E", str(self.folder / "log")])
         until_answers(self.port, self.process)
 
@@ -86,13 +85,12 @@ class Sshd:
 
 
 def make(folder: Path) -> Sshd:
-    if SSHD is None:
-        pytest.skip("openssh-server is not installed")
+    require("ssh", "sshd")
     folder.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     for name in ("host", "host2", "id", "other"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        make_key(folder / name)
     shutil.copy(folder / "id.pub", folder / "authorized_keys")
     return Sshd(folder, free_port())
 

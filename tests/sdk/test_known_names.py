@@ -97,7 +97,7 @@ def test_name_with_shell_metacharacters_is_not_recorded(tmp_path, monkeypatch, n
 
 
 def job(name, state, code, submitted=1000):
-    return JobInfo(name, "alice", state, "default", submitted, 1, 2, 255, code, 0, 0, 0, 1, ())
+    return JobInfo(name, "alice", state, "default", submitted, 1, 2, code, 255, 0, 0, 0, 1, ())
 
 
 def test_exit_code_that_was_seen_is_added_to_the_list(monkeypatch, tmp_path):
@@ -106,7 +106,7 @@ def test_exit_code_that_was_seen_is_added_to_the_list(monkeypatch, tmp_path):
     listed = [job("bad", "FAILED", None), job("other", "FAILED", None), job("late", "RUNNING", None)]
     assert known_names.add_exits(client, listed) == listed
     known_names.note_exits(client, [job("bad", "FAILED", 3), job("good", "SUCCEEDED", 0)])
-    codes = [one.user_exit_code for one in known_names.add_exits(client, listed)]
+    codes = [one.exit_code for one in known_names.add_exits(client, listed)]
     assert codes == [3, None, None]
     again = [job("bad", "FAILED", None, submitted=2000)]  # a later job with the same name
     assert known_names.add_exits(client, again) == again

@@ -33,6 +33,9 @@ taskRoles:
     commands:
       - {command}
 """
+NOTICES = {
+    "openpaiTasks": {"notices": ["the image busybox is not used: jobs run as processes of this machine"]}
+}
 
 
 def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
+from tests.needs import require
 
 DIALECTS = {one.name: one for one in (DOCKER, PODMAN)}
 IMAGE = "pai/busybox:1"
@@ -127,9 +128,7 @@ class Podman(Kit):
 @contextlib.contextmanager
 def engine_kit(name: str) -> Iterator[Kit]:
     """Run an engine with one small image, and remove everything afterwards."""
-    missing = [program for program in NEEDED[name] if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    require(*NEEDED[name])
     if os.geteuid() != 0:
         pytest.skip(f"only root can start {name} with a store of its own")
     folder = Path(tempfile.mkdtemp(prefix="pai-"))  # its sockets need a short path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,25 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.needs import needs, require
 from tests.server.conftest import Api, ServerProcess, wait_for
 
 PLUGINS = "com.microsoft.pai.runtimeplugin"
 SERVICES = ("sshd", "asyncssh")
-HAS_SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") is not None
-needs_clients = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+needs_clients = needs("ssh")
 
 
 def skip_without(service: str) -> None:
-    if service == "sshd" and not HAS_SSHD:
-        pytest.skip("openssh-server is not installed")
-
-
-def make_key(folder: Path, name: str = "id") -> Path:
-    path = folder / name
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path
+    if service == "sshd":
+        require("sshd")
 
 
 def plugin(key: Path | None = None, **more: Any) -> dict[str, Any]:

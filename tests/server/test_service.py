@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 import requests
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.loopback import service
+from openpai_tasks.loopback import lock, service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
 from openpai_tasks.server.engines import traces
 from openpai_tasks.server.resources import ResourceAmount
@@ -47,6 +48,7 @@ def test_server_file_describes_the_running_server(own_server: ServerProcess) -> 
         "limits",
         "body_limit",
         "keep",
+        "storages",
     }
     assert facts["uri"] == f"http://127.0.0.1:{facts['port']}"
     assert (facts["home"], facts["engine"]) == (str(own_server.folder), "process")
@@ -100,7 +102,7 @@ def test_requested_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         refused = run("--home", str(tmp_path / "home"), "--port", str(port))
-    assert refused.returncode == 120
+    assert refused.returncode == lock.PORT_TAKEN
     assert refused.stderr.startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
     assert refused.stderr.count("\n") == 1
 
@@ -182,9 +184,12 @@ def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> N
 
 
 def _mentions(folder: str) -> list[str]:
-    """Processes whose command line names the folder."""
-    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if folder in line]
+    """Command lines of processes that name the folder."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if folder in line]
 
 
 def test_default_virtual_cluster_gets_the_remaining_resources() -> None:

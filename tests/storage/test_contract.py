@@ -13,8 +13,8 @@ import pytest
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
-from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.store import fingerprint, join
 from tests.storage.stores import STORES, local
 from tests.storage.trees import at, plant, seen
@@ -78,18 +78,26 @@ CASES = (
     Case(5, ("f",), "a/b/new", {"a/b/new": b"1"}, as_cp=False),
     Case(5, ("d",), "a/b/new", below("a/b/new"), as_cp=False),
     Case(6, ("f",), "old/", PathError),
+    Case(6, ("d",), "old/", PathError),
     Case(7, ("d",), "new", below("new")),
-    Case(7, ("d",), "new/", below("new")),
-    Case(8, ("d",), "dir", below("dir/d")),
-    Case(8, ("d/",), "dir/", below("dir/d")),
+    Case(7, ("d/",), "new", below("new")),
+    Case(8, ("d",), "dir", below("dir"), as_cp=False),
+    Case(8, ("d/",), "full/d", {**below("full/d"), "full/d/z": b"z"}, as_cp=False),
     Case(9, ("d/.",), "dir", below("dir")),
     Case(9, ("d/.",), "new", below("new")),
-    Case(10, ("d",), "full", {**below("full/d"), "full/d/z": b"z"}),
+    Case(9, ("d/.",), "dir/", below("dir")),
+    Case(10, ("d",), "new/", below("new/d"), as_cp=False),
+    Case(10, ("d/",), "dir/", below("dir/d")),
+    Case(10, ("d",), "dir/.", below("dir/d")),
+    Case(10, ("d",), ".", below("d")),
+    Case(10, ("d",), "full/", {**below("full/d"), "full/d/z": b"z"}),
     Case(11, ("d",), "old", PathError),
     Case(12, ("f", "g", "d"), "dir", {"dir/f": b"1", "dir/g": b"22", **below("dir/d")}),
-    Case(13, ("f", "g"), "new", NotFound),
+    Case(12, ("f", "d"), "new", {"new/f": b"1", **below("new/d")}, as_cp=False),
+    Case(12, ("f", "g"), "new/", {"new/f": b"1", "new/g": b"22"}, as_cp=False),
     Case(13, ("f", "g"), "old", PathError),
-    Case(14, ("f", "g"), "new/", {"new/f": b"1", "new/g": b"22"}, as_cp=False),
+    Case(14, ("[d]",), "new", below("new/d"), as_cp=False),
+    Case(14, ("[f]",), "dir", {"dir/f": b"1"}),
     Case(15, ("f", "b/f"), "dir", PathError, as_cp=False),
     Case(16, ("missing",), "dir", NotFound),
     Case(17, ("*",), "dir", {"dir/f": b"1", "dir/g": b"22", **below("dir/d"), "dir/b/f": b"another f"}),
@@ -99,19 +107,19 @@ CASES = (
 )
 
 
-ACROSS = (1, 2, 7, 10, 12)
+ACROSS = (1, 2, 7, 8, 12)
 """Rules that are also tested inside each store; the others are, there, a matter of its two roles."""
 
-OF_SOURCES = ("7: d -> new/", "8: d/ -> dir/", "9: d/. -> new", "16:", "17:")
+OF_SOURCES = ("7: d/", "9: d/. -> new", "9: d/. -> dir/", "14:", "16:", "17:")
 """Rules that ask of the target's store nothing that another rule does not ask."""
 
-OF_TARGETS = ("old", "old/", "dir/", "new/", "a/b/new", "full", "di?")
+OF_TARGETS = ("old", "old/", "dir/", "dir/.", ".", "new/", "a/b/new", "full/", "full/d", "di?")
 """Targets of rules that ask of the source's store nothing that another rule does not ask."""
 
 
 def before(case: Case) -> dict[str, bytes | None]:
     """The tree at the target before a copy: every entry costs each kind of store a few requests."""
-    return {**TARGET, **(FULL if case.target == "full" else {})}
+    return {**TARGET, **(FULL if case.target.startswith("full") else {})}
 
 
 def expected(case: Case) -> dict[str, bytes | None]:
@@ -159,7 +167,7 @@ def source_here(tmp_path_factory):
 
 @pytest.mark.parametrize("case", [case for case in CASES if not str(case).startswith(OF_SOURCES)], ids=str)
 def test_copy_follows_the_documented_rules_to_a_store(shared, source_here, case):
-    follows(case, source_here, at(shared, "targets up"))
+    follows(case, source_here, at(shared, "targets up"), again=True)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.target not in OF_TARGETS], ids=str)
@@ -178,7 +186,7 @@ def test_copy_follows_the_documented_rules_inside_a_folder(here, case):
     follows(case, at(here, "source"), at(here, "targets"))
 
 
-def follows(case: Case, source: Location, targets: Location) -> None:
+def follows(case: Case, source: Location, targets: Location, again: bool = False) -> None:
     target = at(targets, str(CASES.index(case)))
     plant(target, before(case))
     places = [at(source, text) for text in case.sources]
@@ -191,6 +199,9 @@ def follows(case: Case, source: Location, targets: Location) -> None:
             [c for c in case.new.values() if c is not None]
         ) - ("full/d/z" in case.new)
     assert seen(target) == expected(case)
+    if again and not isinstance(case.new, type):
+        assert copy(copies(places, at(target, case.target))).skipped == copied.files
+        assert seen(target) == expected(case)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.as_cp], ids=str)
@@ -213,7 +224,7 @@ def test_every_rule_is_in_the_docs():
 def test_names_with_wildcards_or_special_characters_are_kept(ways):
     source, target = ways
     plant(source, {f"odd/{name}": name.encode() for name in ODD} | {f"odd/{ODD[0]}-dir/{ODD[1]}": b"1"})
-    assert copy(copies([at(source, "odd")], target)).failed == ()
+    assert copy(copies([at(source, "odd")], at(target, "odd"))).failed == ()
     assert seen(at(target, "odd")) == seen(at(source, "odd"))
     target.store.make_folder(at(target, "each").path)
     assert copy(copies([at(source, f"odd/{name}") for name in ODD], at(target, "each"))).files == len(ODD)
@@ -231,7 +242,7 @@ def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):
     source, target = ways
     plant(source, below("d"))
     plant(target, CLASH)
-    copied = copy(copies([at(source, "d")], at(target, "clash")))
+    copied = copy(copies([at(source, "d")], at(target, "clash/")))
     assert [failure.path for failure in copied.failed] == [at(source, "d/s").path]
     assert "a file is at" in copied.failed[0].reason
     assert seen(at(target, "clash")) == {"d/s": b"a file", "d/x": b"x", "d/e/": None}
@@ -242,7 +253,7 @@ def test_second_copy_skips_existing_files_and_copies_missing_ones(ways):
     plant(source, below("d"))
     assert copy(copies([at(source, "d")], at(target, "new"))).files == 2
     target.store.remove(at(target, "new/x").path)
-    again = copy(copies([at(source, "d/.")], at(target, "new")))
+    again = copy(copies([at(source, "d")], at(target, "new")))
     assert (again.files, again.skipped, again.failed) == (1, 1, ())
 
 

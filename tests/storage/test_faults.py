@@ -157,12 +157,13 @@ def small_disk(tmp_path):
     """A disk of four megabytes."""
     (tmp_path / "disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path / "disk")]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a small disk takes the right to mount one (root)")
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
     yield tmp_path / "disk"
     subprocess.run(["umount", str(tmp_path / "disk")], check=True)
 
 
+@pytest.mark.root
 def test_full_disk_is_reported_and_leaves_no_incomplete_file(hdfs, store, tmp_path, small_disk):
     store.write("/f", [os.urandom(6 * MEGABYTE)], 6 * MEGABYTE)
     store.write("/small", [b"fits"], 4)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
+from openpai_tasks.sdk.containers.files import locate_in_container
 from openpai_tasks.storage import location, patterns
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
@@ -83,6 +85,32 @@ def test_paths_of_paddlecloud_are_on_its_datacenter_unless_this_machine_has_them
 )
 def test_other_paths_are_on_this_machine(book, text):
     assert not locate(text, book).url.startswith("pai://")
+
+
+def test_copies_are_put_into_roots_and_home_folders(tmp_path, monkeypatch):
+    book = OneCluster(tmp_path)
+    book.given = replace(book.given, home="/home/ann")
+    (tmp_path / "real").mkdir()
+    os.symlink("real", tmp_path / "me")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.chdir(tmp_path)
+    inside = [
+        "me",
+        f"{tmp_path}/real",
+        ".",
+        "..",
+        "me/.",
+        "new/",
+        "/",
+        "pai://lab/home",
+        "pai://lab/home/home/ann",
+    ]
+    beside = ["me/x", "new", str(tmp_path), "pai://lab/home/x", "pai://lab/home/home"]
+    assert [text for text in (*inside, *beside) if locate(text, book).holds_copies] == inside
+    places = [
+        locate_in_container(LocalStore(), "main-0", "/root", text) for text in ("/root", "./", ".", "x")
+    ]
+    assert [place.holds_copies for place in places] == [True, True, True, False]
 
 
 def test_url_of_a_cluster_without_a_storage_lists_its_storages(book):

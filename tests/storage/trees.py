@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from openpai_tasks.storage.copying.walk import walk
+from openpai_tasks.storage.local import files
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import parent
 
@@ -24,7 +27,7 @@ def plant(root: Location, tree: Tree) -> None:
 
 def seen(root: Location) -> dict[str, bytes | None]:
     """The files and the empty folders; other folders appear through their content."""
-    found = list(walk(root))
+    found = list(walk(root, parts=True))
     full = {item.name.rpartition("/")[0] for item in found}
     tree: dict[str, bytes | None] = {}
     for item in found:
@@ -42,3 +45,14 @@ def at(root: Location, text: str) -> Location:
     return Location(
         place.store, place.path, place.url, text.endswith("/"), text == "." or text.endswith("/.")
     )
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    files.umask.cache_clear()  # it is read at most once a second
+    try:
+        yield
+    finally:
+        os.umask(before)
+        files.umask.cache_clear()

@@ -122,6 +122,20 @@ def test_sub_takes_everything_from_the_first_word_as_the_command(project, words,
     assert (ran.code, ran.out) == (0, f"{command} name img lab\n")
 
 
+def test_flag_of_ours_inside_a_bare_command_is_pointed_out_unless_two_dashes_are_before_it(cluster):
+    ran = cluster.pai("sub", "-j", "dd", "-f", "echo", "hi", "--preview", "--gpu=1", "--lr=1", "-c", "3")
+    assert (ran.code, ran.out) == (0, "hi --preview --gpu=1 --lr=1 -c 3\n")
+    [line] = [line for line in ran.err.splitlines() if line.startswith("warning: --")]
+    assert line == (
+        "warning: --preview, --gpu were taken as part of the command; flags of `pai sub` go before it, "
+        "and `--` there silences this line"
+    )
+    ran = cluster.pai("job", "sub", "-f", "--", "echo", "hi", "--preview")
+    assert (ran.out, "taken as part" in ran.err) == ("hi --preview\n", False)
+    ran = cluster.pai("--complete", "--", "pai sub echo hi --preview")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_only_the_first_word_can_be_a_classic_command(project):
     project.tasks(
         RUN + "@task(positional=['name'])\ndef stop(c, name=None):\n    print(name)\nns.add_task(stop)\n"

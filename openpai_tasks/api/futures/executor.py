@@ -22,6 +22,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.amounts import at_least
 from openpai_tasks.sdk.files.job_folders import cluster_mark
 from openpai_tasks.sdk.jobs.submission import new_name
+from openpai_tasks.settings.value_types import one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -49,6 +50,7 @@ class PaiExecutor(Executor):
         self,
         *,
         cluster: str = "",
+        cluster_alias: str = "",
         name: str = "",
         max_jobs: int | None = None,
         batch: int = 1,
@@ -57,7 +59,7 @@ class PaiExecutor(Executor):
         at_least(1 if max_jobs is None else max_jobs, 1, "max_jobs")
         at_least(batch, 1, "batch")
         with python_names():
-            target = open_target(cluster, flags)
+            target = open_target(one_of(cluster=cluster, cluster_alias=cluster_alias) or "", flags)
         facts = ExecutorFacts(
             cluster=target.client.cluster.alias,
             mark=cluster_mark(target.client.cluster),
@@ -101,14 +103,14 @@ class PaiExecutor(Executor):
         return self
 
     def _begin(self, record: ExecutorRecord, thread: ExecutorThread) -> None:
-        self.name = record.name
+        self.name, self._cluster = record.name, record.facts.cluster
         self.futures: tuple[PaiFuture[Any], ...] = ()
         """The futures of an attached executor, in the order of its calls."""
         self._thread, self._numbers, self._is_attached = thread, itertools.count(1), False
         weakref.finalize(self, thread.close).atexit = False  # its thread ends if nobody shuts it down
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self.name!r})"
+        return f"{type(self).__name__}(name={self.name!r}, cluster={self._cluster!r})"
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> PaiFuture[T]:
         """Run a call as a job, or as part of one, and return its future.

@@ -23,6 +23,10 @@ class PaiFuture(Future[T]):
         self._on_cancel = on_cancel
         self._begun: bool | None = None
 
+    def __repr__(self) -> str:
+        job = f" job={self.job!r}" if self.job else ""
+        return f"{super().__repr__()[:-1]} call={self.number}{job}>"
+
     def cancel(self) -> bool:
         """Cancel the call unless it runs; its job is stopped if it has no other call."""
         is_cancelled = super().cancel()

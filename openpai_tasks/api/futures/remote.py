@@ -24,12 +24,13 @@ class ExecutorOptions(CallFlags, total=False):
     """The arguments of a PaiExecutor."""
 
     cluster: str
+    cluster_alias: str
     name: str
     max_jobs: int | None
     batch: int
 
 
-OWN = ("cluster", "name", "max_jobs", "batch")
+OWN = ("cluster", "cluster_alias", "name", "max_jobs", "batch")
 
 
 class RemoteFunction(Generic[P, T]):

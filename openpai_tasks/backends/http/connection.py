@@ -28,8 +28,6 @@ from openpai_tasks.net.exchange import (
     Oversized,
 )
 from openpai_tasks.net.http_client import HttpAnswer, HttpClient
-from openpai_tasks.plain_text import one_line
-from openpai_tasks.protocol.fields import mapping, texts
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
@@ -76,19 +74,10 @@ class ServerConnection:
         self._learn, self._say = learn, say
         self._policies = policies
         self._hint = hint  # why there are no credentials
-        self._warned: set[str] = set()
 
     def say(self, line: str) -> None:
         """Show a message to the user."""
         self._say(line)
-
-    def _warn(self, answer: Any) -> None:
-        """Show what a submitted job asks for and does not get; once for many jobs."""
-        found = texts(mapping(answer).get("warnings"))
-        for line in found:
-            if line not in self._warned:
-                self._say(f"warning: {one_line(line)}")
-        self._warned.update(found)
 
     @property
     def user(self) -> str:

@@ -70,6 +70,7 @@ def _quantity(value: Any) -> Amount:
 def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:
     """Read a storage from a row of a list or from its full description."""
     data = {key: text(value) for key, value in mapping(body.get("data")).items() if text(value)}
+    own = mapping(body.get(OWN_FIELD))
     is_marked = marks_default or "default" in body
     return ClusterStorage(
         name=name,
@@ -78,7 +79,8 @@ def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = Tru
         share=bool(body.get("share", True)),
         read_only=bool(body.get("readOnly")),
         default=bool(body.get("default")) if is_marked else None,
-        folder=text(mapping(body.get(OWN_FIELD)).get("path")),
+        folder=text(own.get("path")),
+        mount_point=text(own.get("mountPoint")),
     )
 
 

@@ -20,7 +20,7 @@ from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 
 PROBE_SECONDS = 10.0
-DESCRIBES = ("name", "version", "launcherType", "authnMethod")
+DESCRIBES = ("name", "version", "launcherType", "engine", "authnMethod")
 """The fields of a server's description that are stored."""
 OUTAGES = (429, 502, 503, 504)  # a busy server, or a proxy whose server is down
 PASTED = re.compile(r"/rest-server(/.*)?$|/api/v[12](/.*)?$|/[^/]*\.html$")

@@ -36,6 +36,7 @@ from openpai_tasks.protocol.models import (
     event_from_body,
     job_from_detail,
     job_from_summary,
+    notices_from_body,
     ssh_from_body,
 )
 from openpai_tasks.settings.registry import LOCAL
@@ -62,10 +63,10 @@ class Client(LogEndpoints):
         return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.alias == LOCAL)
 
     def describe(self) -> ClusterDescription:
-        version, launcher, login = (
-            str(self.cluster.info.get(key) or "") for key in ("version", "launcherType", "authnMethod")
-        )
-        return ClusterDescription(version, launcher, login)
+        """Describe the cluster; an embedded one has an engine next to its ``launcherType``."""
+        keys = ("version", "engine", "launcherType", "authnMethod")
+        version, engine, launcher, login = (str(self.cluster.info.get(key) or "") for key in keys)
+        return ClusterDescription(version, engine or launcher, login)
 
     def answers(self) -> bool:
         try:
@@ -253,7 +254,7 @@ class Client(LogEndpoints):
     def check_document(self, document: Document) -> None:
         self._submit_path(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
         path = self._submit_path(document)
         headers = {HEADER: encode(environment)} if environment else {}
         if isinstance(document, str):
@@ -261,8 +262,9 @@ class Client(LogEndpoints):
             answer = self._call("POST", path, data=document.encode(), headers=headers)
         else:
             answer = self._call("POST", path, json=document, headers=headers)
-        with contextlib.suppress(ValueError):  # servers may answer with any text
-            self._warn(parse(answer.body))
+        with contextlib.suppress(ValueError):  # other servers have no notices, and may send any text
+            return notices_from_body(parse(answer.body))
+        return ()
 
     def _submit_path(self, document: Document) -> str:
         if isinstance(document, str):

@@ -30,6 +30,7 @@ from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, STORAGE, WOR
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
 from openpai_tasks.backends.paddlecloud.quantities import MB, parse_quantity
 from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
+from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
 
 if TYPE_CHECKING:
@@ -106,7 +107,9 @@ class PaddleBackend(PaddleClient):
         return ()
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
-        return (ClusterStorage(STORAGE, STORAGE, default=True, home=f"/home/{self.user}"),)
+        mount_point = f"$PAI_MOUNT_ROOT{MOUNTS}{STORAGE}"  # nothing is mounted: see packages.py
+        home = f"/home/{self.user}"
+        return (ClusterStorage(STORAGE, STORAGE, default=True, home=home, mount_point=mount_point),)
 
     def storage(self, name: str) -> ClusterStorage:
         (found,) = self.storages()
@@ -124,7 +127,7 @@ class PaddleBackend(PaddleClient):
     def check_document(self, document: Document) -> None:
         self._checked_document(document)
 
-    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> None:
+    def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
         from openpai_tasks.backends.paddlecloud import packages
 
         checked = self._checked_document(document)
@@ -134,12 +137,13 @@ class PaddleBackend(PaddleClient):
         made = packages.package(checked, self.user, mark)
         self._records.upload(made, mark)
         try:
-            self.submit_training(made.request)
+            notices = self.submit_training(made.request)
         except ApiError as err:
             if 300 <= err.status < 500:
                 self._records.withdraw(made, mark)
             raise
         self._records.accept(name, mark)
+        return notices
 
     def submit_url(self, document: Document) -> str:
         self._refuse_v1(document)

@@ -14,6 +14,7 @@ from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.models import notices_from_body
 from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
 
 STORAGE = "pfs"
@@ -113,8 +114,9 @@ class PaddleClient(ServerConnection):
 
     # Jobs
 
-    def submit_training(self, request: TrainingRequest) -> None:
-        self._warn(self._checked("POST", JOBS, json=request.body(self.datacenter)))
+    def submit_training(self, request: TrainingRequest) -> tuple[str, ...]:
+        """Submit a job; return what will not be as it asks for, one line each."""
+        return notices_from_body(self._checked("POST", JOBS, json=request.body(self.datacenter)))
 
     def kill(self, name: str) -> None:
         self._checked("DELETE", JOBS, json={"jobname": name})

@@ -46,6 +46,10 @@ class JobRecords:
         """Return the newest record of each job, by name."""
         return _newest(self._names(self._folder))
 
+    def names(self) -> set[str]:
+        """Return the names of all jobs that were ever submitted this way."""
+        return {file.partition("~")[0] for file in self._names(self._folder)}
+
     def of_listed(self, name: str) -> JobRecord | None:
         """Return the record of a job that the cluster lists.
 

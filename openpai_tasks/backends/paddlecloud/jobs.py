@@ -54,7 +54,7 @@ def job_info(
         launched=None if state == states.WAITING else min(started, default=trainers.started),
         completed=(trainers.completed or max(ended, default=None)) if is_final else None,
         exit_code=code,
-        user_exit_code=code,
+        platform_exit_code=code,
         retries=0,
         attempt=0,
         gpus=_gpus(document),
@@ -77,8 +77,8 @@ def killed_job(user: str, namespace: str, record: JobRecord, document: JobDocume
         submitted=record.submitted,
         launched=None,
         completed=None,
-        exit_code=exit_codes.STOPPED_BY_USER,
-        user_exit_code=None,
+        exit_code=None,
+        platform_exit_code=exit_codes.STOPPED_BY_USER,
         retries=0,
         attempt=0,
         gpus=_gpus(document),
@@ -137,18 +137,18 @@ def _task(role: str, index: int, pod: PaddlePod, is_stopping: bool) -> TaskInfo:
         ip=pod.ip,
         ports={},
         exit_code=pod.exit_code,
+        platform_exit_code=pod.exit_code,
         launched=pod.started,
         completed=pod.completed,
         message=pod.message or pod.reason,
         container=pod.name,
-        user_exit_code=pod.exit_code,
     )
 
 
 def _killed_tasks(document: JobDocument) -> Iterator[TaskInfo]:
     for role in document.roles:
         for index in range(role.instances):
-            yield TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, "")
+            yield TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, None, "")
 
 
 def _events(pods: Sequence[PaddlePod]) -> Iterator[EventInfo]:

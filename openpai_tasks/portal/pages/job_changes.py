@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+from typing import Any
 
 from starlette.responses import Response
 
@@ -12,6 +14,8 @@ from openpai_tasks.portal.once import once
 from openpai_tasks.portal.pages import job_document
 from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.records import mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
@@ -19,6 +23,8 @@ from openpai_tasks.settings.project import load_settings
 
 RECENT = 100
 """Jobs to choose from."""
+FRESH = "fresh"
+"""The choice to start without the checkpoints of the job."""
 
 
 def resubmit(request: PortalRequest) -> Response:
@@ -39,10 +45,21 @@ def _form(request: PortalRequest, problem: str = "", preview: str = "") -> Respo
         text=request.form.get("document") or job_document.as_text(document)[0],
         name=request.form.get("name", ""),
         secrets=asked_secrets(hidden, record.secrets if record else ()),
+        checkpoint=_checkpoint(request, job, document),
+        is_fresh=request.form.get("start") == FRESH,
         problem=problem,
         preview=preview,
         draft=secrets.token_urlsafe(16),
     )
+
+
+def _checkpoint(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> SavedCheckpoint | None:
+    if job.user != request.client.user:  # it cannot read the files of another user
+        return None
+    mounts = sdk.files.mounts(load_settings())
+    with contextlib.suppress(PaiError):
+        return sdk.jobs.find_checkpoint(request.client, job.user, job.name, document, mounts)
+    return None
 
 
 def send(request: PortalRequest) -> Response:
@@ -87,6 +104,7 @@ def _submission(request: PortalRequest) -> Submission:
         client.say,
         sdk.files.mounts(load_settings()),
         edited,
+        resume=False if request.form.get("start") == FRESH else None,
     )
 
 

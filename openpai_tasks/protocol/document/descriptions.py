@@ -106,7 +106,9 @@ HINTS: dict[str, Hint] = {
     "defaults.deployment": Hint("The deployment to use."),
     "defaults.virtualCluster": Hint("The virtual cluster to run in.", default="default"),
     "extras": Hint("Options of the platform; you may add keys of your own."),
-    "extras.storages": Hint("Storages to mount, each at /mnt/<name>; an empty list for your default ones."),
+    "extras.storages": Hint(
+        "Storages to mount, each at ${PAI_MOUNT_ROOT-}/mnt/<name>; an empty list for your default ones."
+    ),
     "extras.gangAllocation": Hint(
         "Whether all tasks start together; `false` allows to retry single tasks.", default=True
     ),

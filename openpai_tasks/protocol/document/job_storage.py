@@ -3,7 +3,7 @@
 ``sources/<sha256>.tar.gz`` is fetched, checked and unpacked into the working folder; files that a job writes
 to ``$PAI_OUTPUT_DIR`` end up in ``jobs/<job>/output``, and so do files that match the patterns of the
 request when the command has ended. On a storage that the cluster mounts, `cp` is enough; HDFS is accessed
-with `curl`, with retries. All of it is POSIX sh; a failing step ends the job with a message.
+with `curl` or python3, with retries. All of it is POSIX sh; a failing step ends the job with a message.
 """
 
 from __future__ import annotations
@@ -34,6 +34,24 @@ _MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* 
 """Answers of HDFS that have the status 403 of a refusal but only mean that it is not ready."""
 _REFUSAL = "*RemoteException*"
 """Part of every other refusal of HDFS; after other answers the next server is tried."""
+_REQUEST = """\
+import os, sys, urllib.error, urllib.request as web
+method, url, file = sys.argv[1:]
+try:
+    request = web.Request(url, method=method)
+    if file:
+        request.data = open(file, "rb")
+        request.add_header("Content-Type", "application/octet-stream")
+        request.add_header("Content-Length", str(os.path.getsize(file)))
+    try:
+        answer = web.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        answer = error
+    end = "|%s %s" % (answer.getcode(), answer.headers.get("Location", ""))
+    sys.stdout.buffer.write(answer.read() + end.encode())
+except Exception as error:
+    sys.exit("python3: %s" % error)"""
+"""What curl does in `_SENDING`, for images without it."""
 _DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
 
 
@@ -82,7 +100,7 @@ class WebHdfs:
         sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
         names = {"variable": scripts.OUTPUT, "place": f"{JOBS}/{_JOB}/output", "user": shlex.quote(self.user)}
         local = _LOCAL.format(**names, bases=bases)
-        upload = _UPLOAD.format(**names, sending=sending)
+        upload = _UPLOAD.format(**names, sending=sending, request=_REQUEST)
         finish = "\n".join([*([kept_files.script(patterns)] if patterns else ()), upload])
         return "\n".join([OUTPUT, *kept_files.mark(patterns), local, _keeping(finish)])
 
@@ -197,16 +215,24 @@ done
 _SENDING = """
 set -f
 bases=$0 as="user.name={user}" lost=
-command -v curl >/dev/null || {{ echo "error: there is no curl here" >&2; exit 1; }}
+if command -v curl >/dev/null; then
+  web() {{
+    curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" -X "$1" ${{3:+-T "$3"}} "$2"
+  }}
+elif command -v python3 >/dev/null; then
+  web() {{ python3 -Ic "$PAI_REQUEST" "$1" "$2" "${{3-}}"; }}
+else
+  echo "error: there is neither curl nor python3 here" >&2
+  exit 1
+fi
 ask() {{
   want=$1; shift
-  answer=$(curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" "$@") &&
-    case ${{answer##*|}} in "$want"*) ;; *) false ;; esac
+  answer=$(web "$@") && case ${{answer##*|}} in "$want"*) ;; *) false ;; esac
 }}
 send() {{
-  [ ! -d "$file" ] || {{ ask 2 -X PUT "$at?op=MKDIRS&$as"; return; }}
-  ask 307 -X PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 -T "$file" "${{answer##* }}" &&
-    ask 2 -X PUT "$part?op=RENAME&destination=${{at#*/webhdfs*/v1}}&renameoptions=OVERWRITE&$as"
+  [ ! -d "$file" ] || {{ ask 2 PUT "$at?op=MKDIRS&$as"; return; }}
+  ask 307 PUT "$part?op=CREATE&overwrite=true&$as" && ask 2 PUT "${{answer##* }}" "$file" &&
+    ask 2 PUT "$part?op=RENAME&destination=${{at#*/webhdfs*/v1}}&renameoptions=OVERWRITE&$as"
 }}
 for file; do
   [ ! -d "$file" ] || [ -z "$(ls -A "$file")" ] || continue
@@ -226,13 +252,12 @@ for file; do
     [ -n "$again" ] && [ -n "$pause" ] || break
     sleep "$pause"
   done
-  lost=1
+  lost=1 why=${{answer%|*}}
   [ -d "$file" ] || for to in $bases; do
     part=$to/$name
     part=${{part%/*}}/.pai-part-$id
-    curl -gfs --connect-timeout 20 -X DELETE -o /dev/null "$part?op=DELETE&$as" && break
+    ask 2 DELETE "$part?op=DELETE&$as" 2>/dev/null && break
   done
-  why=${{answer%|*}}
   echo "error: cannot send ${{file#./}} to $base${{why:+: $why}}" >&2
   [ -z "$again" ] || exit 1
 done
@@ -287,7 +312,8 @@ export PAI_OUTPUT_URLS="$pai_urls" PAI_OUTPUT_USER={user}"""
 _UPLOAD = """\
   if [ -d "${variable}" ]; then
     (cd "${variable}" &&
-      find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_urls" {{}} +) || {{
+      PAI_REQUEST='{request}' \
+        find . ! -name . "(" -type f -o -type d ")" -exec sh -c '{sending}' "$pai_urls" {{}} +) || {{
       echo "error: cannot keep the output: it stays in ${variable} only while this container runs" >&2
       [ "$pai_code" -ne 0 ] || pai_code=1
     }}

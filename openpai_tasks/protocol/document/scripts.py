@@ -76,14 +76,17 @@ def _is_line(text: str) -> bool:
 _LAYER = """\
 import os, site, subprocess, sys, sysconfig, venv
 layer, *packages = sys.argv[1:]
-venv.create(layer, system_site_packages=True, symlinks=True)
+venv.create(layer, symlinks=True)
 modules = sysconfig.get_path("purelib", "posix_prefix", {"base": layer, "platbase": layer})
+known = site.getsitepackages() + [site.getusersitepackages()] * bool(site.ENABLE_USER_SITE)
 with open(os.path.join(modules, "pai_base.pth"), "w") as file:
-    file.writelines(f"import site; site.addsitedir({path!r})\\n" for path in site.getsitepackages())
+    file.writelines(f"import site; site.addsitedir({path!r})\\n" for path in known)
 os.symlink(modules, os.path.join(layer, "modules"))
 python = os.path.join(layer, "bin", "python")
 if subprocess.run([python, "-c", "import pip"], stderr=subprocess.DEVNULL).returncode:
-    subprocess.run([python, "-m", "ensurepip"], stdout=subprocess.DEVNULL)
+    if subprocess.run([python, "-m", "ensurepip"], capture_output=True).returncode:
+        here = f"{sys.executable} has no pip, and cannot install it"
+        sys.exit(f"error: cannot install packages: {here}; install python3-pip, or python3-venv")
 os.execve(python, [python, "-m", "pip", "install", *packages], {**os.environ, "PIP_USER": "0"})
 """
 _INSTALL = """\
@@ -99,8 +102,8 @@ fi"""
 def install(python: str, packages: Iterable[str]) -> str:
     """Install packages in the container; in a job that is a process of this machine, for that job only.
 
-    There they go into a layer over the Python's own packages: a virtual environment that sees these, and
-    whose modules come after those of the job's sources.
+    There they go into a layer over the packages that the job's Python can import: a virtual environment that
+    sees these and no others, and whose modules come after those of the job's sources.
     """
     words = " ".join(map(shlex.quote, packages))
     return _INSTALL.format(python=shlex.quote(python), layer=shlex.quote(_LAYER), packages=words)

@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "access": ["access_info", "describe", "describe_client", "paddle_config_text"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
-        "inactive_python": ["describe_inactive"],
         "known": [
             "NewCluster",
             "Renewal",
@@ -19,7 +18,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "connect",
             "delete",
             "list_clusters",
-            "local_options",
             "open_registry",
             "select",
             "update",
@@ -29,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "login_nodes": ["address_and_kind", "install_on", "tunnel_status"],
         "portal": ["can_open_browser", "has_portal", "job_page", "open_browser"],
         "resources": ["cluster_resources", "list_resources"],
+        "start_options": ["start_request"],
         "states": ["ask_clusters"],
         "unsaved": ["connect_unsaved", "log_in"],
     },

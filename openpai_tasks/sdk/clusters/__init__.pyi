@@ -9,7 +9,6 @@ from .embedded import embedded_status as embedded_status
 from .embedded import embedded_uri as embedded_uri
 from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
-from .inactive_python import describe_inactive as describe_inactive
 from .known import NewCluster as NewCluster
 from .known import Renewal as Renewal
 from .known import add as add
@@ -18,7 +17,6 @@ from .known import cluster_row as cluster_row
 from .known import connect as connect
 from .known import delete as delete
 from .known import list_clusters as list_clusters
-from .known import local_options as local_options
 from .known import open_registry as open_registry
 from .known import select as select
 from .known import update as update
@@ -35,6 +33,7 @@ from .portal import job_page as job_page
 from .portal import open_browser as open_browser
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
+from .start_options import start_request as start_request
 from .states import ask_clusters as ask_clusters
 from .unsaved import connect_unsaved as connect_unsaved
 from .unsaved import log_in as log_in

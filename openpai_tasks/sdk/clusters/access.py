@@ -12,6 +12,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
+from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, token_claims
@@ -87,7 +88,7 @@ def paddle_config_text(settings: Settings, alias: str | None, say: Say) -> str:
     """Return a ``~/.paddle/config`` for the embedded cluster; passwords of other clusters are not shown."""
     if (alias or settings.cluster_alias) != LOCAL:
         raise ConfigError(f"only the cluster {LOCAL!r} can be shown as {paddle_config.KIND}")
-    cluster = embedded.ensure(clusters.local_options(settings), say)
+    cluster = embedded.ensure(start_request(settings), say)
     endpoint = cluster.uri + PADDLECLOUD_PREFIX
     datacenter = paddle_config.Datacenter(LOCAL, endpoint, cluster.user, embedded.login().password)
     return paddle_config.write([datacenter], LOCAL)

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
-from openpai_tasks.hints import command
+from openpai_tasks.hints import command, in_this_program
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback import lock, process
 from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
+from openpai_tasks.sdk.clusters.start_options import (
+    UNION,
+    LastStart,
+    LocalOptions,
+    StartRequest,
+    differing_lines,
+    kept_line,
+    read_last,
+    recorded,
+)
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.engines import AUTO, ENGINES, REFUSE_GPUS, TROUBLE, choose_engine
+from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
-from openpai_tasks.settings.home import home, locked, make_private, write_private
-from openpai_tasks.settings.keeping import EVERYTHING
+from openpai_tasks.settings.home import home, lock_file, locked
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
-from openpai_tasks.settings.slurm import NO_IMAGES
 
 PROGRAM = "openpai_tasks.server"
 START_SECONDS = 30.0
@@ -39,7 +49,6 @@ STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
 ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
 GRACE_SECONDS = 5.0  # for such a one, before it is killed
 POLL_SECONDS = 0.02
-UNION = "union"  # of the routes of every generation
 _UNFINISHED = f"{RUNNING},{STOPPING},{WAITING}"  # sorted, or else pages are longer than wanted
 
 
@@ -63,55 +72,29 @@ class LocalStatus:
     socket: str | None = None  # of the engine slurm, for users of other machines who come by ssh
 
 
-@dataclass(frozen=True)
-class LocalOptions:
-    """Options for starting the server."""
-
-    engine: str = DEFAULT_ENGINE
-    enforce: str = REFUSE_GPUS
-    port: int = 0
-    profile: str = UNION
-    ssh: str = "auto"
-    body_limit: int = 100  # KB
-    keep: str = EVERYTHING  # limits of finished jobs
-    slurm_images: str = NO_IMAGES
-    slurm_options: str = ""
-    mounts: tuple[str, ...] = ()  # rows of the mount map; ``local/NAME=FOLDER`` is a storage
-
-
 def folder() -> Path:
     return home() / ALIAS
 
 
-def connect(options: LocalOptions, say: Say, timeout: float = 60.0) -> Backend:
+def connect(request: StartRequest, say: Say, timeout: float = 60.0) -> Backend:
     """Connect to the embedded cluster as its first user; start it if it is not running."""
-    return _client(ensure(options, say), timeout, say)
+    return _client(ensure(request, say), timeout, say)
 
 
-def ensure(options: LocalOptions, say: Say) -> Cluster:
+def ensure(request: StartRequest, say: Say) -> Cluster:
     """Return the embedded cluster; start it, once for all concurrent commands, if it is not running."""
     if not _facts():
-        with locked(folder() / "start"):
+        with _starting():
             if not _facts():
-                _start(options)
-                engine = ENGINES[str((_facts() or {}).get("engine", options.engine))]
+                kept = _launch(request)
+                engine = ENGINES[str((_facts() or {}).get("engine", DEFAULT_ENGINE))]
                 say(f"started the embedded cluster in {folder()}; jobs run {engine.label}")
+                if kept:
+                    say(kept)
                 return _cluster()
-    _mention_differences(options, say)
+    for line in differing_lines(request, read_last(folder()), _facts() or {}):
+        say(line)
     return _cluster()
-
-
-def _mention_differences(options: LocalOptions, say: Say) -> None:
-    """Report settings that differ from those the server was started with: they apply at the next start."""
-    facts = _facts() or {}
-    names = ("engine", "enforce", "profile", "ssh", "body_limit", "keep", "slurm_images", "slurm_options")
-    for name in names:
-        wanted = getattr(options, name)
-        if name == "engine" and wanted in (AUTO, DEFAULT_ENGINE):
-            continue  # `cluster.start --engine` may have chosen another
-        if facts.get(name, wanted) != wanted:
-            setting = f"local.{name.replace('_', '-')}"
-            say(f"{setting} is still {facts[name]}; it changes to {wanted} after `{command('cluster.stop')}`")
 
 
 def running() -> Cluster | None:
@@ -124,23 +107,40 @@ def embedded_uri() -> str:
     return str((_facts() or {}).get("uri", ""))
 
 
-def start_embedded(options: LocalOptions) -> bool:
+def start_embedded(request: StartRequest, say: Say) -> bool:
     """Start the embedded cluster; False if it was running already."""
-    lock.check_port(options.port)
-    if options.engine not in (AUTO, *ENGINES):
-        raise ConfigError(f"no engine named {options.engine!r} (known: {', '.join((AUTO, *ENGINES))})")
-    with locked(folder() / "start"):
-        if _facts():
-            return False
-        _start(options)
-        return True
+    lock.check_port(request.options.port)
+    if request.options.engine not in (AUTO, *ENGINES):
+        raise ConfigError(
+            f"no engine named {request.options.engine!r} (known: {', '.join((AUTO, *ENGINES))})"
+        )
+    with _starting():
+        facts = _facts()
+        if not facts:
+            if kept := _launch(request):
+                say(kept)
+            return True
+        _check_running(request, facts)
+        return False
+
+
+def _check_running(request: StartRequest, facts: Mapping[str, Any]) -> None:
+    """Raise if the server runs with other options than a command has asked for."""
+    wanted = request.flags if not request.fresh else dataclasses.asdict(cast(Any, request.options))
+    for name, value in wanted.items():
+        now = facts.get(name, value)
+        if value not in (now, AUTO) and not (name == "port" and value == 0):
+            raise ConfigError(
+                f"the embedded cluster is running with another {name.replace('_', ' ')}, {now}: "
+                f"run `{command('cluster.stop')}` first"
+            )
 
 
 def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
     """Stop the jobs, unless ``keep_jobs``, then the server; False if it was not running.
 
     A server that does not answer within ``patience`` seconds is killed only with ``force``; its jobs are
-    stopped afterwards.
+    stopped afterwards. Jobs whose engine cannot be used any more are given up only with ``force``.
     """
     with locked(folder() / "start"):
         if force and lock.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
@@ -151,29 +151,34 @@ def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: floa
         if _facts() and not force and not _answers(patience):
             hint = f"`{command('cluster.stop')} --force` kills it"
             raise Unreachable(f"the embedded cluster did not answer within {patience:g} s; {hint}")
-        return _stop(keep_jobs, say)
+        return _stop(keep_jobs, say, force)
 
 
-def _stop(keep_jobs: bool, say: Say) -> bool:
+def _stop(keep_jobs: bool, say: Say, force: bool) -> bool:
     was_running = _facts() is not None
     if not was_running:
         if keep_jobs or not (folder() / "cluster.db").exists():
             return False
-        _start(_last_options())  # its jobs may have outlived it, and only it knows how to end them
+        _start_again(say, force)  # its jobs may have outlived it, and only it knows how to end them
     stopped = 0 if keep_jobs else _stop_jobs(say)
     _end_server()
     return was_running or stopped > 0
 
 
-def _last_options() -> LocalOptions:
-    """Return options with the engine of the last server: another one does not know its tasks."""
-    with suppress(FileNotFoundError):
-        return LocalOptions(engine=_engine_file().read_text(encoding="utf-8").strip())
-    return LocalOptions()
+def _start_again(say: Say, force: bool) -> None:
+    """Start a server with the engine of the last one, as another does not know its tasks.
 
-
-def _engine_file() -> Path:
-    return folder() / "engine"
+    If that engine cannot be used any more, ``force`` gives its jobs up.
+    """
+    last = read_last(folder())
+    options = dataclasses.replace(LocalOptions(), **{**last.options, "engine": last.engine, "port": 0})
+    try:
+        _start(options)
+    except UnusableEngine as err:
+        if not force:
+            raise Unreachable(f"{err}; `{command('cluster.stop')} --force` gives its jobs up") from err
+        say(f"{err}: its jobs are given up")
+        _start(dataclasses.replace(options, engine=DEFAULT_ENGINE), "--give-up-jobs")
 
 
 def _end_server() -> None:
@@ -212,7 +217,7 @@ def _stop_jobs_left(say: Say) -> None:
     if not (folder() / "cluster.db").exists():
         return
     try:
-        _start(_last_options())
+        _start_again(say, force=True)
         _stop_jobs(say)
         _end_server()
     except PaiError as err:
@@ -275,21 +280,57 @@ def _facts() -> dict[str, Any] | None:
     return lock.read_status(folder())
 
 
-def _start(options: LocalOptions) -> None:
+class UnusableEngine(Unreachable):
+    """Raised when the server did not start because its engine cannot be used here and now."""
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Hold the lock of starts; one that fails leaves no folder that was not there before."""
+    new = [path for path in (folder(), home()) if not path.exists()]
+    with locked(folder() / "start"):
+        try:
+            yield
+        except PaiError:
+            if new and os.listdir(folder()) == [lock_file(folder() / "start").name]:
+                shutil.rmtree(folder())
+                with suppress(OSError):  # the home may have something else by now
+                    for path in new[1:]:
+                        path.rmdir()
+            raise
+
+
+def _launch(request: StartRequest) -> str:
+    """Start the server as flags, settings and its last start say; return a line about what it has kept."""
+    options = request.merged(read_last(folder()))
+    engine = choose_engine(options.engine)
+    start = LastStart(dataclasses.asdict(cast(Any, options)), request.settings, engine)
+    try:
+        with recorded(folder(), start):
+            _start(dataclasses.replace(options, engine=engine))
+    except UnusableEngine as err:
+        if "engine" in request.flags:
+            raise
+        hint = f"`{command('cluster.start', '--engine', DEFAULT_ENGINE)}` starts it with another"
+        raise Unreachable(f"{err}; {hint}") from err
+    return kept_line(request, options)
+
+
+def _start(options: LocalOptions, *flags: str) -> None:
+    """Start a server; if it fails and was the first one here, nothing of it is left."""
     if lock.is_held(folder()):  # started by hand a moment ago
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
-    make_private(folder())
+    before = os.listdir(folder())
     (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
-    engine = choose_engine(options.engine)
-    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", engine]
+    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce", options.enforce]
     argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
-    own = (row.removeprefix(f"{ALIAS}/") for row in options.mounts if row.startswith(f"{ALIAS}/"))
-    argv += [f"--storage={row}" for row in own if not row.startswith("home=")]
+    argv += [*(f"--storage={row}" for row in options.storages), *flags]
     with _log_file() as log:
+        end = os.lseek(log, 0, os.SEEK_END)
         started = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True
         )
@@ -298,9 +339,24 @@ def _start(options: LocalOptions) -> None:
         START_SECONDS,
         f"the embedded cluster to answer (see {_log()})",
     )
-    if started.poll() is not None:
-        raise Unreachable(f"the embedded cluster did not start: {_last_line()} (see {_log()})")
-    write_private(_engine_file(), f"{engine}\n")
+    if started.poll() is None:
+        return
+    problem = f"the embedded cluster did not start: {_last_line(end)}"
+    if "cluster.db" in before:
+        problem += f" (see {_log()})"
+    else:
+        _remove(path for path in folder().iterdir() if path.name not in before)
+    if started.returncode == lock.PORT_TAKEN:
+        problem += f"; `{command('cluster.start', '--port', '0')}` takes a free one"
+    raise (UnusableEngine if started.returncode == UNUSABLE else Unreachable)(problem)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _stop_jobs(say: Say) -> int:
@@ -334,10 +390,13 @@ def _log_file() -> Iterator[int]:
         os.close(handle)
 
 
-def _last_line() -> str:
-    lines = _log().read_text(encoding="utf-8", errors="replace").split("\n")
+def _last_line(start: int) -> str:
+    """Return the last line in the log, after the end of what earlier servers have written."""
+    with _log().open("rb") as log:
+        log.seek(start)
+        lines = log.read().decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return last.removeprefix("error: ")
+    return in_this_program(last.removeprefix("error: "))
 
 
 def _wait_until(done: Callable[[], bool], seconds: float, what: str) -> None:

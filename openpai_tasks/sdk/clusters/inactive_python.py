@@ -22,7 +22,7 @@ from openpai_tasks.settings import engines, project
 from openpai_tasks.settings.registry import LOCAL
 
 NAMES = (".venv", "venv")
-USES_PYTHON = re.compile(r"(?:^|[\s;&|(])(?:python|pip|torchrun|pytest)[0-9.]*(?=\s|$)")
+USES_PYTHON = re.compile(r"(?:^|[\s;&|('\"])(?:python|pip|torchrun|pytest)[0-9.]*(?=\s|$)")
 MARK = "pyvenv.cfg"
 
 

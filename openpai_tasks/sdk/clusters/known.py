@@ -20,6 +20,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names, ssh
 from openpai_tasks.sdk.clusters import embedded, environment, login_nodes
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
+from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
 from openpai_tasks.settings import config, credentials, layers, paddle_config
 from openpai_tasks.settings.config import Settings
@@ -102,7 +103,7 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
 
 def _client(settings: Settings, alias: str, say: Say) -> Backend:
     if alias == LOCAL:
-        return embedded.connect(local_options(settings), say, settings.http_timeout)
+        return embedded.connect(start_request(settings), say, settings.http_timeout)
     book = open_registry(settings)
     cluster = book.get(alias)
     trusted(cluster.verify if isinstance(cluster.verify, str) else None)
@@ -117,21 +118,6 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
         learn=login.learn,
         say=say,
         hint=env_login.why_not,
-    )
-
-
-def local_options(settings: Settings, port: int = 0, engine: str = "") -> embedded.LocalOptions:
-    return embedded.LocalOptions(
-        engine=engine or settings.local_engine,
-        enforce=settings.local_enforce,
-        port=port,
-        profile=settings.local_profile,
-        ssh=settings.local_ssh,
-        body_limit=settings.local_body_limit,
-        keep=settings.local_keep,
-        slurm_images=settings.local_slurm_images,
-        slurm_options=settings.local_slurm_options,
-        mounts=settings.storage_mounts,
     )
 
 

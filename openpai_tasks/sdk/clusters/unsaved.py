@@ -9,7 +9,8 @@ from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.clusters import embedded, environment
-from openpai_tasks.sdk.clusters.known import NewCluster, local_options, open_registry, trusted
+from openpai_tasks.sdk.clusters.known import NewCluster, open_registry, trusted
+from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster
@@ -42,7 +43,7 @@ def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = 
     if not user or not password:
         raise ConfigError("enter a user name and a password")
     if alias == LOCAL:
-        cluster = embedded.ensure(local_options(settings), say)
+        cluster = embedded.ensure(start_request(settings), say)
     else:
         cluster = open_registry(settings).get(alias)
     driver = kinds.driver(cluster.kind)

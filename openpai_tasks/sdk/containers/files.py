@@ -95,5 +95,5 @@ def locate_in_container(store: SftpStore, label: str, start: str, text: str) -> 
         raise PathError(f"{text!r}: '..' is not supported in a container; use an absolute path")
     clean = "/" + "/".join(name for name in names if name != ".")
     is_content = text.rstrip("/").rpartition("/")[2] == "." and text not in (".", "./")
-    is_folder = text.endswith("/") or text == "."
-    return Location(store, clean, f"{label}:{clean}", is_folder, is_content, has_empty_name(text))
+    is_empty, is_home = has_empty_name(text), clean == start.rstrip("/")
+    return Location(store, clean, f"{label}:{clean}", text.endswith("/"), is_content, is_empty, is_home)

@@ -15,7 +15,7 @@ from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.clusters import capacity
-from openpai_tasks.sdk.diagnosis import missing_modules, shortage, symptoms
+from openpai_tasks.sdk.diagnosis import missing, shortage, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
 
@@ -120,7 +120,8 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     lines = log or kept
-    symptom = missing_modules.explain_missing(client, job, lines) or symptoms.in_output(lines)
+    symptom = missing.explain_module(client, job, lines)
+    symptom = symptom or missing.explain_mount(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
@@ -148,7 +149,7 @@ def _platform_words(job: JobInfo, reason: str) -> list[str]:
     """Return the exit code, the message and the trigger as the platform reports them."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
-    code = job.exit_code
+    code = job.platform_exit_code
     facts = [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
     facts += [f"its message: {job.message}"] if known.text else []
     facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
@@ -165,14 +166,14 @@ def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
 
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     who = f"the command of {task.label}" if task else "the command"
-    if job.user_exit_code and (job.exit_code or 0) >= 0:  # below, the platform has ended it
-        return f"{who} ended with exit code {job.user_exit_code}"
+    if job.exit_code and (job.platform_exit_code or 0) >= 0:  # below, the platform has ended it
+        return f"{who} ended with exit code {job.exit_code}"
     return reason
 
 
 def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
     """Return what the exit code means, and what helps; the server's own table comes before ours."""
-    code, known = job.exit_code, job.diagnostics or Diagnostics()
+    code, known = job.platform_exit_code, job.diagnostics or Diagnostics()
     if code is None:
         return "the cluster gives no reason", []
     if meaning := client.explain_exit(code):
@@ -186,9 +187,9 @@ def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
 
 def _no_retry(job: JobInfo) -> list[str]:
     """Return why the job is not retried."""
-    if job.exit_code is None:
+    if job.platform_exit_code is None:
         return []
-    if exit_codes.reaction(job.exit_code) == exit_codes.NEVER_RETRY:
+    if exit_codes.reaction(job.platform_exit_code) == exit_codes.NEVER_RETRY:
         return ["it is not retried, because it would fail in the same way"]
     return ["it is not retried: no retries are left (`jobRetryCount` in its document sets their number)"]
 

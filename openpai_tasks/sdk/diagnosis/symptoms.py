@@ -37,12 +37,12 @@ IN_OUTPUT = (
         r"^error: (the sources (?:are damaged|cannot be (?:checked|unpacked))|cannot fetch the sources)",
         "it did not get its sources: {0}",
         "submit it again, which sends missing or damaged files again, and check that the image has tar,"
-        " sha256sum and, for HDFS, curl",
+        " sha256sum and, for HDFS, curl or python3",
     ),
     _new_symptom(
         r"^error: cannot keep the output",
         "its output could not be sent to the storage",
-        "check that the image has curl, and that the cluster's nodes reach the storage",
+        "check that the image has curl or python3, and that the cluster's nodes reach the storage",
     ),
     _new_symptom(_MODULE, "Python found no module {0}", INSTALL),
     _new_symptom(

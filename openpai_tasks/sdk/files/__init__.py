@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "cleaning": ["check_cleaned", "clean_up", "plan_cleanup"],
+        "cleaning": ["check_cleaned", "check_parts", "clean_parts", "clean_up", "plan_cleanup"],
         "job_folders": ["require_home"],
         "leftovers": ["find_leftovers"],
         "operations": [

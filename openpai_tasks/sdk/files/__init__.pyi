@@ -1,4 +1,6 @@
 from .cleaning import check_cleaned as check_cleaned
+from .cleaning import check_parts as check_parts
+from .cleaning import clean_parts as clean_parts
 from .cleaning import clean_up as clean_up
 from .cleaning import plan_cleanup as plan_cleanup
 from .job_folders import require_home as require_home

@@ -1,18 +1,26 @@
-"""Remove files that jobs left behind; never those of a job that is still running, or of anything else."""
+"""Remove files that jobs and copies left behind; never those of one that still runs, or of anything else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
+from openpai_tasks.sdk.files import operations
 from openpai_tasks.sdk.files.job_folders import Home
 from openpai_tasks.sdk.files.leftovers import GONE, ArchiveFile, JobLeftovers, Leftovers, state_of
+from openpai_tasks.storage.copying.claims import is_running
+from openpai_tasks.storage.copying.resume import is_resumed
+from openpai_tasks.storage.copying.transfer import idle_time
+from openpai_tasks.storage.copying.walk import stream
 from openpai_tasks.storage.job_files.workspace import Workspace
+from openpai_tasks.storage.location import Location, naming
+from openpai_tasks.storage.parts import is_part
+from openpai_tasks.storage.store import Entry, join
 
 REMOVABLE = (*sorted(FINAL), GONE)
 GRACE = 3600.0
@@ -134,3 +142,68 @@ def check_cleaned(cleaned: Cleaned) -> None:
     if cleaned.kept:
         examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
         raise PathError(f"{len(cleaned.kept)} could not be removed: {examples}")
+
+
+@dataclass(frozen=True)
+class CleanedParts:
+    """What was removed of the unfinished files of copies; ``kept`` may still be in use."""
+
+    removed: tuple[str, ...]
+    size: int
+    kept: tuple[KeptFile, ...] = ()
+    failed: tuple[KeptFile, ...] = ()
+    preview: bool = False
+
+
+def clean_parts(
+    places: Sequence[Location], older_than: float | None = None, preview: bool = False
+) -> CleanedParts:
+    """Remove what interrupted copies left below the folders.
+
+    A part whose copy this machine knows is removed if that copy has ended. Any other one is removed if it has
+    not changed for ``older_than`` seconds, by default for as long as copies wait before they remove it.
+    """
+    removed, size, kept, failed = list[str](), 0, list[KeptFile](), list[KeptFile]()
+    for place in places:
+        for url, part in _parts(place):
+            if reason := _use(part, older_than):
+                kept.append(KeptFile(url, reason))
+                continue
+            try:
+                if not preview:
+                    place.store.remove(part.path)
+            except PaiError as err:
+                failed.append(KeptFile(url, str(err)))
+            else:
+                removed.append(url)
+                size += part.size
+    return CleanedParts(tuple(removed), size, tuple(kept), tuple(failed), preview)
+
+
+def check_parts(cleaned: CleanedParts) -> None:
+    """Raise an error if a leftover could not be removed."""
+    if cleaned.failed:
+        first = cleaned.failed[0]
+        raise PathError(f"{len(cleaned.failed)} could not be removed, such as {first.name}: {first.reason}")
+
+
+def _parts(place: Location) -> Iterator[tuple[str, Entry]]:
+    if not operations.existing(place).is_folder:
+        raise PathError(f"{place.url} is a file, not a folder")
+    with naming(place):
+        for found in stream(place, parts=True):
+            if is_part(found.entry):
+                yield join(place.url, found.name), found.entry
+
+
+def _use(part: Entry, older_than: float | None) -> str:
+    """Return why the part may be in use; empty if it is a leftover."""
+    is_claimed, is_noted = is_running(part.name), is_resumed(part.name)
+    if is_claimed or is_noted:
+        return "a copy is writing it"
+    if is_claimed is False or is_noted is False:
+        return ""
+    idle, limit = idle_time(part)
+    if idle >= (limit if older_than is None else older_than):
+        return ""
+    return f"a copy on another machine may be writing it: it changed {idle / 3600:.1f} h ago"

@@ -100,7 +100,7 @@ def _size(entries: Iterable[Entry]) -> int:
 def _below(home: Home, name: str) -> dict[str, Entry]:
     """Return the files in the job's folder by relative name; a folder that has just been removed is empty."""
     try:
-        return {one.name: one.entry for one in walk(home.location(home.layout.job(name)))}
+        return {one.name: one.entry for one in walk(home.location(home.layout.job(name)), parts=True)}
     except NotFound:
         return {}
 

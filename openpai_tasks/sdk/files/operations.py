@@ -14,10 +14,10 @@ from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import WalkedEntry, stream, walk
 from openpai_tasks.storage.location import Book, Location, naming
 from openpai_tasks.storage.location import locate as locate
+from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join
 
 FILE, FOLDER = "file", "folder"
@@ -111,11 +111,12 @@ def copy_rules(workers: int, checksum: bool = False, delete: bool = False, previ
 
 
 def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
-    return copying.copy(plan.copies(sources, target), rules, watch)
+    errands = plan.copies(sources, target)
+    return copying.copy(errands, rules, watch, plan.target_of(errands))
 
 
 def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
-    return copying.copy(plan.synced(source, target), rules, watch)
+    return copying.copy(plan.synced(source, target), rules, watch, target.url)
 
 
 def check_copied(copied: Copied) -> None:
@@ -174,6 +175,8 @@ def _usage(place: Location) -> Iterator[StorageUsage]:
     total = _count([entry]) if not entry.is_folder else (0, 0, 0)
     folders: list[Entry] = []
     for found in place.store.list(place.path) if entry.is_folder else ():
+        if is_part(found):
+            continue
         if found.is_folder and not found.is_link:
             folders.append(found)
         else:

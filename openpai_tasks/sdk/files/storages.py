@@ -10,6 +10,7 @@ from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.web_address import SSH
+from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
@@ -75,8 +76,8 @@ class ClusterStorages:
         found = with_defaults(client, client.storages())
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
         own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
-        rows = [_row(place, bool(summary.default)) for place, summary in zip(theirs, found, strict=True)]
-        rows += [dataclasses.replace(_row(place, False), mount_point="", origin=OWN) for place in own]
+        rows = [_row(place, summary) for place, summary in zip(theirs, found, strict=True)]
+        rows += [dataclasses.replace(_row(place), origin=OWN) for place in own]
         return [_marked(row, record) for row in rows]
 
     def _details(self, client: Backend, found: Sequence[ClusterStorage]) -> list[ClusterStorage]:
@@ -209,16 +210,21 @@ def _is_embedded(cluster: Cluster) -> bool:
     return cluster.alias == LOCAL or cluster.uri == getattr(embedded.running(), "uri", "")
 
 
-def _row(place: StorageSpec, default: bool) -> StorageRow:
+def mount_point(storage: ClusterStorage) -> str:
+    """Return where tasks find the storage, as a shell in them reads it."""
+    return storage.mount_point or MOUNTS + storage.name
+
+
+def _row(place: StorageSpec, summary: ClusterStorage | None = None) -> StorageRow:
     kind = kinds.find_type(place.kind)
     return StorageRow(
         cluster=place.cluster,
         name=place.name,
         type=place.kind,
         server=kind.describe_server(place) if kind else str(place.data.get("path", "")),
-        mount_point="" if kind and kind.job_folder else f"/mnt/{place.name}",
+        mount_point=mount_point(summary) if summary and not (kind and kind.job_folder) else "",
         permission="ro" if place.read_only else "rw",
-        default=default,
+        default=bool(summary and summary.default),
         share=place.share,
         url=f"pai://{place.cluster}/{place.name}/",
     )

@@ -32,10 +32,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "metrics": ["MetricReader", "metric_rows", "read_metrics", "select_metrics"],
         "outputs": ["download_outputs", "find_outputs"],
-        "resubmission": ["repeat"],
+        "resubmission": ["choose_start", "find_checkpoint", "repeat"],
         "submission": [
             "add_tags",
             "build",
+            "report_notices",
             "check_request",
             "check_tags",
             "load_document",

@@ -31,6 +31,8 @@ from .metrics import read_metrics as read_metrics
 from .metrics import select_metrics as select_metrics
 from .outputs import download_outputs as download_outputs
 from .outputs import find_outputs as find_outputs
+from .resubmission import choose_start as choose_start
+from .resubmission import find_checkpoint as find_checkpoint
 from .resubmission import repeat as repeat
 from .submission import add_tags as add_tags
 from .submission import build as build
@@ -42,6 +44,7 @@ from .submission import pack_files as pack_files
 from .submission import prepare as prepare
 from .submission import read_document as read_document
 from .submission import read_job_file as read_job_file
+from .submission import report_notices as report_notices
 from .submission import submit as submit
 from .submission import submit_when_ready as submit_when_ready
 from .validation import check_verdicts as check_verdicts

@@ -1,9 +1,11 @@
-"""List and download the files in a job's output folder."""
+"""List and download the files in a job's output folder, and find its checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
@@ -13,20 +15,21 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files import job_folders
-from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import documents
 from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, join
 
 RUNTIME_FOLDER = ".pai"  # as in runtime.py, which travels alone
+MANIFEST = re.compile(r"(\d{8,})\.json")
+"""The files without which a checkpoint does not count, as in runtime.py."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def list_outputs(job: str, folder: Location) -> Outputs:
     left_out: list[str] = []
     for found in walk(folder):
         entry = found.entry
-        if is_part(entry) or (entry.is_folder and not entry.is_link):
+        if entry.is_folder and not entry.is_link:
             continue
         if entry.is_link and not entry.is_folder:
             entry = _follow_inside(folder, entry, root) or entry
@@ -138,3 +141,48 @@ def download_outputs(outputs: Outputs, target: Path, watch: Watch | None = None)
         for name, entry in outputs.files.items()
     ]
     return copying.copy(errands, watch=watch)
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """The newest checkpoint that a job has saved with ``runtime.checkpoint(series)``."""
+
+    job: str
+    series: str
+    number: int
+    saved: int  # ms
+    folder: str
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.number} ({self.series}) of job {self.job}"
+
+
+def newest_checkpoint(home: Home, jobs: Iterable[str]) -> SavedCheckpoint | None:
+    """Return the last checkpoint of the first job that has one, as a program would find it."""
+    for job in jobs:
+        folder = join(home.layout.output(job), f"{RUNTIME_FOLDER}/checkpoints")
+        found = [
+            SavedCheckpoint(job, series.name, number, saved, home.location(series.path).url)
+            for series in _entries(home, folder)
+            if series.is_folder
+            for number, saved in _complete(_entries(home, series.path))
+        ]
+        if found:
+            return max(found, key=lambda one: (one.saved, one.number))
+    return None
+
+
+def _complete(entries: list[Entry]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers and times of manifests whose data is there."""
+    names = [entry.name for entry in entries]
+    for entry in entries:
+        match = MANIFEST.fullmatch(entry.name)
+        if match and any(name.startswith(f"{match[1]}-") for name in names):
+            yield int(match[1]), entry.mtime_ms
+
+
+def _entries(home: Home, folder: str) -> list[Entry]:
+    try:
+        return list(home.store.list(folder))
+    except NotFound:
+        return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.protocol.document import job_storage, kept_files
@@ -38,18 +38,27 @@ def relocate(document: Document, home: Home, archive: str, stamp: Stamp) -> Docu
 EARLIER_JOBS = 10  # at most, as each resubmission of a resubmission adds one
 
 
-def with_earlier_job(document: Document, name: str) -> Document:
-    """Let the job find the checkpoints of the job that it was resubmitted from, and of those before it."""
+def earlier_jobs(document: Document) -> list[str]:
+    """Return the jobs whose checkpoints the job finds, the latest first."""
+    return next((jobs for jobs in map(job_storage.read_earlier, _all_steps(document)) if jobs), [])
 
-    def added(steps: list[str]) -> list[str]:
-        known = next((jobs for jobs in map(job_storage.read_earlier, steps) if jobs), [])
+
+def keeps_output(document: Document) -> bool:
+    """Whether the job has an output folder, and so can find checkpoints of other jobs."""
+    return any(map(job_storage.is_output, _all_steps(document)))
+
+
+def with_earlier_jobs(document: Document, jobs: Sequence[str]) -> Document:
+    """Let the job find the checkpoints of these jobs and of no others."""
+
+    def changed(steps: list[str]) -> list[str]:
         others = [step for step in steps if job_storage.read_earlier(step) is None]
         at = next((at for at, step in enumerate(others) if job_storage.is_output(step)), None)
-        if at is None:
-            return steps
-        return [*others[:at], job_storage.earlier_step([name, *known][:EARLIER_JOBS]), *others[at:]]
+        if at is None or not jobs:
+            return others
+        return [*others[:at], job_storage.earlier_step(jobs[:EARLIER_JOBS]), *others[at:]]
 
-    return {**document, **_steps(document, added)}
+    return {**document, **_steps(document, changed)}
 
 
 def _steps(document: Document, change: Callable[[list[str]], list[str]]) -> Document:
@@ -82,9 +91,13 @@ def _commands(document: Document, home: Home, patterns: tuple[str, ...]) -> Docu
 
 def kept_patterns(document: Document) -> tuple[str, ...]:
     """Return the patterns of files that the job keeps."""
-    roles = [role for one in document.get("deployments") or () for role in one["taskRoles"].values()]
-    steps = [step for role in roles if isinstance(role, dict) for step in role.get("preCommands") or ()]
+    steps = _all_steps(document)
     return next((kept_files.read_mark(step) for step in steps if job_storage.is_output(step)), ())
+
+
+def _all_steps(document: Document) -> list[str]:
+    roles = [role for one in document.get("deployments") or () for role in one["taskRoles"].values()]
+    return [step for role in roles if isinstance(role, dict) for step in role.get("preCommands") or ()]
 
 
 def _storages(document: Document, home: Home) -> Document:

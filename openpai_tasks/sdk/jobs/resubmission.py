@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
 from openpai_tasks.sdk.jobs.git import Revision
+from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
@@ -43,7 +45,7 @@ class Original:
     origin: Origin
     archive: Archive | None = None
     secrets: tuple[str, ...] = ()
-    is_exact: bool = False  # starts afresh, without the checkpoints of this one
+    is_exact: bool = False  # by default, it starts fresh
 
     @property
     def stamp(self) -> Stamp:
@@ -61,10 +63,12 @@ def repeat(
     say: Say,
     mounts: Mounts = (),
     edited: dict[str, Any] | None = None,
+    resume: bool | None = None,
 ) -> Submission:
     """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes.
 
-    ``edited`` is the job's document as the user has changed it.
+    ``edited`` is the job's document as the user has changed it. ``resume`` says whether it continues at the
+    last checkpoint of the job; by default it does if it can, unless it repeats the job exactly.
     """
     original = find_original(source, name, here, request, is_exact, say, mounts)
     if edited is not None:
@@ -73,7 +77,14 @@ def repeat(
             request = dataclasses.replace(request, name=named)
         original = dataclasses.replace(original, document=_edited(original, edited))
     request = dataclasses.replace(request, tags=original_tags(source, target, name))
-    return prepare_resubmission(original, target, request, ask, mounts)
+    return prepare_resubmission(original, target, request, ask, mounts, resume)
+
+
+def choose_start(fresh: bool, resume: bool) -> bool | None:
+    """Return whether to resume, from the flags --fresh and --resume; None without either."""
+    if fresh and resume:
+        raise ConfigError("--fresh and --resume contradict each other: give one of them")
+    return resume if fresh or resume else None
 
 
 def _edited(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
@@ -144,18 +155,104 @@ def _unrecorded(name: str, here: Path) -> str:
 
 
 def prepare_resubmission(
-    original: Original, target: Backend, request: JobRequest, ask: Ask, mounts: Mounts = ()
+    original: Original,
+    target: Backend,
+    request: JobRequest,
+    ask: Ask,
+    mounts: Mounts = (),
+    resume: bool | None = None,
 ) -> Submission:
     """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
-    document, home = _moved({**original.document, "name": name}, original, target, name, mounts)
+    start = _start_of(original, target, mounts, resume)
+    document = relocation.with_earlier_jobs({**original.document, "name": name}, start.earlier)
+    document, home = _moved(document, original, target, name, mounts)
     document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
     document = unmask(document, original.secrets, ask)
     text = protocol.dump(document)
     named = protocol.validate(text).name
     return Submission(
-        named, text, original.archive, home, original.origin, tags=request.tags, after=request.after
+        named,
+        text,
+        original.archive,
+        home,
+        original.origin,
+        tags=request.tags,
+        after=request.after,
+        notes=(f"job {named} {start.note}",) if start.note else (),
+        resumes_from=start.checkpoint,
     )
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a resubmitted job starts."""
+
+    earlier: tuple[str, ...] = ()
+    """The jobs whose checkpoints it finds."""
+    checkpoint: SavedCheckpoint | None = None
+    """Where it resumes; None if it starts fresh, or if the checkpoints cannot be read from here."""
+    note: str = ""
+    """What the user should know; empty if there are no checkpoints."""
+
+
+def plan_start(
+    find: Callable[[], SavedCheckpoint | None],
+    jobs: Sequence[str],
+    why_not: str,
+    is_default: bool,
+    resume: bool | None,
+) -> Start:
+    """Decide how a job starts that repeats the first of ``jobs``, which had continued the others.
+
+    ``why_not`` is the reason if it cannot have their checkpoints, the newest of which ``find`` returns.
+    Without ``resume``, ``is_default`` counts.
+    """
+    name, wants = jobs[0], is_default if resume is None else resume
+    if resume and why_not:
+        raise ConfigError(f"cannot resume from a checkpoint of job {name!r}: {why_not}; leave out --resume")
+    earlier = tuple(jobs) if wants and not why_not else ()
+    try:
+        found = find()
+    except PaiError:
+        note = f"resumes from the last checkpoint of job {name} if there is one: the storage cannot be read"
+        return Start(earlier, note=f"{note} from here; --fresh starts from the beginning" if earlier else "")
+    if found is None:
+        if resume:
+            raise ConfigError(f"job {name!r} has saved no checkpoint to resume from; leave out --resume")
+        return Start(earlier)  # it may still save one
+    if earlier:
+        return Start(earlier, found, f"resumes from {found}; --fresh starts from the beginning")
+    if why_not:
+        return Start(note=f"starts fresh, without {found}: {why_not}")
+    hint = "" if resume is False else "; --resume continues there"
+    return Start(note=f"starts fresh, without {found}, which is kept{hint}")
+
+
+def _start_of(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
+    """Return how a job starts that repeats this one on ``target``."""
+    jobs = [original.name, *relocation.earlier_jobs(original.document)]
+    find = partial(find_checkpoint, original.client, original.user, original.name, original.document, mounts)
+    source, there = original.client.cluster.alias, target.cluster.alias
+    elsewhere = f"the files of {original.user} on {source} are not those of {target.user} on {there}"
+    why_not = "" if _stays(original, target) else elsewhere
+    return plan_start(find, jobs, why_not, not original.is_exact, resume)
+
+
+def find_checkpoint(
+    client: Backend, user: str, name: str, document: dict[str, Any], mounts: Mounts = ()
+) -> SavedCheckpoint | None:
+    """Return the checkpoint from which a job resumes that repeats this one; None if there is none."""
+    stamp = provenance.read_stamp(document)
+    if not stamp.storage or not relocation.keeps_output(document):
+        return None
+    home = job_folders.at(client, stamp.storage, stamp.workspace, user, mounts)
+    return newest_checkpoint(home, [name, *relocation.earlier_jobs(document)])
+
+
+def _stays(original: Original, target: Backend) -> bool:
+    """Whether the new job has the storage of the old one."""
+    return target.cluster.alias == original.client.cluster.alias and target.user == original.user
 
 
 def _moved(
@@ -165,9 +262,7 @@ def _moved(
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
-    stays = target.cluster.alias == original.client.cluster.alias and target.user == original.user
-    if stays and not original.is_exact:
-        document = relocation.with_earlier_job(document, original.name)
+    stays = _stays(original, target)
     if stamp.source_folder and not original.archive:
         if not stays:
             raise ConfigError(

@@ -22,6 +22,7 @@ class Sender:
 
     def __init__(self, client: Backend, pausing: Callable[[float], None] = lambda seconds: None) -> None:
         self._client, self._pausing = client, pausing
+        self._notices: set[str] = set()  # those of earlier jobs
 
     def patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
         """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
@@ -40,7 +41,10 @@ class Sender:
         key = job_key(self._client.user, made.name)
         for left in reversed(range(TRIES)):
             try:
-                self.patiently(lambda: submission.submit_once(self._client, made), is_repeatable=False)
+                notices = self.patiently(
+                    lambda: submission.submit_once(self._client, made), is_repeatable=False
+                )
+                submission.report_notices(self._client, notices, self._notices)
                 break
             except Conflict:  # an answer was lost, or the same command runs twice at once
                 self.patiently(lambda: claim(made.name))

@@ -20,17 +20,20 @@ from openpai_tasks.errors import (
     ApiError,
     ConfigError,
     Conflict,
+    NotFound,
     PaiError,
     PathError,
     ProtocolError,
     Unreachable,
 )
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol import JobRequest, Problem
 from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
@@ -41,7 +44,11 @@ from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
 
+NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
+"""How servers refuse a job for a virtual cluster that does not exist."""
+
 if TYPE_CHECKING:
+    from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
     from openpai_tasks.storage.job_files.archive import Archive
     from openpai_tasks.storage.job_files.sources import SourceFile
 
@@ -60,6 +67,8 @@ class Submission:
     renamed: tuple[str, ...] = ()  # names of version 1 that were changed for version 2
     tags: tuple[str, ...] = ()
     after: tuple[str, ...] = ()  # jobs that must have succeeded first
+    notes: tuple[str, ...] = ()  # what the user should know before it is sent
+    resumes_from: SavedCheckpoint | None = None  # of a resubmitted job
 
     @property
     def shown(self) -> str:
@@ -230,7 +239,7 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
     if exists(client, key):
         raise Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
     with sent(client, submission, say=say):
-        submit_once(client, submission)
+        report_notices(client, submit_once(client, submission))
     records.save_record(client, submission.text, submission.origin)
     try:
         job = wait_for_job(client, key)
@@ -310,18 +319,59 @@ class Missed(Unreachable):
     """The submission failed or got no answer, and the cluster does not have the job."""
 
 
-def submit_once(client: Backend, submission: Submission) -> None:
-    """Send the document once; without an answer, check whether it arrived, as it must not be sent twice."""
+def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
+    """Send the document once; without an answer, check whether it arrived, as it must not be sent twice.
+
+    Return what will not be as the user may expect, one line each.
+    """
     try:
         with reporting_interrupt(client, submission.name):
-            client.submit(submission.v1 or submission.text, provenance.submitter_environment(client))
+            environment = provenance.submitter_environment(client)
+            notices = client.submit(submission.v1 or submission.text, environment)
+            return (*_python_notice(client, submission), *notices)
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
-            raise
+            raise _with_known_names(client, submission, err) from err
         if not has_arrived(client, submission.name, err):
             missed = Missed(f"job {submission.name!r} was not submitted: {err}")
             missed.exit_code = err.exit_code
             raise missed from err
+        return ()
+
+
+def _python_notice(client: Backend, submission: Submission) -> tuple[str, ...]:
+    """Say if the job uses Python, but not that of the project it was submitted from."""
+    origin = submission.origin
+    if origin is None:
+        return ()
+    hint = describe_inactive(client, origin.command or submission.text, origin.folder)
+    return (hint,) if hint else ()
+
+
+def _with_known_names(client: Backend, submission: Submission, refusal: ApiError) -> ApiError:
+    """Return an error with the known names for a virtual cluster that does not exist, else the refusal."""
+    if refusal.code not in NO_VIRTUAL_CLUSTER:
+        return refusal
+    v1 = submission.v1
+    wanted = v1["virtualCluster"] if v1 else protocol.validate(submission.text).virtual_cluster
+    try:
+        known = client.virtual_clusters()
+    except PaiError:
+        return refusal
+    if wanted in known:
+        return refusal
+    names = ", ".join(known) or "none"
+    words = f"no virtual cluster named {wanted!r} on cluster {client.cluster.alias!r} (known: {names})"
+    return NotFound(words, 404, "NoVirtualClusterError")
+
+
+def report_notices(client: Backend, notices: Iterable[str], known: set[str] | None = None) -> None:
+    """Warn of what will not be as a job asks for, except of what is ``known``, and add it to that."""
+    for line in notices:
+        if known is None or line not in known:
+            client.say(f"warning: {one_line(line)}")
+    if known is not None:
+        known.update(notices)
 
 
 def submit_when_ready(client: Backend, made: Submission, say: Say) -> JobInfo:

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "resubmission": ["choose_original", "prepare_rerun"],
         "results": ["best_page", "download_results", "find_results", "is_for_browsers", "results_folder"],
         "running": [
+            "as_line",
             "check_parameters",
             "parse_parameters",
             "plan_run",

@@ -19,6 +19,7 @@ from .results import download_results as download_results
 from .results import find_results as find_results
 from .results import is_for_browsers as is_for_browsers
 from .results import results_folder as results_folder
+from .running import as_line as as_line
 from .running import check_parameters as check_parameters
 from .running import parse_parameters as parse_parameters
 from .running import plan_run as plan_run

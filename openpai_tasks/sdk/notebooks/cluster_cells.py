@@ -79,10 +79,18 @@ def _shortened(line: str) -> str:
 def uses_cluster(source: str) -> bool:
     """Return whether the cell submits the notebook or uses our magics."""
     whole = _WHOLE.match(source)
-    if whole and whole[1] not in WRAPPERS:
-        return whole[1] in MAGICS
-    tree = _parse(whole[2] if whole else source)
+    if whole and whole[1] in MAGICS:
+        return True
+    tree = parse_cell(source)
     return any(_is_ours(node) for node in ast.walk(tree)) if tree else False
+
+
+def parse_cell(source: str) -> ast.Module | None:
+    """Parse a cell with IPython's own lines replaced by calls; None if it is not code in Python."""
+    whole = _WHOLE.match(source)
+    if whole and whole[1] not in WRAPPERS:
+        return None
+    return _parse(whole[2] if whole else source)
 
 
 def _is_ours(node: ast.AST) -> bool:

@@ -103,6 +103,7 @@ def prepare_rerun(
     here: Path,
     ask: Ask,
     mounts: Mounts = (),
+    resume: bool | None = None,
 ) -> PreparedRerun:
     """Prepare the same command with the same parameters, updated by the given ones."""
     again = _rerun(chosen, source, here, mounts)
@@ -120,7 +121,7 @@ def prepare_rerun(
     changes = (*_resource_updates(document, request), *request.updates)
     request = dataclasses.replace(request, updates=changes)
     original = dataclasses.replace(original, document=document)
-    submission = resubmission.prepare_resubmission(original, target, request, ask, mounts)
+    submission = resubmission.prepare_resubmission(original, target, request, ask, mounts, resume)
     return PreparedRerun(submission, again.description, (*remarks, *again.remarks))
 
 

@@ -26,7 +26,11 @@ from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare, short_name
 from openpai_tasks.sdk.notebooks import cells as notebook_cells
-from openpai_tasks.sdk.notebooks.cluster_cells import describe_cluster_cells, without_cluster_cells
+from openpai_tasks.sdk.notebooks.cluster_cells import (
+    describe_cluster_cells,
+    parse_cell,
+    without_cluster_cells,
+)
 from openpai_tasks.sdk.notebooks.origins import safe_notebook_name
 from openpai_tasks.sdk.notebooks.values import parse_value, plain_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
@@ -38,6 +42,7 @@ RUNNER = ".pai-notebook.py"
 """Name of the runner in the job's working folder."""
 FORMATS = ("ipynb", *runner.FORMATS)
 SUFFIX = ".ipynb"
+WARNING = "warning: "
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ def parse_formats(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def remarks(notebook: Notebook, given: RunOptions) -> list[str]:
-    """Return warnings to show before sending; refuse parameters for other languages than Python."""
+    """Return notes and warnings to show before sending; refuse parameters for other languages than Python."""
     is_own_kernel = given.kernel in ("", notebook.kernel)  # with another kernel, the job checks the language
     if given.parameters and is_own_kernel and notebook.language.lower() != "python":
         language = f"{notebook.name} is in {notebook.language}"
@@ -233,14 +238,74 @@ def remarks(notebook: Notebook, given: RunOptions) -> list[str]:
     return lines + (_parameter_remarks(notebook, given) if given.parameters and notebook.version == 4 else [])
 
 
+def as_line(remark: str) -> str:
+    """Return a remark as it is shown: as a note unless it is a warning."""
+    return remark if remark.startswith(WARNING) else f"note: {remark}"
+
+
 def _parameter_remarks(notebook: Notebook, given: RunOptions) -> list[str]:
-    tagged = [cell for cell in notebook.cells if runner.PARAMETERS in runner.tags_of(cell)]
-    if not tagged:
-        return [f"no cell of {notebook.name} is tagged {runner.PARAMETERS!r}: the values are set at the top"]
-    known = _assigned_names(runner.source_of(tagged[0]))
-    lost = [name for name in given.parameters if known and name not in known]
-    which = f"the cell tagged {runner.PARAMETERS!r}"
-    return [f"{which} does not set {name!r} (it sets: {', '.join(known)})" for name in lost]
+    """Say where the values are set, and warn about those that do not count."""
+    cells = [
+        (number, cell)
+        for number, cell in enumerate(without_cluster_cells(notebook).cells, 1)
+        if runner.INJECTED not in runner.tags_of(cell)  # which is replaced
+    ]
+    code = [runner.source_of(cell) for _, cell in cells if cell["cell_type"] == "code"]
+    unused = [name for name in given.parameters if not re.search(rf"\b{name}\b", "\n".join(code))]
+    place = runner.parameters_cell([cell for _, cell in cells], given.parameters)
+    lines = [_place_remark(notebook, cells[place - 1] if place else None)]
+    if place and not lines[0]:
+        known = _assigned_names(runner.source_of(cells[place - 1][1]))
+        lost = [name for name in given.parameters if known and name not in known and name not in unused]
+        which = f"the cell tagged {runner.PARAMETERS!r}"
+        lines += [f"{which} does not set {name!r} (it sets: {', '.join(known)})" for name in lost]
+    lines += [f"{WARNING}nothing in {notebook.name} uses the parameter {name!r}" for name in unused]
+    return [*filter(None, lines), *_reset_warnings(cells[place:], given.parameters)]
+
+
+def _place_remark(notebook: Notebook, place: tuple[int, dict[str, Any]] | None) -> str:
+    """Say where the values are set if no cell is tagged."""
+    untagged = f"no cell of {notebook.name} is tagged {runner.PARAMETERS!r}: the values are set"
+    if place is None:
+        return f"{untagged} at the top"
+    number, cell = place
+    if runner.PARAMETERS in runner.tags_of(cell):
+        return ""
+    return f"{untagged} after cell {number} ({runner.first_line(cell)})"
+
+
+def _reset_warnings(cells: Iterable[tuple[int, dict[str, Any]]], names: Iterable[str]) -> list[str]:
+    """Warn about parameters that a later cell sets again."""
+    found: dict[str, int] = {}
+    for number, cell in cells:
+        tree = parse_cell(runner.source_of(cell)) if cell["cell_type"] == "code" else None
+        for name in _reset_names(tree.body if tree else []):
+            found.setdefault(name, number)
+    return [
+        f"{WARNING}cell {found[name]} sets {name!r} again: the parameter counts only before it"
+        for name in names
+        if name in found
+    ]
+
+
+def _reset_names(body: Iterable[ast.stmt]) -> set[str]:
+    """Return the names that statements set whatever happens, and not from their own values."""
+    found: set[str] = set()
+    for one in body:
+        if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value:
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            found |= _names(targets, ast.Store) - _names([one.value], ast.Load)
+        elif isinstance(one, ast.For):
+            found |= _names([one.target], ast.Store) - _names([one.iter], ast.Load)
+        if isinstance(one, (ast.For, ast.While, ast.With)):
+            found |= _reset_names(one.body)
+    return found
+
+
+def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
+    """Return the names that are read or set."""
+    found = (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    return {name.id for name in found if isinstance(name.ctx, use)}
 
 
 def _assigned_names(source: str) -> list[str]:

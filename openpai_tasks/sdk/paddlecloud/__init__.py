@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "datacenters": ["connect"],
         "jobs": [
             "check_logs",
+            "check_own",
             "job_folder",
             "kill",
             "known_job",

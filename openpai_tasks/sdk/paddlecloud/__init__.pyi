@@ -1,5 +1,6 @@
 from .datacenters import connect as connect
 from .jobs import check_logs as check_logs
+from .jobs import check_own as check_own
 from .jobs import job_folder as job_folder
 from .jobs import kill as kill
 from .jobs import known_job as known_job

@@ -10,6 +10,7 @@ from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.sdk.clusters import embedded, embedded_token, known
+from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -64,7 +65,7 @@ def _current(config: PaddleConfig) -> Datacenter:
 
 def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
-    running, folder = embedded.ensure(known.local_options(settings), say), embedded.folder()
+    running, folder = embedded.ensure(start_request(settings), say), embedded.folder()
     info = {DATACENTER: LOCAL}
     cluster = Cluster(
         LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, KIND, GENERATION, info, prefix=""

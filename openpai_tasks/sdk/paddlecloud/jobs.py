@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from openpai_tasks.backends.paddlecloud import packages
 from openpai_tasks.backends.paddlecloud.answers import PaddlePod, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
+from openpai_tasks.backends.paddlecloud.job_records import JobRecords
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
+from openpai_tasks.storage.job_files.workspace import OWN_FILES, REFERENCE, SOURCE
 
 END_SECONDS = 60.0  # for the pods of a killed job
 POLL_SECONDS = 0.1
+PARALLEL = 8  # folders that are looked into at once
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-TERMINATING, TERMINATED = "Terminating", "Terminated"
+TERMINATING, TERMINATED, FOREIGN = "Terminating", "Terminated", "Foreign"
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class PaddleJobRow:
     @property
     def is_listed(self) -> bool:
         """Whether the cluster has counts of its workers."""
-        return self.state not in (TERMINATING, TERMINATED)
+        return self.state not in (TERMINATING, TERMINATED, FOREIGN)
 
     @property
     def age(self) -> float | None:
@@ -68,15 +73,54 @@ class JobOutput:
 
 
 def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
-    """List jobs, newest first; with ``all`` also those that were killed and whose folder is still there."""
+    """List jobs, newest first, without those of `pai`.
+
+    With ``all``, also those that were killed and whose folder is still there, and those of `pai`, as foreign.
+    """
     servers = {found.job: found for found in client.pserver_sets()}
+    listed = sorted(reversed(client.trainer_sets()), key=_age_order)  # of one second, the last is newest
+    gone = sorted({*_folders(client)} - {found.job for found in listed}) if all else []
+    foreign = _foreign_jobs(client, {found.job for found in listed}, gone)
     rows = []
-    for found in sorted(reversed(client.trainer_sets()), key=_age_order):  # of one second, the last is newest
+    for found in listed:
         ps = servers.get(found.job)
-        rows.append(_job(client, found, ps.ready if ps else 0, ps.total if ps else 0))
-    known = {row.name for row in rows}
-    gone = [name for name in _folders(client) if name not in known] if all else []
-    return rows + [PaddleJobRow(name, TERMINATED, _namespace(client)) for name in sorted(gone)]
+        row = _job(client, found, ps.ready if ps else 0, ps.total if ps else 0)
+        if found.job not in foreign:
+            rows.append(row)
+        elif all:
+            rows.append(dataclasses.replace(row, state=FOREIGN))
+    return rows + [
+        PaddleJobRow(name, FOREIGN if name in foreign else TERMINATED, _namespace(client)) for name in gone
+    ]
+
+
+def _foreign_jobs(client: PaddleClient, listed: Collection[str], gone: Iterable[str]) -> set[str]:
+    """Return the jobs that `pai` submitted, among those that the cluster lists and those it does not."""
+    asked = [*({*listed} & JobRecords(client).names()), *gone]
+    if not asked:
+        return set()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        answers = pool.map(lambda name: _is_foreign(client, name, name in listed), asked)
+        return {name for name, is_foreign in zip(asked, answers, strict=True) if is_foreign}
+
+
+def _is_foreign(client: PaddleClient, name: str, is_listed: bool) -> bool:
+    """Whether a job's folder holds files that `pai` or its jobs wrote.
+
+    A folder with nothing but outputs is a package only if the cluster still lists the job.
+    """
+    folder = job_folder(client, name)
+    names = set(_names_in(client, folder))
+    if packages.FOLDER in names or (not is_listed and names and names <= OWN_FILES):
+        return True
+    return SOURCE in names and any(map(REFERENCE.fullmatch, _names_in(client, f"{folder}/{SOURCE}")))
+
+
+def _names_in(client: PaddleClient, folder: str) -> tuple[str, ...]:
+    try:
+        return tuple(name.rstrip("/") for name in client.files(folder))
+    except NotFound:
+        return ()
 
 
 def _age_order(found: TrainerSet) -> tuple[bool, int]:
@@ -117,10 +161,7 @@ def _namespace(client: PaddleClient) -> str:
 
 def _folders(client: PaddleClient) -> tuple[str, ...]:
     """Return the names of the folders that submissions have made."""
-    try:
-        return tuple(name.rstrip("/") for name in client.files(f"{client.home}/jobs"))
-    except NotFound:
-        return ()
+    return _names_in(client, f"{client.home}/jobs")
 
 
 def parse_resource(what: str, job: str, all: bool) -> Callable[[PaddleClient], Sequence[object]]:
@@ -188,6 +229,9 @@ def _choose_name(client: PaddleClient, wanted: str) -> str:
     """Return the name of a new job; one that was not chosen by the user is made unique."""
     there = {found.job: found for found in client.trainer_sets()}
     if wanted:
+        if _is_foreign(client, wanted, wanted in there):
+            folder = job_folder(client, wanted)
+            raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname", 409)
         if wanted in there:
             raise Conflict(_taken(there[wanted]), 409)
         return wanted
@@ -242,6 +286,21 @@ def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOut
     name = known_job(client, job) if job else newest_job(client)
     pods = () if worker else client.workers(name)
     return JobOutput(name, pods, client.logs(name, lines, worker))
+
+
+def check_own(client: PaddleClient, name: str) -> None:
+    """Raise if `pai` submitted the job: only its own commands stop it and remove its files."""
+    is_listed = any(found.job == name for found in client.trainer_sets())
+    if not _is_foreign(client, name, is_listed):
+        return
+    where = ("-a", client.cluster.alias) if is_listed else ()
+    stop = command("job.stop", name, *where)
+    remove = command("paddle.pfs-rm", job_folder(client, name), "--recursive")
+    raise Conflict(
+        f"job {name!r} was submitted by pai, so nothing was done: `{stop}` stops it, "
+        f"`{remove}` removes its files",
+        409,
+    )
 
 
 def kill(client: PaddleClient, name: str, is_folder_enough: bool = False) -> None:

@@ -175,10 +175,8 @@ def _entries(place: Location, recursive: bool) -> list[PfsFile]:
     if not entry.is_folder:
         return [_entry(place, entry, place.path)]
     with naming(place):
-        if recursive:
-            return [_entry(place, found.entry, join(place.path, found.name)) for found in walk(place)]
-        found = [_entry(place, inner, join(place.path, inner.name)) for inner in place.store.list(place.path)]
-    return sorted(found, key=lambda one: one.path)
+        found = walk(place, None if recursive else 1)
+        return [_entry(place, one.entry, join(place.path, one.name)) for one in found]
 
 
 def _entry(place: Location, entry: Entry, path: str) -> PfsFile:

@@ -14,6 +14,7 @@ if __name__ == "__main__" and sys.path[:1] == [os.path.dirname(os.path.realpath(
     del sys.path[0]  # the user's files there may have the names of modules needed here
 
 import argparse
+import ast
 import asyncio
 import contextlib
 import functools
@@ -29,7 +30,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -132,12 +133,12 @@ def first_line(cell: dict[str, Any]) -> str:
 
 
 def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
-    """Insert a cell with the values after the tagged one, else at the top; return whether one is tagged.
+    """Insert a cell with the values after the defaults, else at the top; return whether there are defaults.
 
     The values of an earlier run are replaced.
     """
     cells = [cell for cell in notebook["cells"] if INJECTED not in tags_of(cell)]
-    place = next((number for number, cell in enumerate(cells, 1) if PARAMETERS in tags_of(cell)), 0)
+    place = parameters_cell(cells, parameters)
     lines = ["# Parameters", *(f"{name} = {literal(value)}" for name, value in parameters.items())]
     cell: dict[str, Any] = {
         "cell_type": "code",
@@ -150,6 +151,51 @@ def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
         cell["id"] = secrets.token_hex(4)
     notebook["cells"] = [*cells[:place], cell, *cells[place:]]
     return place > 0
+
+
+def parameters_cell(cells: list[dict[str, Any]], names: Iterable[str]) -> int:
+    """Return the number of the cell after which values are set, from 1; 0 for the top.
+
+    It is the tagged one, else the first that reads or sets one of the names, if it only sets plain values.
+    """
+    for number, cell in enumerate(cells, 1):
+        if PARAMETERS in tags_of(cell):
+            return number
+    wanted = set(names)
+    for number, cell in enumerate(cells, 1):
+        if cell.get("cell_type") == "code" and _mentions(source_of(cell), wanted):
+            return number if wanted & set(_plain_names(source_of(cell))) else 0
+    return 0
+
+
+def _mentions(source: str, names: set[str]) -> bool:
+    """Return whether a cell reads or sets one of the names; any word counts in what is not plain Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return not names.isdisjoint(re.findall(r"\w+", source))
+    return any(isinstance(node, ast.Name) and node.id in names for node in nodes)
+
+
+def _plain_names(source: str) -> list[str]:
+    """Return the names that a cell sets, if it does nothing but set names to values without any in them."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return []
+    found = []
+    for one in body:
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+            continue  # text
+        targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
+        value = one.value if isinstance(one, (ast.Assign, ast.AnnAssign)) else None
+        if value is None or any(isinstance(node, ast.Name) for node in ast.walk(value)):
+            return []
+        for target in targets:
+            if not isinstance(target, ast.Name):
+                return []
+            found.append(target.id)
+    return found
 
 
 def literal(value: Any) -> str:

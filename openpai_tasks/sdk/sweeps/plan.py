@@ -32,7 +32,7 @@ class SweepJob:
     point: Point
     state: str = ""
     duration: float | None = None
-    exit: int | None = None
+    exit_code: int | None = None
 
     @property
     def final(self) -> bool:

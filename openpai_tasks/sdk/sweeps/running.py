@@ -104,11 +104,11 @@ class SweepRun:
         return list(found)
 
     def _set(self, name: str, job: JobInfo) -> None:
-        if name in self._asked and job.user_exit_code is None:
+        if name in self._asked and job.exit_code is None:
             return  # it has ended, and its details are known already
         duration = round(job.duration, 1) if job.duration is not None else None
         self.jobs[name] = dataclasses.replace(
-            self.jobs[name], state=job.state, duration=duration, exit=job.user_exit_code
+            self.jobs[name], state=job.state, duration=duration, exit_code=job.exit_code
         )
 
     def _submit(self, most: int | None) -> Iterator[list[SweepJob]]:

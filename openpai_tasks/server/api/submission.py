@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from openpai_tasks.errors import ApiError, ProtocolError
 from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
@@ -14,19 +15,17 @@ from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
 from openpai_tasks.protocol.environment import HEADER, decode, encode
 from openpai_tasks.protocol.problems import Problem
-from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.notices import missing_resources, notices
 from openpai_tasks.server.api.request import Request
-from openpai_tasks.server.resources import NOTHING, start_demand
-from openpai_tasks.server.scheduling.allocation import shortfalls
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.engines import REFUSE_GPUS, REFUSE_LARGER
 
-NOT_AS_ASKED = "NotAsAsked"
-"""The reason of the event about what a job does not get."""
+Body = dict[str, Any]
 
 
 def read_document(text: object) -> JobDocument:
@@ -67,34 +66,21 @@ def read_environment(context: Context, request: Request) -> str:
         raise refusals.invalid(str(err)) from err
 
 
-def submit(
+def accept(
     context: Context, user: User, document: JobDocument, text: str, environment: str = ""
-) -> tuple[Job, tuple[str, ...]]:
-    """Submit a job that may be submitted; return it, and what it asks for that it does not get."""
+) -> tuple[Job, Body]:
+    """Store a job that may run, with events for what will not be as it asks for.
+
+    Return the job, and the addition to the answer that tells our clients the same.
+    """
     _check_permissions(context, user, document)
-    warnings = () if context.engine.queues else _check_size(context, document)
+    found = notices(context, document)
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
-        if warnings:
-            context.state.add_event(job.key, "Warning", NOT_AS_ASKED, "; ".join(warnings))
-    return job, warnings
-
-
-def _check_size(context: Context, document: JobDocument) -> tuple[str, ...]:
-    """Return a warning for each resource of which there is too little; raise if that is not allowed."""
-    cluster = document.virtual_cluster
-    share = context.virtual_clusters.get(cluster, NOTHING)
-    found = shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
-    if found and context.enforce == REFUSE_LARGER:
-        first = found[0]
-        raise refusals.invalid(f"{first.fact}; {first.wish}, and local.enforce is true")
-    if context.enforce == REFUSE_GPUS and (few := [one for one in found if one.is_partial]):
-        override = "to run it with what is there, restart the cluster with local.enforce set to false"
-        raise refusals.invalid(f"{few[0].fact}; {few[0].wish}; {override}")
-    limits = context.engine.memory
-    is_asked = any(role.memory_mb and role.is_memory_asked for role in document.roles)
-    more = (f"the limit of memory is not enforced: {limits.how}",) if is_asked and not limits.enforced else ()
-    return (*(one.warning for one in found), *more)
+        for notice in found:
+            context.state.add_event(job.key, notice.type, notice.reason, notice.message)
+    lines = [notice.message for notice in found]
+    return job, {OWN_FIELD: {"notices": lines}} if lines else {}
 
 
 def _check_permissions(context: Context, user: User, document: JobDocument) -> None:
@@ -111,6 +97,17 @@ def _check_permissions(context: Context, user: User, document: JobDocument) -> N
     problem = context.engine.problem(document)
     if problem:
         raise refusals.invalid(problem)
+    _check_size(context, document)
+
+
+def _check_size(context: Context, document: JobDocument) -> None:
+    """Raise for a job that is larger than the machine, if that is not allowed."""
+    found = missing_resources(context, document)
+    if found and context.enforce == REFUSE_LARGER:
+        raise refusals.invalid(f"{found[0].fact}; {found[0].wish}, and local.enforce is true")
+    if context.enforce == REFUSE_GPUS and (few := [one for one in found if one.is_partial]):
+        override = "to run it with what is there, restart the cluster with local.enforce set to false"
+        raise refusals.invalid(f"{few[0].fact}; {few[0].wish}; {override}")
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:

@@ -175,6 +175,8 @@ class Engine(Protocol):
 
     name: str
     uses_images: bool
+    mounts_at_root: bool
+    """Whether tasks find storages at the paths of the document, not below PAI_MOUNT_ROOT."""
     queues: bool
     """Whether the engine schedules by itself.
 
@@ -222,3 +224,9 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release what the engine holds in this process; tasks continue."""
+
+
+def image_not_used(engine: Engine, images: Iterable[str]) -> str:
+    """Return the message about the images of a job, which its tasks do not run in."""
+    where = "the nodes, with what these have" if engine.queues else "this machine"
+    return f"the image {', '.join(dict.fromkeys(images))} is not used: jobs run as processes of {where}"

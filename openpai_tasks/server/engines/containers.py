@@ -41,6 +41,7 @@ class ContainerEngine(LocalEngine):
     """Runs tasks with one of the two programs, which a subclass names."""
 
     uses_images = True
+    mounts_at_root = True
     dialect: ProgramDialect
 
     def __init__(

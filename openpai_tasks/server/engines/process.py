@@ -69,6 +69,7 @@ NEVER = RunnerRequest(0, 0, 0)
 class ProcessEngine(LocalEngine):
     name = "process"
     uses_images = False
+    mounts_at_root = False
 
     def __init__(
         self,

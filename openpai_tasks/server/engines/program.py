@@ -95,11 +95,8 @@ class ContainerProgram:
         name, words = self.dialect.name, errors.lower()
         place = self.environment.get("DOCKER_HOST", "its socket")
         if name == "docker" and "permission denied" in words:
-            return f"you may not use the docker daemon at {place}: join its group{_OR_PROCESS}"
+            return f"you may not use the docker daemon at {place}: join its group"
         if name == "docker" and ("cannot connect" in words or "daemon running" in words):
-            return f"the docker daemon is not running at {place}: start it{_OR_PROCESS}"
+            return f"the docker daemon is not running at {place}: start it"
         lines = [line.strip() for line in errors.splitlines() if line.strip()]
-        return f"{name} cannot be used: {lines[-1] if lines else 'no reason given'}{_OR_PROCESS}"
-
-
-_OR_PROCESS = ", or set local.engine to process"
+        return f"{name}: {lines[-1] if lines else 'no reason given'}"

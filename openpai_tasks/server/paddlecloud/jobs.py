@@ -34,12 +34,12 @@ def submit(context: Context, request: Request) -> Reply:
     with context.state.database.transaction():  # nothing else is submitted between the checks and the job
         _check_name_is_free(records.job(user, wanted.name), wanted.name)
         quota.check(context, user, wanted)
-        name = _free_name(context, user, wanted.name)
+        name = _free_name(context, records, user, wanted.name)
         text = document(user, name, wanted)
         parsed = api_submission.read_document(text)
-        job, warnings = api_submission.submit(context, request.caller.account, parsed, text)
+        job, more = api_submission.accept(context, request.caller.account, parsed, text)
         records.add(job.key, user, wanted.name, wanted.trainers, wanted.pservers)
-    return 200, {**OK[1], "warnings": list(warnings)} if warnings else OK[1]
+    return 200, {**OK[1], **more}
 
 
 def list_jobs(context: Context, request: Request) -> Reply:
@@ -82,10 +82,14 @@ def _check_name_is_free(found: NamedJob | None, name: str) -> None:
     raise Conflict(f"job {name} exists already: kill it first, or choose another name", 409)
 
 
-def _free_name(context: Context, user: str, name: str) -> str:
+def _free_name(context: Context, records: PaddleRecords, user: str, name: str) -> str:
+    """Return the job's name in OpenPAI's API; it must not share a folder with another job."""
     for number in itertools.count(1):
-        if not context.state.has_job(internal_key(user, name, number)):
+        key = internal_key(user, name, number)
+        if not context.state.has_job(key):
             return internal_name(name, number)
+        if not records.has_job(key):
+            raise Conflict(f"jobs/{name} is the folder of a job of OpenPAI's API: choose another name", 409)
     raise AssertionError
 
 

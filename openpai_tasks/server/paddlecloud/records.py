@@ -103,6 +103,10 @@ class PaddleRecords:
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? AND name = ?"
         return next(iter(self._jobs(f"number = ({newest})", [user, name])), None)
 
+    def has_job(self, key: str) -> bool:
+        """Whether a job was submitted here, and not to OpenPAI's API."""
+        return self._database.row("SELECT 1 FROM paddlecloud_jobs WHERE job = ?", [key]) is not None
+
     def counts(self, user: str) -> Mapping[str, Counter[tuple[str, str]]]:
         """Return the number of tasks of the user's jobs: by job, then by role and state."""
         found: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)

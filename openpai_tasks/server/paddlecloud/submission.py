@@ -10,9 +10,9 @@ from typing import Any
 from openpai_tasks.errors import ApiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.paddlecloud import places
+from openpai_tasks.settings.engines import DEFAULT_PADDLE_IMAGE
 
 DEFAULT_NAME = "paddle-cluster-job"
-DEFAULT_IMAGE = "paddlepaddle/paddle"
 DEFAULT_MEMORY_MB = 1024  # of all clients, too
 LONGEST_NAME = 55  # with ``-trainer``, a label of Kubernetes
 LONGEST_TEXT = 64 * 1024
@@ -63,7 +63,7 @@ def read_submission(body: Any) -> PaddleSubmission:
         datacenter=places.check_datacenter(datacenter),
         entry=entry if entry.strip() else "",
         topology=topology,
-        image=_image(_text(body, "image") or DEFAULT_IMAGE),
+        image=_image(_text(body, "image") or DEFAULT_PADDLE_IMAGE),
         trainers=_count(body, "parallelism", 1, least=1),
         cpu=_count(body, "cpu", 1),
         gpu=_count(body, "gpu", 0),

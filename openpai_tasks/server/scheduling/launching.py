@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
 from openpai_tasks.protocol.document.scripts import time_limit
 from openpai_tasks.server.engines import registries
-from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch
+from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, image_not_used
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
 from openpai_tasks.server.scheduling.code_folder import fetch_code
@@ -23,7 +23,6 @@ from openpai_tasks.server.variables import for_job
 
 log = logging.getLogger(__name__)
 
-_HERE = "as processes of this machine"
 MOST_TASKS = 10_000  # of one job; a machine cannot run more processes
 
 
@@ -179,9 +178,7 @@ class Launcher:
 
     def _note_images(self, key: str) -> None:
         if not self._engine.uses_images:
-            images = ", ".join(dict.fromkeys(role.image for role in self._state.document(key).roles))
-            where = "on nodes of Slurm, with what these have" if self._engine.queues else _HERE
-            message = f"the image {images} is not used: tasks run {where}"
+            message = image_not_used(self._engine, [role.image for role in self._state.document(key).roles])
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:

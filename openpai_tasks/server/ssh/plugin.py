@@ -64,6 +64,8 @@ until [ -e "$ssh/ready" ]; do
 done
 """
 _BARRIER = """\
+command -v ssh >/dev/null ||
+  {{ echo "ssh barrier: there is no ssh here (Debian: openssh-client)" >&2; exit {code}; }}
 tries=0
 for host in $(sed -n 's/^Host //p' "$ssh/config"); do
   until ssh -F "$ssh/config" -o BatchMode=yes -o ConnectTimeout=5 "$host" true </dev/null >/dev/null 2>&1; do

@@ -13,6 +13,7 @@ from dataclasses import field
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.storage.copying.claims import held
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
 from openpai_tasks.storage.copying.overlap import refuse_hidden_loss
@@ -45,6 +46,7 @@ class _Tally:
     """The counts so far, shared by the worker threads."""
 
     watch: Watch
+    target: str = ""
     files: int = 0
     bytes: int = 0
     skipped: int = 0
@@ -78,17 +80,23 @@ class _Tally:
     def result(self, preview: bool, interrupted: bool = False) -> Copied:
         seconds = round(time.monotonic() - self.began, 3)
         counts = self.files, self.bytes, self.skipped, self.removed
-        return Copied(*counts, tuple(self.failed), seconds, preview, interrupted)
+        return Copied(*counts, tuple(self.failed), seconds, preview, interrupted, self.target)
 
 
-def copy(errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None) -> Copied:
-    """Copy everything; one file that fails does not stop the others."""
+@held()
+def copy(
+    errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None, target: str = ""
+) -> Copied:
+    """Copy everything; one file that fails does not stop the others.
+
+    ``target`` is the URL of the copy, for its summary.
+    """
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
         refuse_loss(errands)
         if not rules.preview:
             refuse_hidden_loss(errands[0])
-    tally = _Tally(watch)
+    tally = _Tally(watch, target)
     try:
         surplus = _copied(errands, tally, rules)
         if rules.delete and not tally.failed:

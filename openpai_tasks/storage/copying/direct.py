@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.transfer import part_name
 from openpai_tasks.storage.copying.walk import Item
 from openpai_tasks.storage.store import CopiesFolders, FolderCopy, Store, base, parent
 

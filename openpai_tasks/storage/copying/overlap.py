@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from openpai_tasks.errors import PaiError, PathError
+from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.plan import Errand
-from openpai_tasks.storage.copying.transfer import part_name
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import KnowsPlaces, Store, join, parent
 

@@ -1,4 +1,4 @@
-"""Plan a copy by the rules of ``cp -r``, before any file is copied."""
+"""Plan a copy before any file is copied: what the target becomes does not depend on whether it exists."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ class Errand:
 
 def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
     """Plan ``copy``: one errand for each source; raise if one of them is impossible."""
-    found = [match for place in sources for match in _fitting(place)]
-    if not found:
+    if not sources:
         raise PathError("nothing to copy: name a source and a target")
+    found = [match for place in sources for match in _fitting(place)]
     with naming(target):
         target = patterns.target(target)
         there = target.store.stat(target.path)
-    if there is not None and not there.is_folder and (target.is_folder or len(found) > 1):
+    is_into = target.holds_copies or found != list(sources[:1])
+    if is_into and there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, not a folder")
-    if there is None and len(found) > 1 and not target.is_folder:
-        raise NoSuchPath(f"{target.url}: no such folder to copy {len(found)} sources into")
-    errands = [_errand(source, target, there, len(found) > 1) for source in found]
+    errands = [_errand(source, target, there, is_into) for source in found]
     _refuse_clashes(errands)
     return errands
 
@@ -55,13 +54,20 @@ def synced(source: Location, target: Location) -> list[Errand]:
     return [errand]
 
 
-def _errand(source: Location, target: Location, there: Entry | None, is_one_of_many: bool) -> Errand:
+def target_of(errands: Sequence[Errand]) -> str:
+    """Return the URL of the only copy, or of the folder of several."""
+    first = errands[0].target
+    if len(errands) == 1 or not errands[0].is_inner:
+        return first.url
+    return _holding(first).url
+
+
+def _errand(source: Location, target: Location, there: Entry | None, is_into: bool) -> Errand:
     entry = _there(source)
-    into = there is not None and there.is_folder
-    into = into or is_one_of_many or (target.is_folder and not entry.is_folder)
     if entry.is_folder and there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
-    is_inner = into and bool(source.name) and not source.is_content
+    is_into = is_into or (there is not None and there.is_folder and not entry.is_folder)
+    is_inner = is_into and bool(source.name) and not source.is_content
     errand = Errand(source, entry, target.join(source.name) if is_inner else target, is_inner)
     refuse_itself(errand)
     return errand
@@ -130,7 +136,7 @@ def _is_same_file(one: Location, other: Location) -> bool:
 
 
 def _holding(place: Location) -> Location:
-    return replace(place, path=parent(place.path))
+    return replace(place, path=parent(place.path), url=parent(place.url))
 
 
 def _address(place: Location) -> str:

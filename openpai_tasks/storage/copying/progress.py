@@ -31,6 +31,7 @@ class Copied:
     seconds: float = 0.0
     preview: bool = False
     interrupted: bool = False
+    target: str = ""  # the URL of the copy, or of the folder that it went into
 
 
 class Interrupted(PaiError):

@@ -1,8 +1,8 @@
 """Notes of large copies that were interrupted, so that the same copy can continue.
 
-Each copy has a note: a file in the user's home, named after its source and target. The process that copies
-holds a lock on it, which the system releases when the process dies. So a part is continued only by the same
-copy, and by one process at a time.
+Each has a note: a file in the user's home, named after its target, that says what is copied to which part.
+The process that copies holds a lock on it, which the system releases when the process dies. So a part is
+continued only by the same copy, and by one process at a time.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.settings.home import home, make_private
+from openpai_tasks.settings.home import home
+from openpai_tasks.storage.copying.claims import claims_folder, is_free
 from openpai_tasks.storage.copying.progress import Interrupted
 from openpai_tasks.storage.retry import Damaged, can_help
 from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
 """Smaller files start again: checking what has arrived would cost as much."""
-FORGOTTEN = 8 * 24 * 3600  # seconds; the parts themselves go after a day, or a week
 
 
 class ResumeNote:
     """The note of one copy; ``part`` is the path of the unfinished file."""
 
-    def __init__(self, handle: int, path: Path) -> None:
-        self._handle, self._path = handle, path
-        self.part = os.pread(handle, 1 << 16, 0).decode("utf-8", "surrogateescape")
+    def __init__(self, handle: int, path: Path, facts: str) -> None:
+        self._handle, self._path, self._facts = handle, path, facts
+        noted, _, part = os.pread(handle, 1 << 16, 0).decode("utf-8", "surrogateescape").partition("\n")
+        self.part, self.outdated = (part, "") if noted == facts else ("", part)
+        """``outdated`` is the part of another source, or of this one before it changed."""
 
     def write(self, part: str) -> None:
-        data = part.encode("utf-8", "surrogateescape")
+        data = f"{self._facts}\n{part}".encode("utf-8", "surrogateescape")
         os.pwrite(self._handle, data, 0)
         os.ftruncate(self._handle, len(data))
         self.part = part
@@ -51,12 +52,17 @@ def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[R
     handle = None
     if entry.size >= LARGE and _can_go_on(source, target):
         with contextlib.suppress(OSError, ConfigError):
-            handle, file = _held(_name(source, entry, target, path))
+            handle, file = _held(_hash(target.address(path)))
     if handle is None:
         yield None
         return
     try:
-        yield ResumeNote(handle, file)
+        facts = (source.address(entry.path), entry.size, entry.mtime_ms, entry.version)
+        note = ResumeNote(handle, file, _hash(facts))
+        if note.outdated:
+            with contextlib.suppress(PaiError):
+                target.remove(note.outdated)
+        yield note
     finally:
         os.close(handle)
 
@@ -68,25 +74,14 @@ def is_broken_off(err: BaseException) -> bool:
     return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
 
 
-def is_claimed(part: str) -> bool:
-    """Whether a running copy on this machine is writing the unfinished file with this name."""
-    with contextlib.suppress(OSError):
-        return any(_is_claim(path, part.encode()) for path in (home() / "transfers").iterdir())
-    return False
-
-
-def _is_claim(note: Path, part: bytes) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return note.read_bytes().endswith(b"/" + part) and not _is_free(note)
-    return False
-
-
-def _is_free(note: Path) -> bool:
-    """Whether no process holds the lock of the note."""
-    with open(note, "rb") as file, contextlib.suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return True
-    return False
+def is_resumed(part: str) -> bool | None:
+    """Whether a running copy continues the part of this name; None if no copy could."""
+    with contextlib.suppress(OSError, ConfigError):
+        for note in (home() / "transfers").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if note.read_bytes().endswith(b"/" + part.encode()):
+                    return not is_free(note)
+    return None
 
 
 def is_near(store: Store) -> bool:
@@ -101,15 +96,12 @@ def _can_go_on(source: Store, target: Store) -> bool:
     return target.hasher() is not None if is_near(source) else is_near(target) and source.knows_digests
 
 
-def _name(source: Store, entry: Entry, target: Store, path: str) -> str:
-    facts = (source.address(entry.path), entry.size, entry.mtime_ms, entry.version, target.address(path))
+def _hash(facts: object) -> str:
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _held(name: str) -> tuple[int | None, Path]:
-    folder = make_private(home() / "transfers")
-    _clear(folder)
-    path = folder / name
+    path = claims_folder() / name
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,11 +113,3 @@ def _held(name: str) -> tuple[int | None, Path]:
         raise
     os.close(handle)
     return None, path
-
-
-def _clear(folder: Path) -> None:
-    """Remove old notes of copies that were never resumed."""
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - path.stat().st_mtime > FORGOTTEN and _is_free(path):
-                path.unlink()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.storage.copying.claims import held, is_running, keep, part_name
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_claimed, note_of
+from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_resumed, note_of
 from openpai_tasks.storage.copying.sending import Passing, Sending, proof, verify
+from openpai_tasks.storage.parts import PART_NAME, is_part
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -29,9 +29,6 @@ from openpai_tasks.storage.store import (
     parent,
 )
 
-PART = ".pai-part-"
-"""Prefix of the name of an unfinished file; its start time and random letters follow."""
-PART_NAME = re.compile(re.escape(PART) + r"([0-9a-f]{8})[0-9a-f]{8}")
 DAY, WEEK = 24 * 3600, 7 * 24 * 3600
 GROWN = 60
 """Seconds after its start from which the time of a part shows that it has grown."""
@@ -113,24 +110,24 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
     return passing.size
 
 
-def is_part(entry: Entry) -> bool:
-    """Whether it is an unfinished file of a running or killed copy."""
-    if not entry.name.startswith(PART) or entry.is_folder or entry.is_link:
-        return False
-    return PART_NAME.fullmatch(entry.name) is not None
-
-
 def is_stale(part: Entry) -> bool:
-    """Whether the part is abandoned: unchanged for a day, and not written by a copy on this machine.
+    """Whether the part is a leftover: its copy has ended and cannot be continued, or it is abandoned."""
+    is_claimed, is_noted = is_running(part.name), is_resumed(part.name)
+    if is_claimed or is_noted:
+        return False
+    idle, limit = idle_time(part)
+    return (is_claimed is False and is_noted is None) or idle >= limit
 
-    Some stores report only when a file was started, not when it grew; there, the limit is a week.
+
+def idle_time(part: Entry) -> tuple[float, float]:
+    """Return for how many seconds the part has not changed, and after how many it counts as abandoned.
+
+    The limit is a day. Some stores report only when a file was started, not when it grew: there, a week.
     """
     begun, now = _begun(part.name), time.time()
     changed = part.mtime_ms / 1000
     has_grown = begun + GROWN < changed < now + DAY
-    if now - (changed if has_grown else begun) < (DAY if has_grown else WEEK):
-        return False
-    return not is_claimed(part.name)
+    return now - (changed if has_grown else begun), (DAY if has_grown else WEEK)
 
 
 def clear_stale(store: Store, folder: str) -> None:
@@ -156,10 +153,6 @@ def _begun(name: str) -> float:
     return int(named[1], 16) if named else float("inf")
 
 
-def part_name() -> str:
-    return f"{PART}{int(time.time()):08x}{os.urandom(4).hex()}"
-
-
 @contextlib.contextmanager
 def _failed_parts(store: Store) -> Iterator[list[str]]:
     """Collect the parts of failed tries, and remove them again once a try succeeds.
@@ -167,7 +160,13 @@ def _failed_parts(store: Store) -> Iterator[list[str]]:
     A server may create a file after its connection broke, and so after the part was removed.
     """
     failed: list[str] = []
-    yield failed
+    with held():
+        try:
+            yield failed
+        except BaseException as err:
+            if failed and is_broken_off(err):
+                keep()
+            raise
     for part in failed:
         with contextlib.suppress(PaiError):
             store.remove(part)

@@ -10,8 +10,9 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.overlap import can_tell, is_one_of
 from openpai_tasks.storage.copying.plan import Errand
-from openpai_tasks.storage.copying.transfer import PART, is_part, remove_stale
+from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.parts import PART, is_part
 from openpai_tasks.storage.store import (
     CopiesFolders,
     Entry,
@@ -34,9 +35,12 @@ class WalkedEntry(NamedTuple):
     depth: int
 
 
-def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
-    """Yield everything below the folder by name, folders before their contents; follow no symlinks."""
-    stack = [iter(_sorted(place.store, place.path, "", 1))]
+def walk(place: Location, depth: int | None = None, parts: bool = False) -> Iterator[WalkedEntry]:
+    """Yield everything below the folder by name, folders before their contents; follow no symlinks.
+
+    Unfinished files of copies are left out without ``parts``.
+    """
+    stack = [iter(_sorted(place.store, place.path, "", 1, parts))]
     while stack:
         found = next(stack[-1], None)
         if found is None:
@@ -45,24 +49,28 @@ def walk(place: Location, depth: int | None = None) -> Iterator[WalkedEntry]:
         yield found
         inside = found.entry.is_folder and not found.entry.is_link
         if inside and (depth is None or found.depth < depth):
-            stack.append(iter(_sorted(place.store, found.entry.path, found.name + "/", found.depth + 1)))
+            inner = _sorted(place.store, found.entry.path, found.name + "/", found.depth + 1, parts)
+            stack.append(iter(inner))
 
 
-def stream(place: Location) -> Iterator[WalkedEntry]:
+def stream(place: Location, parts: bool = False) -> Iterator[WalkedEntry]:
     """Yield everything below the folder as it is listed, folders first; keep only folders in memory."""
     stack = [WalkedEntry(Entry("", place.path, True), "", 0)]
     while stack:
         folder = stack.pop()
         above = folder.name + "/" if folder.name else ""
         for entry in place.store.list(folder.entry.path):
+            if not parts and is_part(entry):
+                continue
             found = WalkedEntry(entry, above + entry.name, folder.depth + 1)
             if entry.is_folder and not entry.is_link:
                 stack.append(found)
             yield found
 
 
-def _sorted(store: Store, path: str, above: str, depth: int) -> list[WalkedEntry]:
-    entries = sorted(store.list(path), key=lambda entry: entry.name)
+def _sorted(store: Store, path: str, above: str, depth: int, parts: bool) -> list[WalkedEntry]:
+    listed = (entry for entry in store.list(path) if parts or not is_part(entry))
+    entries = sorted(listed, key=lambda entry: entry.name)
     return [WalkedEntry(entry, above + entry.name, depth) for entry in entries]
 
 

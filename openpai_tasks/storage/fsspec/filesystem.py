@@ -14,6 +14,7 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]
 
+from openpai_tasks.settings.value_types import one_of
 from openpai_tasks.storage.copying.plan import Errand, refuse_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
@@ -21,6 +22,7 @@ from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
 from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, mapping_errors
 from openpai_tasks.storage.fsspec.moves import move
 from openpai_tasks.storage.location import PAI, Book, Location, locate
+from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.patterns import MAGIC
 from openpai_tasks.storage.store import Entry, base, join, parent
 
@@ -28,10 +30,17 @@ FILE, FOLDER = "file", "directory"
 
 
 class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``."""
+    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``.
+
+    With ``cluster``, or ``cluster_alias``, paths on other clusters are refused.
+    """
 
     protocol = "pai"
     root_marker = ""
+
+    def __init__(self, cluster: str | None = None, cluster_alias: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._only = one_of(cluster=cluster, cluster_alias=cluster_alias)
 
     def make_book(self) -> Book:
         raise NotImplementedError
@@ -48,9 +57,11 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         with mapping_errors(path):
             place, entry = self._entry(path)
-            found = place.store.list(place.path) if entry.is_folder else iter([entry])
+            found = (one for one in place.store.list(place.path) if not is_part(one))
             name = self._strip_protocol(path)
-            rows = [_row(join(name, each.name) if entry.is_folder else name, each) for each in found]
+            rows = (
+                [_row(join(name, one.name), one) for one in found] if entry.is_folder else [_row(name, entry)]
+            )
         return rows if detail else [row["name"] for row in rows]
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
@@ -198,8 +209,11 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         )
 
     def _locate(self, path: str) -> Location:
+        name = self._strip_protocol(path)
+        if self._only and name.partition("/")[0] not in ("", self._only):
+            raise ValueError(f"{PAI}{name} is not on the cluster {self._only!r} of this file system")
         with mapping_errors(path):
-            return locate(PAI + self._strip_protocol(path), self._book)
+            return locate(PAI + name, self._book)
 
     def _entry(self, path: str) -> tuple[Location, Entry]:
         place = self._locate(path)

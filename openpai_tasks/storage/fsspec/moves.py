@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 
 from openpai_tasks.errors import Denied, PathError
+from openpai_tasks.storage.copying.claims import held, part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import Errand, is_within, refuse_itself
 from openpai_tasks.storage.location import Location
@@ -34,6 +34,7 @@ def move(source: Location, entry: Entry, target: Location) -> None:
     source.store.remove(source.path, recursive=True)
 
 
+@held()
 def _refuse_same_place(errand: Errand) -> None:
     """Raise if stores of different kinds lead to the same place, which only a new file there can show."""
     source, target = errand.source, errand.target
@@ -46,7 +47,7 @@ def _refuse_same_place(errand: Errand) -> None:
             parent(source.path),
             [parent(target.path)] if base(target.path) == source.name else [],
         )
-    name = f".pai-probe-{uuid.uuid4().hex}"
+    name = part_name()
     source.store.write(join(place, name), [b""], 0)
     try:
         if any(_is_there(target, join(folder, name)) for folder in seen_at):

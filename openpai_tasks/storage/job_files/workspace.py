@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 ARCHIVE = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 REFERENCE = re.compile(r"([0-9a-f]{64}|none)\.json")
+SOURCE, OUTPUT = "source", "output"
+OWN_FILES = frozenset({SOURCE, OUTPUT, DEADLINE})
+"""What a job has in its folder; anything else belongs to somebody else."""
 NO_ARCHIVE = "none"
 """Name of the reference of a job without sources."""
 ASIDE = ".removing-"
@@ -77,10 +80,10 @@ class WorkspaceLayout:
         return join(self.jobs, _plain(name))
 
     def source(self, name: str) -> str:
-        return join(self.job(name), "source")
+        return join(self.job(name), SOURCE)
 
     def output(self, name: str) -> str:
-        return join(self.job(name), "output")
+        return join(self.job(name), OUTPUT)
 
     def deadline(self, name: str) -> str:
         return join(self.job(name), DEADLINE)
@@ -97,13 +100,21 @@ class Workspace(WorkspaceLayout):
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
         """Record the job's owner and archive; raise if the folder belongs to another job."""
         folder = self.source(reference.job)
-        for other in self.references_of(reference.job):
-            if (other.cluster, other.user) != (reference.cluster, reference.user):
-                whose = f"cluster {other.cluster} has a job {other.job!r} of {other.user!r} with its files in"
-                raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
+        if there := {entry.name for entry in self._listed(self.job(reference.job))}:
+            self._check_owner(reference, there)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
         put(self.store, join(folder, f"{sha256}.json"), lambda: [text], len(text))
+
+    def _check_owner(self, reference: Reference, there: set[str]) -> None:
+        known = self.references_of(reference.job)
+        for other in known:
+            if (other.cluster, other.user) != (reference.cluster, reference.user):
+                whose = f"cluster {other.cluster} has a job {other.job!r} of {other.user!r} with its files in"
+                raise Conflict(f"{whose} {self.job(reference.job)}; choose another job name", 409)
+        if not known and OUTPUT in there and there - OWN_FILES:  # a package of PaddleCloud with its output
+            what = f"{self.job(reference.job)} holds output that is not of a job of yours"
+            raise Conflict(f"{what}; choose another job name", 409)
 
     def send(self, archive: Archive) -> bool:
         """Upload the archive unless it exists; return whether it was uploaded."""
@@ -136,7 +147,7 @@ class Workspace(WorkspaceLayout):
         """Return the jobs that use each archive."""
         found: dict[str, set[str]] = {}
         for job in self.job_folders():
-            for entry in self._references_in(join(job.path, "source")):
+            for entry in self._references_in(join(job.path, SOURCE)):
                 found.setdefault(entry.name.removesuffix(".json"), set()).add(job.name)
         found.pop(NO_ARCHIVE, None)
         return found

@@ -7,7 +7,7 @@ import errno
 import os
 from types import TracebackType
 
-from openpai_tasks.storage.copying.transfer import part_name
+from openpai_tasks.storage.copying.claims import part_name
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

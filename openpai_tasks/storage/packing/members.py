@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openpai_tasks.errors import NoSuchPath, PathError
-from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_part
 from openpai_tasks.storage.copying.walk import checked_link
 from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.parts import PART, PART_NAME, is_part
 from openpai_tasks.storage.store import Entry, OpensFiles, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")

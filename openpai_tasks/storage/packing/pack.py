@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.storage.copying.claims import held, keep
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location
@@ -50,6 +51,7 @@ class Packed:
     seconds: float
 
 
+@held()
 def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Packed:
     """Pack the content of the folder into shards in the target folder."""
     began, form = time.monotonic(), find_format(rules.format)
@@ -66,6 +68,7 @@ def pack(tree: Location, target: Location, rules: Packing, watch: Watch) -> Pack
             index.add_shard(Shard(name, size), made.files, made.offsets, made.crcs)
         new.publish(index)
     except BaseException:
+        keep()
         new.discard()
         raise
     seconds = round(time.monotonic() - began, 3)

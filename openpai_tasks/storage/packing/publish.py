@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from openpai_tasks.errors import PaiError
-from openpai_tasks.storage.copying.transfer import part_name, put
+from openpai_tasks.storage.copying.claims import part_name
+from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index
@@ -25,7 +26,7 @@ class NewSet:
 
     def __init__(self, target: Location, begins: str, replaces: tuple[str, ...]) -> None:
         self._target, self._begins = target, begins
-        self._note = UnfinishedPack(target.join(part_name()).path, begins, replaces)
+        self._note = UnfinishedPack(target.join(part_name(claimed=False)).path, begins, replaces)
         self._is_direct = isinstance(target.store, WritesWhole)  # these stores rename by copying
         self._parts, self._names = list[str](), list[str]()
         self._is_there = False

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 
 from openpai_tasks.errors import NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.storage.copying.transfer import is_part, is_stale, put
+from openpai_tasks.storage.copying.transfer import is_stale, put
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
+from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, Store
 
 SHARD = re.compile(r"(.*-)\d{6,}\.(tar|tfrecord|seq)", re.S)

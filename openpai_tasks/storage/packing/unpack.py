@@ -15,19 +15,21 @@ from itertools import islice, pairwise
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
+from openpai_tasks.storage.copying.claims import held
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.compare import looks_same
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.direct import SMALL
 from openpai_tasks.storage.copying.plan import Errand
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.copying.transfer import is_part, remove_stale
+from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing.folder_writer import FolderWriter
 from openpai_tasks.storage.packing.index import UNKNOWN
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.packed_store import PackedStore
+from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join
 
 COPIED, SKIPPED = "copied", "skipped"
@@ -35,6 +37,7 @@ FIRST, QUICK = 32, 0.001
 """The number of files to try, and the seconds for each; a slower target gets the threads of a copy."""
 
 
+@held()
 def unpack(packed: PackedSet, target: Location, rules: Rules, watch: Watch) -> Copied:
     """Unpack the files into the target folder, by the rules of a copy."""
     store = PackedStore(packed)

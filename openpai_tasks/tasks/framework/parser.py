@@ -20,6 +20,7 @@ from invoke.parser.parser import Parser as InvokeParser
 from invoke.parser.parser import ParseResult
 from invoke.program import Program
 
+from openpai_tasks import hints
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 KINDS = {int: "a whole number", float: "a number"}
@@ -68,8 +69,11 @@ class Parser(InvokeParser):
             words, rest = words[:cut], words[cut + 1 :]
         line = _Line(self.initial, self.contexts, words, rest)  # type: ignore[arg-type]
         result = line.read()
-        if line.took_rest and self.program is not None:
-            self.program.core.remainder = ""  # else Fabric would run it on hosts
+        if self.program is not None:
+            if line.took_rest:
+                self.program.core.remainder = ""  # else Fabric would run it on hosts
+            if line.swallowed and not self.program.args.complete.value:
+                _warn_of_flags(line.swallowed, line.context)
         return result
 
 
@@ -86,6 +90,7 @@ class _Line:
         self.context: TaskContext | None = None
         self.result = ParseResult([core])
         self.took_rest = False
+        self.swallowed: list[str] = []  # flags of the task that stand inside a bare command
 
     def read(self) -> ParseResult:
         while self.words and not self.result.unparsed:
@@ -140,6 +145,11 @@ class _Line:
                 return _argument(self.context, name)
         return _argument(self.core, name) if name in self.core.flags else None
 
+    def is_known(self, name: str) -> bool:
+        """Whether the task has the flag, or shows its help for it."""
+        assert self.context is not None
+        return name in self.context.flags or name in self.context.inverse_flags or name in HELP
+
     def value(self, argument: Argument, name: str) -> str | bool:
         """Return the next word, or True for a flag that is used without its optional value."""
         following = self.words[0] if self.words else None
@@ -178,6 +188,8 @@ class _Line:
         assert self.context is not None
         if self.context.classic and self.context.classic.greedy:
             tail = [] if self.rest is None else ["--", *self.rest]
+            names = [_split(item)[0] for item in self.words if item.startswith("--")]
+            self.swallowed = [name for name in dict.fromkeys(names) if self.is_known(name)]
             word = shell_text([word, *self.words, *tail])
             self.words.clear()
             self.rest = None
@@ -282,6 +294,16 @@ class _Line:
             usage = f"(usage: {self.context.usage()})"
             raise UsageError(f"{self.context.name} needs {missing} {usage}", self.context)
         self.result.append(self.context)
+
+
+def _warn_of_flags(names: list[str], context: TaskContext | None) -> None:
+    """Point out flags of ours that became a part of a bare command."""
+    from openpai_tasks.tasks.framework import terminal
+
+    assert context is not None
+    taken = f"{names[0]} was" if len(names) == 1 else f"{', '.join(names)} were"
+    ours = f"flags of `{hints.command(context.typed)}` go before it, and `--` there silences this line"
+    terminal.say(f"warning: {taken} taken as part of the command; {ours}")
 
 
 def _whole_flag(name: str, context: TaskContext) -> str:

@@ -11,7 +11,7 @@ from openpai_tasks.plain_text import counted
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import RemovedJob
     from openpai_tasks.render import Page, TextTable
-    from openpai_tasks.sdk.files.cleaning import Cleaned
+    from openpai_tasks.sdk.files.cleaning import Cleaned, CleanedParts, KeptFile
     from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
 
 
@@ -57,11 +57,21 @@ def cleaned(found: Cleaned) -> str:
     verb = "would be removed" if found.preview else "removed"
     lines = [f"{verb}: {render.cell('name', name)}" for name in found.jobs]
     lines += [f"{verb}: sources {sha256[:12]}" for sha256 in found.archives]
-    lines += [
-        f"kept: {render.cell('name', one.name)}: {render.cell('reason', one.reason)}" for one in found.kept
-    ]
+    lines += _kept(found.kept)
     jobs, archives = counted(len(found.jobs), "job"), counted(len(found.archives), "archive")
     return "\n".join([*lines, f"{jobs}, {archives}, {render.size(found.size)} {verb}"])
+
+
+def cleaned_parts(found: CleanedParts) -> str:
+    verb = "would be removed" if found.preview else "removed"
+    lines = [f"{verb}: {render.cell('url', url)}" for url in found.removed]
+    lines += _kept((*found.kept, *found.failed))
+    files = counted(len(found.removed), "unfinished file")
+    return "\n".join([*lines, f"{files}, {render.size(found.size)} {verb}"])
+
+
+def _kept(files: Sequence[KeptFile]) -> list[str]:
+    return [f"kept: {render.cell('name', one.name)}: {render.cell('reason', one.reason)}" for one in files]
 
 
 def removed_jobs(jobs: Sequence[RemovedJob]) -> TextTable:

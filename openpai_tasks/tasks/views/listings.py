@@ -79,11 +79,12 @@ def describe_copy(copied: Copied) -> str:
     parts = [f"{copied.files} copied ({render.size(copied.bytes)})", f"{copied.skipped} skipped"]
     parts += [f"{copied.removed} removed"] if copied.removed else []
     parts += [f"{len(copied.failed)} failed", f"{copied.seconds:.1f}s"]
+    where = f"; target: {render.cell('url', copied.target)}" if copied.target else ""
     lines = [
         f"failed {render.cell('path', one.path)}: {render.cell('reason', one.reason)}"
         for one in copied.failed
     ]
-    return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts)])
+    return "\n".join([*lines, ("preview: " if copied.preview else "") + ", ".join(parts) + where])
 
 
 def describe_pack(made: Packed) -> str:

@@ -16,7 +16,7 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.terminal import say_coloured
-from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview
+from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview, with_start
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -31,7 +31,7 @@ DOWNLOADED = ("path", "size")
 
 def show_notes(remarks: Iterable[str]) -> None:
     for remark in remarks:
-        say(f"note: {remark}")
+        say(sdk.notebooks.as_line(remark))
 
 
 def launch(
@@ -42,7 +42,7 @@ def launch(
     if job is None:
         return None
     if detach:
-        show(c, [job], SUBMITTED, output)
+        show(c, [with_start(job, submission)], SUBMITTED, output)
         say(f"`{command('notebook.fetch', job.name)}` fetches its results")
         return None
     say(f"job {job.name} submitted to {client.cluster.alias}")

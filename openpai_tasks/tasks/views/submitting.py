@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def send(
     if job is None:
         return
     if not follow:
-        show(c, [job], SUBMITTED, output)
+        show(c, [with_start(job, submission)], SUBMITTED, output)
         return
     say(f"job {job.name} submitted to {client.cluster.alias}")
     with job_continues(job.name):
@@ -48,10 +49,20 @@ def send(
     views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
 
 
+def with_start(job: JobInfo, submission: Submission) -> object:
+    """Return the job; if it was submitted again, with the checkpoint at which it continues."""
+    if not (submission.origin and submission.origin.cloned_from):
+        return job
+    fields = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return {**fields, "resumes_from": submission.resumes_from}
+
+
 def submit_or_preview(client: Backend, submission: Submission, preview: bool) -> JobInfo | None:
     """Submit the job and return it; for a preview, show it and return None."""
     sdk.jobs.check_tags(client, submission.tags)
     report_sources(submission)
+    for note in submission.notes:
+        say(note)
     if preview:
         show_preview(client, submission)
         return None

@@ -282,7 +282,7 @@ def test_exit_status_is_the_exit_code_of_the_command_if_known(serve, generation,
     version = "v1" if generation == "0.14" else "v2"
     body = detail(appExitCode=255, appExitMessages={"runtime": runtime}, appExitDiagnostics="…")
     job = client_of(serve({f"GET /{version}/jobs/alice~job1": body}), generation).job("alice~job1")
-    assert (job.exit_status, job.exit_code) == (code, 255)
+    assert (job.exit_status, job.platform_exit_code) == (code, 255)
 
 
 def test_stop_code_of_the_oldest_servers_gives_exit_status_143(serve):

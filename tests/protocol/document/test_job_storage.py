@@ -17,6 +17,7 @@ from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
+from tests.needs import needs, require
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
 JOINS = {"newline": "\n", "and": " && "}
@@ -109,8 +110,7 @@ def test_missing_archive_is_retried_once_and_then_fails_the_job(shell, join, wor
 
 @pytest.mark.parametrize("tool", ["sha256sum", "shasum", "openssl", "python3"])
 def test_any_common_tool_can_verify_the_checksum(tmp_path, work, archive, tool):
-    if not shutil.which(tool):
-        pytest.skip(f"no {tool} here")
+    require(tool)
     path = only(tmp_path / "tools", "cp", "tar", "gzip", "rm", "cat", "mkdir", tool)
     if tool == "shasum":
         (tmp_path / "tools" / "perl").symlink_to(shutil.which("perl"))
@@ -126,9 +126,8 @@ def test_job_does_not_run_without_a_checksum_tool(tmp_path, work, archive):
     assert done.returncode == 1 and "cannot check the sources" in done.stderr and "ran" not in done.stdout
 
 
+@needs("busybox")
 def test_fetching_sources_works_in_busybox_sh(work, archive):
-    if not shutil.which("busybox"):
-        pytest.skip("no busybox here")
     text = script(
         JobRequest('cat train.py; "./pkg/run me.sh"', "n", "i", home=HOME, archive=archive[1]), "\n"
     )
@@ -183,10 +182,20 @@ def test_failed_output_upload_changes_only_a_zero_exit_code(shell, join, work, i
     spec = JobRequest(f'echo x > "$PAI_OUTPUT_DIR/the file"\n{command}', "n", "i", home=NOWHERE)
     done = run(shell, script(spec, join), work, PATH=instant_sleep)
     assert done.returncode == code
-    messages = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
+    messages = [line for line in done.stderr.splitlines() if not line.startswith(("curl: ", "python3: "))]
     assert messages == [
         *[f"slept {seconds}" for seconds in (1, 3, 6, 10)],
         "error: cannot send the file to http://127.0.0.1:1/webhdfs/v1/ann/jobs/one/output",
+        f"error: cannot keep the output: it stays in {work}/.pai-output only while this container runs",
+    ]
+
+
+def test_upload_without_curl_and_python_says_so(tmp_path, work):
+    path = only(tmp_path / "tools", "sh", "mkdir", "find", "sleep")
+    text = script(JobRequest('echo x > "$PAI_OUTPUT_DIR/x"', "n", "i", home=NOWHERE), "\n")
+    done = run([shutil.which("dash"), "-eu", "-c"], text, work, PATH=path)
+    assert done.returncode == 1 and done.stderr.splitlines() == [
+        "error: there is neither curl nor python3 here",
         f"error: cannot keep the output: it stays in {work}/.pai-output only while this container runs",
     ]
 

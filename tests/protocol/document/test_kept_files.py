@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 
@@ -14,10 +13,10 @@ from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import kept_files
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, inner, is_output
 from openpai_tasks.sdk.jobs.relocation import kept_patterns
+from tests.needs import require
 from tests.protocol.document.test_job_storage import HOME, JOINS, SHELLS, run, script
 
-if shutil.which("busybox"):
-    SHELLS = {**SHELLS, "busybox": ["busybox", "sh", "-eu", "-c"]}
+SHELLS = {**SHELLS, "busybox": ["busybox", "sh", "-eu", "-c"]}
 
 WRITE = "mkdir -p 'model/my deep/x' && cd model && echo >a.pt && echo >'b b.pt' && echo >'my deep/x/c.pt'"
 LATER = " && echo n >note && cd / "
@@ -25,6 +24,7 @@ LATER = " && echo n >note && cd / "
 
 @pytest.fixture(params=SHELLS)
 def shell(request):
+    require(SHELLS[request.param][0])
     return SHELLS[request.param]
 
 

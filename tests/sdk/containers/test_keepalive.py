@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +14,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.containers import keepalive
+from tests.needs import require
 
 SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
 SMI = """\
@@ -86,8 +86,7 @@ def until(condition: object, seconds: float = 60) -> None:
 
 @pytest.fixture(params=SHELLS, ids=lambda shell: shell[0])
 def shell(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    if shutil.which(request.param[0]) is None:
-        pytest.skip(f"{request.param[0]} is not installed")
+    require(request.param[0])
     found: tuple[str, ...] = request.param
     return found
 

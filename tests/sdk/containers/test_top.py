@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,14 @@ import pytest
 
 from openpai_tasks.sdk.containers import top
 from openpai_tasks.tasks.views import containers
+from tests.needs import require
 
 BURN = "x = ' ' * (64 << 20)\nprint('up', flush=True)\nwhile True: pass"
 
 
 @pytest.fixture(params=["bash", "dash"])
 def shell(request: pytest.FixtureRequest) -> str:
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed")
+    require(request.param)
     return str(request.param)
 
 

@@ -10,7 +10,7 @@ import pytest
 from openpai_tasks.errors import ConfigError, Denied, PaiError, PathError
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files import operations, removing
-from openpai_tasks.storage.copying.transfer import part_name
+from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, StorageSpec
@@ -95,7 +95,9 @@ def test_files_still_being_written_are_listed_only_on_request(place, tmp_path):
     inner = place.join("d")
     assert sorted(info.name for info in operations.list_files([inner])) == [".hidden.csv", "e"]
     assert part in [info.name for info in operations.list_files([inner], parts=True)]
-    assert part in [info.name for info in operations.find_files(inner, None, None, 0)]
+    (tmp_path / "d" / "e" / part).write_text("half")
+    assert part not in str([*operations.find_files(inner, None, None, 0), *operations.tree(inner)])
+    assert [(usage.files, usage.size) for usage in operations.disk_usage(inner)][-1] == (2, 6)
 
 
 class Home:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.sdk.jobs.git import Revision, revision
+from tests.needs import needs
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = needs("git")
 
 SETUP = (
     "-c",

@@ -72,19 +72,16 @@ def ended(code, message="", state="FAILED", **status):
 
 
 def test_the_exit_code_of_a_command_is_never_the_platforms():
-    assert (
-        ended(255).user_exit_code is None
-        and ended(255).exit is None
-        and ended(255).tasks[0].own_exit_code is None
-    )
-    assert ended(0, state="SUCCEEDED").user_exit_code == 0
-    assert ended(0, state="SUCCEEDED").tasks[0].own_exit_code == 0
-    assert ended(255, "the task exited with code 3").tasks[0].own_exit_code == 3
-    assert ended(255, "the task exited with code 3").exit == 3
-    assert ended(137, "was ended by SIGKILL (exit code 137)").exit == 137
-    assert ended(-210, "exited with code 5", state="STOPPED").exit is None
-    assert ended(-210, state="STOPPED").tasks[0].own_exit_code is None
-    assert listed("ann", 0, 1).user_exit_code == 0 and listed("ann", 0, 1, "FAILED").user_exit_code is None
+    assert (ended(255).exit_code, ended(255).tasks[0].exit_code) == (None, None)
+    assert (ended(255).platform_exit_code, ended(255).tasks[0].platform_exit_code) == (255, 255)
+    assert ended(0, state="SUCCEEDED").exit_code == 0
+    assert ended(0, state="SUCCEEDED").tasks[0].exit_code == 0
+    assert ended(255, "the task exited with code 3").tasks[0].exit_code == 3
+    assert ended(255, "the task exited with code 3").exit_code == 3
+    assert ended(137, "was ended by SIGKILL (exit code 137)").exit_code == 137
+    assert ended(-210, "exited with code 5", state="STOPPED").exit_code is None
+    assert ended(-210, state="STOPPED").tasks[0].exit_code is None
+    assert listed("ann", 0, 1).exit_code == 0 and listed("ann", 0, 1, "FAILED").exit_code is None
 
 
 def test_the_platforms_exit_code_has_its_meaning():

@@ -239,10 +239,74 @@ def test_parameters_of_other_languages_are_refused(read):
 def test_unusual_parameters_and_kernels_cause_remarks(read):
     tagged = read("n.ipynb", cell("lr = 1\nfor n in range(3): pass", "parameters"))
     assert running.remarks(tagged, RunOptions({"lr": 2, "n": 3})) == []
-    assert "does not set 'rate' (it sets: lr, n)" in running.remarks(tagged, RunOptions({"rate": 2}))[0]
+    assert (
+        "nothing in n.ipynb uses the parameter 'rate'" in running.remarks(tagged, RunOptions({"rate": 2}))[0]
+    )
     assert "no cell of n.ipynb is tagged" in running.remarks(read(), RunOptions({"rate": 2}))[0]
     assert "names no kernel; using python3" in running.remarks(read(metadata={}), RunOptions())[0]
     assert running.remarks(read(metadata={}), RunOptions(kernel="ir")) == []
+
+
+def remarks(read, *cells, **values):
+    return running.remarks(read("n.ipynb", *cells), RunOptions(values))
+
+
+UNTAGGED = "no cell of n.ipynb is tagged 'parameters': the values are set"
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    ["lr = 0.1", "# defaults\n'text'\nlr: float = 1e-1\nn = [1, -2]\nt = 2 ** 3", "a = lr = 1; b = 'lr'"],
+)
+def test_values_replace_those_of_a_cell_that_only_sets_plain_ones(read, defaults):
+    cells = ["import os  # lr is below", defaults, "print(lr)"]
+    assert runner.inject(made := notebook(*cells), {"lr": 0.3})
+    assert [runner.source_of(one) for one in made["cells"]][2] == "# Parameters\nlr = 0.3"
+    (line,) = remarks(read, *cells, lr=0.3)
+    assert line.startswith(f"{UNTAGGED} after cell 2 (")
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["lr = 0.1\nprint(lr)", "lr = 0.1\nn = lr / 10", "lr, n = 0.1, 2", "lr = get()", "%time lr", "!f {lr}"],
+)
+def test_values_are_set_at_the_top_if_the_first_cell_that_has_them_does_more(read, first):
+    cells = [first, "lr = 0.1"]
+    assert not runner.inject(made := notebook(*cells), {"lr": 0.3})
+    assert runner.source_of(made["cells"][0]) == "# Parameters\nlr = 0.3"
+    number = 1 if "=" in first else 2
+    warning = f"warning: cell {number} sets 'lr' again: the parameter counts only before it"
+    assert remarks(read, *cells, lr=0.3) == [f"{UNTAGGED} at the top", warning]
+
+
+@pytest.mark.parametrize(
+    "later, is_set",
+    [
+        ("x = 1\n%matplotlib inline\nlr = 0.1", True),
+        ("for lr in (1, 2):\n  pass", True),
+        ("with open(f) as g:\n  n, (lr, *x) = 1, (2, 3)", True),
+        ("%%time\nlr = 1", True),
+        ("lr = lr / 2\nlr *= 3", False),
+        ("if 'lr' not in globals():\n  lr = 1", False),
+        ("def f():\n  lr = 1\n[lr for lr in x]\ncfg.lr = 1\nd['lr'] = 2", False),
+        ("%%bash\nlr = 1", False),
+        ("lr = (", False),
+        ("%pai job.list\nlr = 1", False),
+    ],
+)
+def test_a_cell_that_sets_a_parameter_again_is_warned_about(read, later, is_set):
+    tagged = cell("lr = 1", "parameters")
+    found = remarks(read, tagged, cell("lr = 2", "injected-parameters"), "print(lr)", later, lr=0.3)
+    again = "warning: cell 4 sets 'lr' again: the parameter counts only before it"
+    assert [line for line in found if "not run" not in line] == ([again] if is_set else [])
+
+
+def test_a_parameter_that_nothing_uses_is_warned_about(read):
+    found = remarks(read, cell("lr = 1", "parameters"), "!train {n}", "%pai sub {rate}", lr=1, n=2, rate=3)
+    assert found[1:] == [
+        "the cell tagged 'parameters' does not set 'n' (it sets: lr)",
+        "warning: nothing in n.ipynb uses the parameter 'rate'",
+    ]
 
 
 def ran(source):

@@ -23,6 +23,7 @@ from openpai_tasks.sdk.ssh.target import Gateway
 from openpai_tasks.settings.config import Settings
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import port_sending, refusing_port, unresponsive_port
+from tests.ssh_keys import make_key
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +131,7 @@ def test_wrong_key_is_refused_with_an_explanation(sshd, tmp_path):
 
 
 def test_key_with_a_passphrase_or_invalid_key_is_an_error(sshd, tmp_path):
-    locked, junk = tmp_path / "locked", tmp_path / "junk"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
+    locked, junk = make_key(tmp_path / "locked", "secret"), tmp_path / "junk"
     junk.write_text("no key\n")
     with pytest.raises(ConfigError, match="passphrase"):
         Remote(sshd.target(tmp_path, key=locked)).open()

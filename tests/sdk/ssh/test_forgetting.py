@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from openpai_tasks.errors import Unreachable
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.settings.config import Settings
+from tests.needs import needs
 from tests.scripted import Scripted
 from tests.sdk import sshd_server
 from tests.sdk.ssh.test_hosts_file import LIST, PATH, client_of, detail, line_of, opened, ssh, written
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+pytestmark = needs("ssh")
 NAME = "ann~train-main-0-pod-2"
 
 

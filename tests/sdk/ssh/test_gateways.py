@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from openpai_tasks.errors import ConfigError
@@ -14,9 +10,11 @@ from openpai_tasks.sdk.ssh import hosts_file, keys
 from openpai_tasks.sdk.ssh.gateways import gateway
 from openpai_tasks.sdk.ssh.target import Gateway
 from openpai_tasks.settings.config import Settings
+from tests.needs import needs
 from tests.scripted import Scripted
 from tests.sdk import sshd_server
 from tests.sdk.ssh.test_hosts_file import PATH, client_of, detail, job, seen_by_ssh
+from tests.ssh_keys import make_key
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +22,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / ".openpai"))
     return tmp_path / ".openpai"
-
-
-def keygen(path: Path, passphrase: str = "") -> Path:
-    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)]
-    subprocess.run(words, check=True)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def test_invalid_gateway_address_is_an_error(text):
 
 
 def test_gateway_key_is_found_like_other_keys(tmp_path, home, monkeypatch):
-    own, other = keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    own, other = make_key(tmp_path / "own"), make_key(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
     ways = {
         own: Settings(ssh_gateway="lab", ssh_key="own.pub"),
@@ -72,7 +64,7 @@ def test_gateway_key_is_found_like_other_keys(tmp_path, home, monkeypatch):
 
 
 def test_check_of_the_settings_reports_unusable_keys(tmp_path):
-    good, locked = keygen(tmp_path / "good"), keygen(tmp_path / "locked", "secret")
+    good, locked = make_key(tmp_path / "good"), make_key(tmp_path / "locked", "secret")
     (tmp_path / "junk").write_text("junk")
     endpoints.check_settings(Settings(ssh_key=str(good), ssh_gateway="lab"))
     with pytest.raises(
@@ -88,9 +80,9 @@ def test_check_of_the_settings_reports_unusable_keys(tmp_path):
         endpoints.check_settings(Settings(**way, ssh_gateway_key=str(tmp_path / "junk")))
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_relative_keys_become_absolute_paths_in_files_and_commands(tmp_path, monkeypatch):
-    keygen(tmp_path / "own"), keygen(tmp_path / "other")
+    make_key(tmp_path / "own"), make_key(tmp_path / "other")
     monkeypatch.chdir(tmp_path)
     given = Settings(ssh_key="own", ssh_gateway="ann@lab", ssh_gateway_key="other")
     server = Scripted({PATH: detail()})
@@ -108,11 +100,11 @@ def test_relative_keys_become_absolute_paths_in_files_and_commands(tmp_path, mon
     assert seen_by_ssh(path, seen["proxyjump"])["identityfile"] == str(tmp_path / "other")
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_two_jobs_go_through_two_gateways(tmp_path):
     server = Scripted({PATH: detail(), f"{PATH[:-5]}next": {**detail(), "name": "next"}})
     try:
-        client, sshd = client_of(server), sshd_server.Sshd(keygen(tmp_path / "id").parent, 22)
+        client, sshd = client_of(server), sshd_server.Sshd(make_key(tmp_path / "id").parent, 22)
         for name, host in (("train", "first"), ("next", "second")):
             way = Gateway(host, 22, "ann", tmp_path / "id")
             one = hosts_file.Host((name,), sshd.target(tmp_path, gateway=way))
@@ -125,7 +117,7 @@ def test_two_jobs_go_through_two_gateways(tmp_path):
 
 
 def test_relative_key_of_a_container_becomes_an_absolute_path(tmp_path, monkeypatch):
-    keygen(tmp_path / "own")
+    make_key(tmp_path / "own")
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     assert keys.private_key(Settings(ssh_key="../own")) == tmp_path / "own"

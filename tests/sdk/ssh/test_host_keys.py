@@ -12,6 +12,7 @@ from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.sdk.ssh.host_keys import gateways_file, known_keys
 from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged
 from openpai_tasks.sdk.ssh.target import Gateway
+from tests import ssh_keys
 from tests.sdk import sshd_server
 
 
@@ -43,10 +44,10 @@ def test_damaged_line_is_skipped_and_nothing_is_appended_to_it(sshd, tmp_path, k
     assert target.known_hosts.read_text().splitlines()[-2:] == [kept, f"{target.name} {public(sshd)}"]
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "rsa -b 1024", "ecdsa"])  # a longer key takes seconds
+@pytest.mark.parametrize("kind", ssh_keys.KINDS)
 def test_truncated_key_is_ignored_wherever_it_was_cut(tmp_path, kind):
     file = tmp_path / "known"
-    subprocess.run(["ssh-keygen", "-q", "-t", *kind.split(), "-N", "", "-f", str(tmp_path / "k")], check=True)
+    ssh_keys.make_key(tmp_path / "k", kind=kind)
     line = "name " + " ".join((tmp_path / "k.pub").read_text().split()[:2])
     for end in range(len(line)):
         file.write_text(line[:end])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest, build_document, dump, validate
@@ -14,7 +13,9 @@ from openpai_tasks.protocol.document.roles import PLUGINS
 from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings.config import Settings
+from tests import ssh_keys
 from tests.e2e.test_container import wait_for
+from tests.needs import needs
 
 
 @pytest.fixture(autouse=True)
@@ -23,22 +24,18 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def keygen(*words):
-    return subprocess.run(["ssh-keygen", *map(str, words)], check=True, capture_output=True, text=True).stdout
-
-
 def test_own_key_is_created_once_and_is_private(home):
     public = keys.public_key(Settings())
     path = keys.private_key(Settings())
     assert keys.public_key(Settings()) == public and path.is_relative_to(home)
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
-    assert keygen("-y", "-f", path).split()[:2] == public.split()[:2]
+    made = load_ssh_private_key(path.read_bytes(), None).public_key()
+    assert made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() in public
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "rsa -b 1024", "ecdsa"])  # a longer key takes seconds
+@pytest.mark.parametrize("kind", ssh_keys.KINDS)
 def test_key_from_the_settings_is_used_even_without_its_public_file(tmp_path, kind):
-    path = tmp_path / "mine"
-    keygen("-q", "-t", *kind.split(), "-N", "", "-f", path)
+    path = ssh_keys.make_key(tmp_path / "mine", kind=kind)
     given, public = Settings(ssh_key=str(path)), (tmp_path / "mine.pub").read_text().split()[:2]
     assert keys.public_key(given).split()[:2] == public
     (tmp_path / "mine.pub").unlink()
@@ -46,7 +43,7 @@ def test_key_from_the_settings_is_used_even_without_its_public_file(tmp_path, ki
 
 
 def test_unusable_keys_are_an_error(tmp_path):
-    keygen("-q", "-t", "ed25519", "-N", "secret", "-f", tmp_path / "locked")
+    ssh_keys.make_key(tmp_path / "locked", "secret")
     (tmp_path / "locked.pub").unlink()
     (tmp_path / "junk").write_text("junk")
     for name, words in {"none": "is not a file", "locked": "passphrase", "junk": "as a private key"}.items():
@@ -79,7 +76,7 @@ def test_document_shows_whether_a_role_accepts_logins():
     assert not has_ssh({}, "main") and not has_ssh("text", "main") and not has_ssh({"extras": None}, "main")
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
+@needs("ssh")
 def test_the_key_that_the_oldest_cluster_made_is_fetched_and_opens_the_job(shell):
     shell.environment["INVOKE_OPENPAI_LOCAL_PROFILE"] = "0.14"
     shell.ok("job.sub", "sleep 600", "-j", "old", "--cpu", "1")

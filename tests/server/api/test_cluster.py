@@ -51,8 +51,9 @@ def test_nodes_of_virtual_clusters_are_listed_with_their_gpus(admin: Api) -> Non
 
 def test_the_home_storage_is_a_private_folder(server: ServerProcess, alice: Api) -> None:
     summary = {"name": "home", "share": False, "volumeName": "home-pv", "default": True}
-    assert alice.get("/api/v2/storages").json() == {"storages": [summary]}
-    assert alice.get("/api/v2/storages?default=true").json() == {"storages": [summary]}
+    row = {**summary, "openpaiTasks": {"mountPoint": "$PAI_MOUNT_ROOT/mnt/home"}}
+    assert alice.get("/api/v2/storages").json() == {"storages": [row]}
+    assert alice.get("/api/v2/storages?default=true").json() == {"storages": [row]}
     detail = alice.get("/api/v2/storages/home").json()
     folder = server.folder / "storage" / "home"
     del summary["default"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
+from tests.server.conftest import JOB, NOTICES, Api, ServerProcess, code, wait_for
 
 FORBIDDEN = (403, "ForbiddenUserError")
 INVALID = (400, "InvalidParametersError")
@@ -57,7 +57,7 @@ def test_a_submitted_job_runs_and_its_detail_has_every_field(alice: Api) -> None
     answer = alice.submit(document("first"))
     assert (answer.status_code, answer.json()) == (
         202,
-        {"status": 202, "message": "Update job first for user alice successfully."},
+        {"status": 202, "message": "Update job first for user alice successfully.", **NOTICES},
     )
     body = alice.until("alice~first", "SUCCEEDED")
     assert set(body) == {"debugId", "name", "tags", "jobStatus", "taskRoles"}

@@ -106,7 +106,7 @@ def test_job_details_have_the_fields_of_0_18(pair: Any) -> None:
 
 def test_storages_have_fewer_fields_and_any_default_value_filters(alice: Api) -> None:
     found = alice.get("/api/v2/storages?default=false").json()["storages"]
-    assert [set(one) for one in found] == [{"name", "share", "volumeName"}]
+    assert [set(one) for one in found] == [{"name", "share", "volumeName", "openpaiTasks"}]
     assert "readOnly" not in alice.get("/api/v2/storages/home").json()
 
 

@@ -117,7 +117,7 @@ class EngineBench:
 class QueueingEngine:
     """A process engine with its own queue: it runs ``slots`` tasks at a time, in order."""
 
-    name, uses_images, queues = "queueing", False, True
+    name, uses_images, mounts_at_root, queues = "queueing", False, False, True
 
     def __init__(self, inner: ProcessEngine, slots: int) -> None:
         self._inner, self._slots = inner, slots

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pytest
-
+from tests import needs
 from tests.ports import free_port
-from tests.server.engines.slurm_cluster import SBIN, SECONDS, SlurmCluster, short_path, slurm_cluster
+from tests.server.engines.slurm_cluster import SECONDS, SlurmCluster, short_path, slurm_cluster
 
 ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
@@ -48,9 +46,7 @@ SMALL = ("--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb
 @contextmanager
 def accounting_cluster(folder: Path) -> Iterator[SlurmCluster]:
     """Run Slurm with an account ``lab``, in which the user may use the QOS ``long`` with one GPU in all."""
-    for name in ("mariadbd", "slurmdbd"):
-        if shutil.which(name, path=SBIN) is None:
-            pytest.skip(f"{name} is not installed (Debian: mariadb-server-core slurmdbd)")
+    needs.require("mariadbd", "slurmdbd")
     port, database, user = free_port(), free_port(), getpass.getuser()
     host = socket.gethostname().partition(".")[0]
 
@@ -89,7 +85,7 @@ def running_database(folder: Path, port: int) -> Iterator[None]:
     """Run MariaDB, without passwords and on loopback only."""
     data = folder / "database"
     data.mkdir()
-    program = shutil.which("mariadbd", path=SBIN) or ""
+    program = needs.find("mariadbd")
     base = [program, "--no-defaults", f"--datadir={data}", f"--user={getpass.getuser()}", *SMALL]
     tables = f"create database mysql;\nuse mysql;\n{TABLES.read_text()}"
     subprocess.run([*base, "--bootstrap"], input=tables, text=True, capture_output=True, check=True)

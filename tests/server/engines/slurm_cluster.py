@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,8 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from tests.needs import require
 from tests.ports import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
@@ -96,19 +94,12 @@ class SlurmCluster:
             time.sleep(0.05)
 
 
-def missing() -> str:
-    """Return the first program that is missing, or nothing."""
-    path = os.pathsep.join((os.environ["PATH"], SBIN))
-    return next((name for name in PROGRAMS if shutil.which(name, path=path) is None), "")
-
-
 @contextmanager
 def slurm_cluster(
     folder: Path, accounting: str = NO_ACCOUNTING, before: Callable[[SlurmCluster], None] = lambda _: None
 ) -> Iterator[SlurmCluster]:
     """Run Slurm until the end, and ``before`` its controller; skip the test where it is not installed."""
-    if absent := missing():
-        pytest.skip(f"{absent} is not installed (Debian: slurmctld slurmd slurm-client munge)")
+    require(*PROGRAMS)
     with ExitStack() as stack:
         folder = stack.enter_context(short_path(folder))
         cluster = configure(folder, accounting)

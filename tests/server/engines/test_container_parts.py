@@ -115,13 +115,13 @@ def pretend(folder: Path, name: str, script: str) -> None:
     [
         (
             "Got permission denied while trying to connect to the Docker daemon socket at unix:///s: Get",
-            "you may not use the docker daemon at unix:///s: join its group, or set local.engine to process",
+            "you may not use the docker daemon at unix:///s: join its group",
         ),
         (
             "Cannot connect to the Docker daemon at unix:///s. Is the docker daemon running?",
-            "the docker daemon is not running at unix:///s: start it, or set local.engine to process",
+            "the docker daemon is not running at unix:///s: start it",
         ),
-        ("odd\ntrouble", "docker cannot be used: trouble, or set local.engine to process"),
+        ("odd\ntrouble", "docker: trouble"),
     ],
 )
 def test_unusable_engine_is_reported_in_one_line(
@@ -142,11 +142,13 @@ def test_the_cluster_does_not_start_without_its_engine(shell: Shell, tmp_path: P
     ran = shell.inv("cluster.start", **nothing)
     assert ran.code != 0
     assert len(ran.err.strip().splitlines()) == 1
-    assert "there is no docker on this machine: install it, or set local.engine to process" in ran.err
+    assert (
+        "the engine docker cannot be used: there is no docker on this machine; `inv cluster.start" in ran.err
+    )
     pretend(tmp_path / "bin", "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     ran = shell.inv("cluster.start", **nothing)
     assert ran.code != 0 and "the docker daemon is not running at its socket" in ran.err
-    assert not (shell.home / "local/server.json").exists()
+    assert not shell.home.exists()
 
 
 # A supervisor whose program does not answer

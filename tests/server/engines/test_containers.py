@@ -23,10 +23,12 @@ from openpai_tasks.server.engines.base import Engine, RegistryLogin
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
 from tests.leaks import files_with
+from tests.needs import needs, require
 from tests.ports import free_port
 from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, engine_kit
 from tests.server.engines.contract import EngineBench
 from tests.server.workshop import Workshop, machine, role, text, until
+from tests.ssh_keys import make_key
 
 SECRET = "hunter2-and-more"
 
@@ -204,9 +206,7 @@ def test_a_container_outlives_its_daemon(bench: Bench, kit: Docker) -> None:
 @pytest.fixture
 def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
     """Start a registry with one image that only alice may pull; yield its address."""
-    missing = [name for name in ("docker-registry", "htpasswd") if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    require("docker-registry", "htpasswd")
     port = free_port()
     address = f"127.0.0.1:{port}"
     users, conf = tmp_path / "users", tmp_path / "registry.yml"
@@ -295,14 +295,12 @@ def test_missing_sshd_in_the_image_is_reported(cluster: Workshop) -> None:
 ACCOUNTS = b"root:x:0:0::/root:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/false\n"
 
 
+@needs("ssh", "sshd")
 def test_ssh_login_works_if_the_image_has_sshd(cluster: Workshop, kit: Kit, tmp_path: Path) -> None:
     sshd, sftp = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
-    if not (sshd.exists() and sftp.exists() and shutil.which("ssh")):
-        pytest.skip("not installed: openssh-server or openssh-client")
     accounts = {"/etc/passwd": ACCOUNTS, "/etc/shadow": b"root:!:1::::::\n", "/etc/group": b"root:x:0:\n"}
     kit.make_image("pai/sshd:1", {str(sshd): sshd, str(sftp): sftp, **accounts})
-    pair = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", pair], check=True)
+    pair = make_key(tmp_path / "key")
     user = {"type": "custom", "value": text(tmp_path / "key.pub")}
     extras = {"com.microsoft.pai.runtimeplugin": [{"plugin": "ssh", "parameters": {"userssh": user}}]}
     added = export_to_logins({"MINE": "it's mine"})

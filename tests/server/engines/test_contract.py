@@ -98,6 +98,11 @@ def test_exit_code_and_output_are_those_of_the_command(
     assert both in {out + err, err + out}  # a container program forwards two streams in no certain order
 
 
+def test_mount_root_is_empty_if_the_engine_mounts_at_the_root(bench: EngineBench) -> None:
+    bench.run("uid", 'echo "[$PAI_MOUNT_ROOT]"')
+    assert (bench.log("uid") == "[]\n") is bench.engine.mounts_at_root
+
+
 def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
     one = bench.start("uid", wait_for_gate("echo more"))
     bench.begun("uid")
@@ -261,7 +266,7 @@ def test_an_unknown_engine_and_a_missing_program_are_reported(
     with pytest.raises(ConfigError, match=r"no engine named 'x' \(known: process, docker, podman, slurm\)"):
         open_engine("x", tmp_path, {})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="there is no podman on this machine: install it, or set local"):
+    with pytest.raises(ConfigError, match="the engine podman cannot be used: there is no podman on this"):
         open_engine("podman", tmp_path, {})
 
 

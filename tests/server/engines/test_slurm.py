@@ -19,6 +19,7 @@ from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
 from openpai_tasks.server.resources import ResourceAmount
+from tests.needs import needs
 from tests.server.engines.contract import task
 from tests.server.engines.slurm_cluster import NODES, SlurmCluster, slurm_cluster, stop
 from tests.server.workshop import Workshop, machine, role, until
@@ -342,6 +343,7 @@ def test_partitions_are_virtual_clusters(lab: SlurmWorkshop) -> None:
     assert lab.output(job.key) == "small\n"
 
 
+@needs("ps")
 def test_secrets_are_neither_in_a_script_nor_on_a_command_line(
     lab: SlurmWorkshop, slurm: SlurmCluster
 ) -> None:

@@ -20,6 +20,7 @@ from openpai_tasks.server.engines.slurm import images
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.images import ImageProgram, ImageRunner
 from openpai_tasks.settings.slurm import SlurmSite
+from tests.needs import needs
 from tests.server.container_engines import IMAGE, Kit, engine_kit
 from tests.server.engines.slurm_cluster import SlurmCluster, slurm_cluster
 from tests.server.workshop import Workshop, machine, role, until
@@ -82,6 +83,7 @@ def test_a_job_runs_in_its_image_with_variables_folders_and_shared_memory(lab: I
     assert [task.user_exit_code for task in lab.tasks(job.key)] == [0, 1]
 
 
+@needs("ps")
 def test_a_stopped_container_can_end_by_itself_and_leaves_no_secret(
     lab: ImageWorkshop, slurm: SlurmCluster
 ) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.server.paddlecloud.submission import parse_memory
 from tests.server.conftest import wait_for
 
@@ -15,7 +16,7 @@ def test_job_runs_its_entry_in_its_package_and_is_listed(user1):
     user1.package("first", train_py="print('trained by', __file__)")
     answer = user1.submit("first", "python3 train.py", parallelism=2)
     assert (answer["code"], answer["msg"]) == (200, "")
-    for warning in answer.get("warnings", ()):  # on a machine with few CPUs
+    for warning in answer.get(OWN_FIELD, {}).get("notices", ()):  # on a machine with few CPUs
         assert warning.endswith("; the job asks for 2 and runs alone")
     status = user1.ended("first")
     assert (status["succeeded"], status["failed"], status["active"]) == (2, None, None)
@@ -56,6 +57,18 @@ def test_name_of_a_killed_job_can_be_used_again(user1):
     user1.run("again", "echo two")
     user1.ended("again")
     assert user1.logs("again").endswith("two\n")
+
+
+def test_job_of_openpai_is_neither_listed_nor_killed_nor_given_another_package(user1, server):
+    openpai = server.login("user1", "a secret")
+    openpai.run("theirs", "exec sleep 1000")
+    assert user1.job("theirs") is None
+    assert user1.kill("theirs") == {"code": 404, "msg": "no job named 'theirs'"}
+    user1.package("theirs")
+    refusal = user1.submit("theirs")
+    assert refusal["code"] == 409 and "jobs/theirs is the folder of a job of OpenPAI's API" in refusal["msg"]
+    assert openpai.until("user1~theirs", "RUNNING")["jobStatus"]["executionType"] == "START"
+    openpai.put("/api/v2/jobs/user1~theirs/executionType", {"value": "STOP"})
 
 
 @pytest.mark.parametrize(

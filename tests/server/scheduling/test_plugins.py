@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.server.scheduling import plugins
+from tests.needs import require
 from tests.server.workshop import Workshop, document, role, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -108,8 +108,7 @@ def test_stop_during_a_plugin_that_may_fail_keeps_the_commands_from_starting(wor
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    if not shutil.which("git"):
-        pytest.skip("git is not installed")
+    require("git")
     folder = tmp_path / "repository"
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b.c"]
     subprocess.run(["git", "init", "-q", str(folder)], check=True)

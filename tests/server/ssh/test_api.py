@@ -12,7 +12,8 @@ import requests
 
 from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
 from tests.server.profiles import join, until
-from tests.server.ssh_clients import SshTarget, document, events, make_key, needs_clients, plugin
+from tests.server.ssh_clients import SshTarget, document, events, needs_clients, plugin
+from tests.ssh_keys import make_key
 
 BASE = "/api/v1/user/alice/jobs"
 
@@ -121,7 +122,7 @@ def test_keys_of_the_user_profile_allow_logins_to_jobs_with_the_plugin(
     own_server: ServerProcess, tmp_path: Path
 ) -> None:
     own_server.start()
-    admin, key = own_server.admin(), make_key(tmp_path)
+    admin, key = own_server.admin(), make_key(tmp_path / "id")
     owner = own_server.owner["user"]
     public = {"sshKeys": [{"title": "mine", "value": key.with_suffix(".pub").read_text(), "time": 1}]}
     body = {"data": {"username": owner, "extension": public}, "patch": True}

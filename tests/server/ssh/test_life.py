@@ -29,7 +29,6 @@ from tests.server.ssh_clients import (
     document,
     job_output,
     kill_runner,
-    make_key,
     needs_clients,
     plugin,
     ports,
@@ -41,6 +40,7 @@ from tests.server.ssh_clients import (
     task_folder,
 )
 from tests.server.workshop import machine, until
+from tests.ssh_keys import make_key
 
 pytestmark = needs_clients
 WAITS = "echo up; sleep 600"
@@ -62,7 +62,7 @@ def ssh_server(
 
 @pytest.fixture(scope="module")
 def key(ssh_server: ServerProcess) -> Path:
-    return make_key(ssh_server.folder.parent)
+    return make_key(ssh_server.folder.parent / "id")
 
 
 @pytest.fixture

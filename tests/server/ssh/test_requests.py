@@ -12,7 +12,8 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.ssh import Peer, SshLogin, keys, layout, plugin, services
 from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.settings.key_pairs import new_pair
-from tests.server.ssh_clients import HAS_SSHD, needs_clients
+from tests.needs import find
+from tests.server.ssh_clients import needs_clients
 
 PUBLIC = new_pair("someone").public
 BARE = " ".join(PUBLIC.split()[:2])
@@ -75,6 +76,17 @@ def test_job_has_no_key_without_gang_allocation() -> None:
     assert plugin.read({"jobssh": True, "sshbarrier": True}, gang=False, policy="") == SshRequest()
 
 
+def test_barrier_without_an_ssh_client_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "ssh" / "ready").touch()
+    (tmp_path / "script").write_text(plugin.script(SshRequest(job_key=True, must=True, barrier=30)))
+    done = subprocess.run(
+        ["/bin/sh", tmp_path / "script"], env={"PATH": "/none"}, capture_output=True, text=True
+    )
+    assert done.returncode == plugin.BARRIER_FAILED
+    assert done.stderr == "ssh barrier: there is no ssh here (Debian: openssh-client)\n"
+
+
 @needs_clients
 def test_openssh_accepts_the_files_that_are_written(tmp_path: Path) -> None:
     """The folder's name has spaces, quotes and percent signs."""
@@ -95,7 +107,7 @@ def test_openssh_accepts_the_files_that_are_written(tmp_path: Path) -> None:
         ["ssh-keygen", "-y", "-f", str(folder / "ssh/job_key")], capture_output=True, text=True, check=True
     )
     assert made.stdout.split()[:2] == own.public.split()[:2]
-    if HAS_SSHD and os.geteuid() == 0:
+    if find("sshd") and os.geteuid() == 0:
         assert isinstance(services.choose("sshd"), services.Service)  # creates the folder that sshd needs
         argv = ["/usr/sbin/sshd", "-T", "-f", str(folder / "ssh/sshd_config")]
         settings = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -109,7 +121,7 @@ def test_ssh_service_is_chosen_by_availability(monkeypatch: pytest.MonkeyPatch) 
     assert services.choose("asyncssh").user == "root"
     with pytest.raises(ConfigError, match=r"local\.ssh is off"):
         services.choose("off")
-    if HAS_SSHD and os.geteuid() == 0:
+    if find("sshd") and os.geteuid() == 0:
         assert services.choose("auto").name == "sshd"
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(services, "_SYSTEM", "/nowhere")
@@ -123,7 +135,7 @@ def test_a_user_other_than_root_is_served_by_asyncssh(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/bin/bash"))
     assert services.choose("auto").name == "asyncssh"
-    if HAS_SSHD:
+    if find("sshd"):
         assert services.choose("sshd").user == "someone"
         monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/usr/sbin/nologin"))
         with pytest.raises(ConfigError, match="the shell of someone is /usr/sbin/nologin"):

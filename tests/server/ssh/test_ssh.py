@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
 from tests.ports import free_port
 from tests.server.conftest import Api, ServerProcess, wait_for
 from tests.server.ssh_clients import (
@@ -22,7 +22,6 @@ from tests.server.ssh_clients import (
     answers,
     document,
     events,
-    make_key,
     needs_clients,
     plugin,
     ports,
@@ -31,6 +30,7 @@ from tests.server.ssh_clients import (
     stop,
     task_folder,
 )
+from tests.ssh_keys import make_key
 
 pytestmark = needs_clients
 MEGABYTES = os.urandom(3 << 20)
@@ -59,7 +59,7 @@ def ssh_job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))  # a user's ~/.bashrc may be slow
         server.start("--ssh", request.param)
-    api, key = server.admin(), make_key(folder)
+    api, key = server.admin(), make_key(folder / "id")
     command = "export MINE=1; echo <% $secrets.word %> >word; echo up; sleep 600"
     text = document("house", command, plugin(key), secrets={"word": "sesame"})
     job = run_job(server, api, "house", text)
@@ -172,7 +172,7 @@ def test_legacy_scp_protocol_works(ssh_job: SshJob, tmp_path: Path) -> None:
     assert (ssh_job.work / "tree/deep/file").read_bytes() == b"old"
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
+@needs("rsync")
 def test_rsync_works_over_ssh(ssh_job: SshJob, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "file").write_bytes(MEGABYTES)
@@ -213,7 +213,7 @@ def test_ports_are_forwarded_both_ways(ssh_job: SshJob) -> None:
 
 
 def test_other_keys_and_passwords_are_refused(ssh_job: SshJob, tmp_path: Path) -> None:
-    other = replace(ssh_job.target, key=make_key(tmp_path))
+    other = replace(ssh_job.target, key=make_key(tmp_path / "id"))
     done = other.ssh("true")
     assert done.returncode == 255 and b"Permission denied (publickey)" in done.stderr
     import paramiko

@@ -12,13 +12,15 @@ import pytest
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying import transfer as stale
+from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
-from openpai_tasks.storage.copying.transfer import PART, part_name, put
+from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate
+from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.store import StorageSpec
-from tests.storage.trees import at, plant, seen
+from tests.storage.trees import at, plant, seen, umask
 
 DELETE = Rules(delete=True)
 ROOTS = ("pai://lab/home", "pai://lab/home/")
@@ -31,9 +33,8 @@ def short_pauses(monkeypatch):
 
 @pytest.fixture
 def usual_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
+    with umask(0o022):
+        yield
 
 
 class Home:
@@ -65,7 +66,7 @@ def test_symlink_to_a_folder_in_the_target_is_not_entered(here):
 def test_symlink_with_the_name_of_the_source_is_not_entered(here):
     plant(here, {"d/x": b"x", "t/other/": None})
     os.symlink("other", f"{here.path}/t/d")
-    assert "not entered" in reasons(copy(copies([at(here, "d")], at(here, "t"))))[0]
+    assert "not entered" in reasons(copy(copies([at(here, "d")], at(here, "t/"))))[0]
     assert seen(at(here, "t/other")) == {}
 
 
@@ -126,7 +127,7 @@ def test_parts_are_not_copied_and_are_removed_a_day_after_they_last_grew(here):
     plant(at(here, "t/d"), {old: b"", grows: b"more"})
     here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
     here.store.set_mtime(f"{here.path}/t/d/{old}", int((time.time() - 1.1 * 86400) * 1000))
-    assert copy(copies([at(here, "d")], at(here, "t"))).files == 1
+    assert copy(copies([at(here, "d")], at(here, "t/"))).files == 1
     assert seen(at(here, "t/d")) == {"x": b"x", live: b"live", grows: b"more"}
 
 
@@ -135,7 +136,7 @@ def test_part_whose_time_does_not_show_when_it_grew_is_kept_for_a_week(here, day
     part = part_begun(days)
     plant(here, {"d/x": b"x", f"t/d/{part}": b"p"})
     here.store.set_mtime(f"{here.path}/t/d/{part}", int((time.time() - days * 86400) * 1000))
-    copy(copies([at(here, "d")], at(here, "t")))
+    copy(copies([at(here, "d")], at(here, "t/d")))
     assert (part in seen(at(here, "t/d"))) == stays
 
 
@@ -170,7 +171,7 @@ def test_names_that_only_begin_like_a_part_are_ordinary_files(here):
     mine = {f"{PART}mine": b"m", f"{PART}00000000000000001": b"n", f"{PART}0000000000000000/x": b"x"}
     plant(at(here, "d"), mine)
     plant(at(here, "t/d"), {f"{PART}old": b"o"})
-    assert copy(copies([at(here, "d")], at(here, "t"))).files == 3
+    assert copy(copies([at(here, "d")], at(here, "t/d"))).files == 3
     assert seen(at(here, "t/d")) == {**mine, f"{PART}old": b"o"}
 
 
@@ -207,7 +208,7 @@ def test_existing_files_and_folders_keep_their_mode(here):
     os.chmod(f"{here.path}/d/f", 0o644)
     os.chmod(f"{here.path}/t/d/f", 0o640)
     os.chmod(f"{here.path}/t/d", 0o700)
-    assert copy(copies([at(here, "d")], at(here, "t"))).files == 2
+    assert copy(copies([at(here, "d")], at(here, "t/d"))).files == 2
     assert (mode(here, "t/d/f"), mode(here, "t/d")) == (0o640, 0o700)
     put(here.store, f"{here.path}/t/d/f", lambda: [b"newer"])
     put(here.store, f"{here.path}/t/h", lambda: [b"h"])

@@ -17,10 +17,11 @@ from openpai_tasks.errors import Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.resume import LARGE, note_of
-from openpai_tasks.storage.copying.transfer import PART, PART_NAME, is_stale, transfer
+from openpai_tasks.storage.copying.transfer import is_stale, transfer
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.parts import PART, PART_NAME
 from openpai_tasks.storage.store import base
 from tests.storage.gateway import Fault, Gateway
 
@@ -85,7 +86,8 @@ def parts(folder: Path) -> list[str]:
 
 
 def notes(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "home/transfers").iterdir())
+    """The notes; the claims of copies that failed have shorter names."""
+    return [path for path in (tmp_path / "home/transfers").iterdir() if len(path.name) == 64]
 
 
 def interrupt_copy(data, folder: Path, most: int = SIZE // 2) -> None:
@@ -113,6 +115,7 @@ def test_copy_of_a_changed_source_starts_over(data, tmp_path):
     target = Counted()
     send(LocalStore(), data[0], target, tmp_path / "to/copy")
     assert (tmp_path / "to/copy").read_bytes() == content and target.written == SIZE
+    assert parts(tmp_path / "to") == [] and notes(tmp_path) == []
 
 
 def test_damaged_part_is_not_used(data, tmp_path):
@@ -172,7 +175,7 @@ def test_no_part_is_kept_when_no_data_arrived(data, tmp_path):
     (tmp_path / "to").mkdir()
     with pytest.raises(Unreachable):
         send(Silent(), data[0], LocalStore(), tmp_path / "to" / "f")
-    assert list((tmp_path / "to").iterdir()) == [] == list((tmp_path / "home" / "transfers").iterdir())
+    assert list((tmp_path / "to").iterdir()) == [] == notes(tmp_path)
     with pytest.raises(Interrupted):
         send(LocalStore(), data[0], LocalStore(), tmp_path / "to" / "f", Counting(most=1 << 20))
     with pytest.raises(Unreachable):
@@ -310,7 +313,8 @@ def age_part(folder: Path, note: Path, days: float) -> Path:
     when = time.time() - days * 86400
     part = folder / f"{PART}{int(when):08x}01234567"
     (folder / old).rename(part)
-    note.write_text(str(part))
+    facts = note.read_text().partition("\n")[0]
+    note.write_text(f"{facts}\n{part}")
     os.utime(part, (when, when))
     return part
 

@@ -12,7 +12,7 @@ import pickle
 import fsspec
 import pytest
 
-from openpai_tasks.storage.copying.transfer import PART
+from openpai_tasks.storage.parts import PART
 
 ROOT = "pai://local/home/"
 
@@ -221,7 +221,10 @@ def test_folders_are_transferred_with_put_and_get(fs, tmp_path):
     fs.put(str(tmp_path / "d"), f"{ROOT}d", recursive=True)
     fs.get(f"{ROOT}d", str(tmp_path / "back"), recursive=True)
     assert (tmp_path / "back" / "e" / "f").read_bytes() == b"f"
-    assert not [name for name in fs.find(ROOT) if PART in name]
+    part = f"{ROOT}d/{PART}0123456789abcdef"
+    fs.pipe(part, b"half")
+    assert fs.exists(part) and fs.find(ROOT) == [f"{ROOT}d/e/f".removeprefix("pai://")]
+    fs.rm(part)
 
 
 def test_file_system_can_be_pickled(fs):

@@ -1,4 +1,4 @@
-"""Jobs whose files are on a real HDFS: fetched and kept by a real shell with curl alone."""
+"""Jobs whose files are on a real HDFS: fetched and kept by a real shell with curl, or python3."""
 
 import dataclasses
 import json
@@ -35,11 +35,14 @@ from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.location import Location
 from tests.forkserver import start_server
+from tests.needs import needs
 from tests.notebook_files import outputs as shown_by
 from tests.notebook_files import write
+from tests.protocol.document.test_job_storage import only
 from tests.runtime.programs import Program
 from tests.storage.gateway import Fault, Gateway
 
+pytestmark = needs("busybox", "curl", "wget")
 SETTINGS = Settings(http_timeout=30.0)
 SHELLS = {
     "dash": ["dash", "-c"],
@@ -343,14 +346,30 @@ def test_name_node_that_is_down_is_skipped(store, workspace, archive, tmp_path, 
 @pytest.mark.parametrize("tool", ["wget", "python3"])
 def test_sources_are_fetched_without_curl(tool, store, workspace, archive, tmp_path):
     workspace.send(archive)
-    (tmp_path / "tools").mkdir()
-    for name in ("tar", "gzip", "rm", "mkdir", "cat", "sha256sum", "find", tool):
-        found = os.path.realpath(sys.executable) if name == "python3" else shutil.which(name)
-        (tmp_path / "tools" / name).symlink_to(found)
+    path = only(tmp_path / "tools", "tar", "gzip", "rm", "mkdir", "cat", "sha256sum", "find", tool)
     spec = JobRequest("cat train.py", "n", "i", home=seen(store), archive=archive.sha256)
-    shell = [shutil.which("dash"), "-eu", "-c"]
-    done = run(shell, script(spec), tmp_path / "work", PATH=str(tmp_path / "tools"))
+    done = run([shutil.which("dash"), "-eu", "-c"], script(spec), tmp_path / "work", PATH=path)
     assert (done.returncode, done.stdout) == (0, "print('trains')"), done.stderr
+
+
+def test_output_is_kept_by_python_if_there_is_no_curl(store, workspace, tmp_path):
+    tools = ("sh", "mkdir", "cp", "find", "ls", "od", "tr", "sed", "date", "sleep", "python3")
+    path = only(tmp_path / "tools", *tools)
+    for name in (*ODD, "12:30:00.log"):  # HDFS refuses the last one
+        (tmp_path / "made" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "made" / name).write_bytes(os.fsencode(name) * 1000 * (name != "empty"))
+    home = seen(store, "http://127.0.0.1:1/webhdfs/v1/my%20team")
+    text = script(JobRequest('cp -R /"$FROM"/. "$PAI_OUTPUT_DIR"', "n", "i", home=home))
+    shell = [shutil.which("dash"), "-eu", "-c"]
+    done = run(shell, text, tmp_path / "work", PATH=path, FROM=str(tmp_path / "made"))
+    assert done.returncode == 1 and "error: cannot keep the output" in done.stderr
+    [refused] = [line for line in done.stderr.splitlines() if line.startswith("error: cannot send ")]
+    assert refused.startswith("error: cannot send 12:30:00.log to http://") and "InvalidPath" in refused
+    found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
+    assert sorted(found.files) == sorted(ODD)
+    outputs.download_outputs(found, tmp_path / "back")
+    (tmp_path / "made" / "12:30:00.log").unlink()
+    assert subprocess.run(["diff", "-r", str(tmp_path / "made"), str(tmp_path / "back")]).returncode == 0
 
 
 @pytest.mark.parametrize("what", ["damaged", "missing"])
@@ -486,7 +505,7 @@ def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client,
     with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)
     gate.touch()
-    assert lookup.wait(client, name, 60).user_exit_code == 1
+    assert lookup.wait(client, name, 60).exit_code == 1
     found = results.find_results(client, name)
     downloaded = results.download_results(found, here)
     run_summary = downloaded.summary

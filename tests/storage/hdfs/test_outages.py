@@ -26,6 +26,7 @@ from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import fingerprint
+from tests.needs import needs
 from tests.storage import hdfs_jars
 from tests.storage.hdfs.test_jobs import SHELLS, script
 from tests.storage.hdfs_server import HdfsPair
@@ -168,6 +169,7 @@ def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, store,
     assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size
 
 
+@needs("curl")
 def test_output_upload_survives_a_data_node_outage(hdfs, store, tmp_path):
     home = Seen(store.urls("/my%20team"), "root")
     command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import needs
 
 CALL = re.compile(r"^\d+\s+(\w+)\(", re.MULTILINE)
 STATS = ("stat", "lstat", "fstat", "newfstatat", "statx")
@@ -29,9 +30,8 @@ SCRIPT = """if True:
 
 @pytest.fixture(scope="module")
 def strace() -> str:
-    found = shutil.which("strace")
-    if found is None:
-        pytest.skip("strace is not installed")
+    needs.require("strace")
+    found = needs.find("strace")
     if subprocess.run([found, "true"], capture_output=True).returncode:
         pytest.skip("strace may not follow processes here")
     return found

@@ -15,13 +15,13 @@ from openpai_tasks.sdk.files import packing
 from openpai_tasks.sdk.files.dataset import PackedDataset
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.copying.transfer import is_part
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
 from openpai_tasks.storage.packing.members import PackMember, split
 from openpai_tasks.storage.packing.shards import MOST, cut
+from openpai_tasks.storage.parts import is_part
 from tests.storage.stores import local
 from tests.storage.trees import at, plant, seen
 

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from openpai_tasks.errors import PaiError, PathError
-from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.target import WHAT
+from openpai_tasks.storage.parts import PART
 from tests.storage.packing.test_packing import Once, index_of, names_in, packed, unpacked
 from tests.storage.stores import STORES, local
 from tests.storage.trees import at, plant, seen

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+from tests.needs import needs
+
+pytestmark = needs("strace")
 
 FEW, MANY = 100, 400
 PRELUDE = """

@@ -10,12 +10,11 @@ import pytest
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.local import files
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import unpack as unpacks
 from openpai_tasks.storage.packing.folder_writer import FolderWriter
-from tests.storage.trees import at, plant, seen
+from tests.storage.trees import at, plant, seen, umask
 
 COUNT = 100
 TREE = {
@@ -116,13 +115,8 @@ def test_modes_are_limited_by_the_umask(here):
     packing.pack(
         at(here, "tree"), at(here, "set"), packing.packing_rules(at(here, "tree"), "tar", "1M"), Watch()
     )
-    before = os.umask(0o027)
-    files.umask.cache_clear()  # it is read at most once a second
-    try:
+    with umask(0o027):
         unpack(at(here, "set"), here)
-    finally:
-        os.umask(before)
-        files.umask.cache_clear()
     modes = {name: os.stat(at(here, f"back/{name}").path).st_mode & 0o777 for name in ("run.sh", "in")}
     assert modes == {"run.sh": 0o750, "in": 0o750}
 

@@ -13,9 +13,9 @@ from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.copying.transfer import PART
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
+from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.pfs import connection
 from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import StorageSpec

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -473,6 +475,25 @@ class Waiting(Watch):
         self._left -= count
         if self._left < 0:
             self.reached.set()
+
+
+def test_network_that_is_cut_at_random_points_leaves_nothing_beside_the_tree(
+    samba, share, here, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    plant(here, {f"d/{number % 3}/{number}": chance.randbytes(300_000) for number in range(6)})
+    for _ in range(2):
+        with Relay(f"127.0.0.1:{samba.port}") as relay:
+            there = on(relay.address[1], rootPath=tmp_path.name)
+            relay.faults.append(Fault("cut", TO_SERVER, chance.randrange(5_000, 1_500_000), times=99))
+            with contextlib.suppress(PaiError):
+                copy(copies([at(here, "d")], at(there, "d")), Rules(workers=4))
+    assert copy(copies([at(here, "d")], at(share[0], "d"))).failed == ()
+    assert seen(share[0]) == seen(here)
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

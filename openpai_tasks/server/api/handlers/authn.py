@@ -18,6 +18,7 @@ def info(context: Context, request: Request) -> Reply:
         "name": "PAI RESTful API",
         "version": context.profile.version,
         "launcherType": context.profile.launcher,
+        "engine": context.engine.name,
         "authnMethod": "basic",
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import routes
+from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server import fields, refusals
 from openpai_tasks.server.api.context import Context, Storage
 from openpai_tasks.server.api.request import Reply, Request
@@ -66,7 +67,7 @@ def list_storages(context: Context, request: Request) -> Reply:
     asked = request.first("default")
     only_default = asked == "true" or (context.profile.any_default and asked != "")
     found = [one for one in _permitted(context, request) if one.default or not only_default]
-    return 200, {"storages": [context.profile.without("storage", _summary(one)) for one in found]}
+    return 200, {"storages": [context.profile.without("storage", _summary(context, one)) for one in found]}
 
 
 def get_storage(context: Context, request: Request) -> Reply:
@@ -157,8 +158,11 @@ def _permitted(context: Context, request: Request) -> list[Storage]:
     return [context.storages[name] for name in (user.storages if user else ())]
 
 
-def _summary(storage: Storage) -> dict[str, Any]:
-    return {**_volume(storage), "default": storage.default}
+def _summary(context: Context, storage: Storage) -> dict[str, Any]:
+    """Return a row of the list, with the path of the storage in tasks if it is not that of OpenPAI."""
+    path = {} if context.engine.mounts_at_root else {"mountPoint": f"$PAI_MOUNT_ROOT{MOUNTS}{storage.name}"}
+    own = {routes.OWN_FIELD: path} if path else {}
+    return {**_volume(storage), "default": storage.default, **own}
 
 
 def _storage(context: Context, storage: Storage) -> dict[str, Any]:
@@ -172,7 +176,7 @@ def _volume(storage: Storage) -> dict[str, Any]:
 
 def _storage_config(storage: Storage) -> dict[str, Any]:
     mount = {
-        "mountPoint": f"/mnt/{storage.name}",
+        "mountPoint": f"{MOUNTS}{storage.name}",
         "server": storage.name,
         "path": "" if storage.share else "${PAI_USER_NAME}",
         "permission": "rw",

@@ -19,11 +19,10 @@ from openpai_tasks.server.state.records import Job
 
 def submit(context: Context, request: Request) -> Reply:
     document = submission.read_document(request.body)
-    user = request.caller.account
     environment = submission.read_environment(context, request)
-    _, warnings = submission.submit(context, user, document, request.body, environment)
-    message = f"Update job {document.name} for user {user.name} successfully."
-    return 202, views.accepted(context.profile, {"status": 202, "message": message}, warnings)
+    job, more = submission.accept(context, request.caller.account, document, request.body, environment)
+    message = f"Update job {job.name} for user {job.user} successfully."
+    return 202, {"status": 202, "message": message, **more}
 
 
 def list_jobs(context: Context, request: Request) -> Reply:

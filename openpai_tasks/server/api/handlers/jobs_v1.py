@@ -12,7 +12,6 @@ from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
 from openpai_tasks.server.api.request import Headed, Reply, Request, TextBody
-from openpai_tasks.server.api.shapes import jobs as views
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
@@ -31,10 +30,11 @@ def submit(context: Context, request: Request) -> Reply:
         raise refusals.no_virtual_cluster(document.virtual_cluster)
     environment = submission.read_environment(context, request)
     with context.state.database.transaction():
-        job, warnings = submission.submit(context, user, document, text, environment)
+        job, more = submission.accept(context, user, document, text, environment)
         context.originals.keep(job.key, request.body)
-    body = views.accepted(context.profile, {"message": f"update job {job.name} successfully"}, warnings)
-    return 202, Headed(body, _headers(user.name, job.name, config))
+    return 202, Headed(
+        {"message": f"update job {job.name} successfully", **more}, _headers(user.name, job.name, config)
+    )
 
 
 def submit_either(context: Context, request: Request) -> Reply:

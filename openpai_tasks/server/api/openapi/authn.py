@@ -54,6 +54,7 @@ def schemas(profile: Profile) -> dict[str, Schema]:
                 "name": TEXT,
                 "version": TEXT,
                 "launcherType": one_of("k8s", "yarn"),
+                "engine": TEXT,
                 "authnMethod": one_of("basic", "OIDC"),
             }
         ),

@@ -32,12 +32,15 @@ def schemas(profile: Profile) -> dict[str, Schema]:
         "data": OBJECT,
         OWN_FIELD: record({"type": one_of("local"), "path": TEXT}),
     }
+    own: dict[str, Schema] = {OWN_FIELD: record({"mountPoint": TEXT})}
     mount = record({"mountPoint": TEXT, "server": TEXT, "path": TEXT, "permission": TEXT})
     config = {"name": TEXT, "default": FLAG, "servers": listed(TEXT), "mountInfos": listed(mount)}
     return {
         "VirtualCluster": _queue() if profile.is_yarn else _virtual_cluster(),
         "NodeGpus": record({"gpuUsed": WHOLE, "gpuAvailable": WHOLE, "gpuTotal": WHOLE}),
-        "StorageSummary": record(profile.without("storage", {**volume, "default": FLAG})),
+        "StorageSummary": record(
+            profile.without("storage", {**volume, "default": FLAG, **own}), optional=own
+        ),
         "StorageDetail": record(profile.without("storage", {**volume, **folder, "readOnly": FLAG})),
         "StorageConfig": record(config),
         "StorageServer": record({"spn": TEXT, **folder, "extension": OBJECT}),

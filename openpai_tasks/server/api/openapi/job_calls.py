@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openpai_tasks.protocol.routes import OWN_FIELD
 from openpai_tasks.server.api.handlers import attempts, jobs, jobs_v1, logs, node_logs, ssh
 from openpai_tasks.server.api.openapi.jobs import EXECUTION
 from openpai_tasks.server.api.openapi.shapes import (
@@ -13,6 +14,7 @@ from openpai_tasks.server.api.openapi.shapes import (
     PLAIN,
     STATUS_MESSAGE,
     TEXT,
+    WHOLE,
     YAML,
     Answer,
     BodyShape,
@@ -27,6 +29,9 @@ from openpai_tasks.server.api.openapi.shapes import (
 )
 from openpai_tasks.server.api.shapes.profiles import Profile
 
+_NOTICES = {OWN_FIELD: record({"notices": listed(TEXT)})}
+SUBMITTED = record({"status": WHOLE, "message": TEXT, **_NOTICES}, optional=_NOTICES)
+SUBMITTED_V1 = record({"message": TEXT, **_NOTICES}, optional=_NOTICES)
 INVALID, PROTOCOL, NO_JOB = "InvalidParametersError", "InvalidProtocolError", "NoJobError"
 FORBIDDEN = "ForbiddenUserError"
 Errors = dict[int, tuple[str, ...]]
@@ -40,13 +45,7 @@ def schemas(profile: Profile) -> dict[str, Schema]:
     return {
         "LogLocations": record({"locations": listed(location)}),
         "SshInfo": record({"containers": listed(container), "keyPair": maybe(pair)}),
-        "Accepted": _accepted(profile, {"status": {"type": "integer"}, "message": TEXT}),
-        "AcceptedV1": _accepted(profile, {"message": TEXT}),
     }
-
-
-def _accepted(profile: Profile, body: dict[str, Schema]) -> Schema:
-    return record(profile.without("accepted", {**body, "warnings": listed(TEXT)}), optional=["warnings"])
 
 
 def operations(profile: Profile) -> Operations:
@@ -63,7 +62,7 @@ def _jobs(profile: Profile) -> Operations:
         jobs.list_jobs: Operation(
             "the jobs of all users", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
         ),
-        jobs.submit: Operation("submit a job", {202: ref("Accepted")}, _refused(), body=BodyShape(text=YAML)),
+        jobs.submit: Operation("submit a job", {202: SUBMITTED}, _refused(), body=BodyShape(text=YAML)),
         jobs.get_job: Operation("a job with one of its attempts", {200: ref("JobDetail")}, gone),
         jobs.get_config: Operation("a job's document without secrets", {200: Content(YAML)}, gone),
         jobs.list_events: Operation(
@@ -113,11 +112,11 @@ def _old_jobs() -> Operations:
     document: dict[int, Answer] = {200: (OBJECT, Content(YAML))}
     return {
         jobs_v1.submit: Operation(
-            "submit a v1 configuration", {202: ref("AcceptedV1")}, old, body=BodyShape(OBJECT)
+            "submit a v1 configuration", {202: SUBMITTED_V1}, old, body=BodyShape(OBJECT)
         ),
         jobs_v1.submit_either: Operation(
             "submit a document, or a v1 configuration",
-            {202: {"anyOf": [ref("Accepted"), ref("AcceptedV1")]}},
+            {202: {"anyOf": [SUBMITTED, SUBMITTED_V1]}},
             either,
             body=BodyShape(OBJECT, text=YAML),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -31,11 +31,6 @@ class ViewContext:
     profile: Profile
     capacity: EngineCapacity
     site: str
-
-
-def accepted(profile: Profile, body: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
-    """Return the answer to a submission, with what the job asks for and does not get."""
-    return profile.without("accepted", {**body, "warnings": list(warnings)} if warnings else body)
 
 
 def summary(profile: Profile, job: Job) -> dict[str, Any]:

@@ -159,7 +159,6 @@ _HIDDEN_IN_MIDDLE = {
     "status": _keys("name submissionTime launchedTime attemptId attemptState appCreatedTime"),
     "task": _NEW_TASK_KEYS | _USAGE,
     "storage": _keys("default readOnly"),
-    "accepted": _keys("warnings"),
 }
 _HIDDEN_IN_OLDEST = {
     **_HIDDEN_IN_MIDDLE,
@@ -173,7 +172,6 @@ _HIDDEN_IN_NEWEST = {
     **_HIDDEN_IN_UNION,
     "summary": _keys("userExitCode"),
     "detail": _keys("environment"),
-    "accepted": _keys("warnings"),
     "task": _USAGE,
 }
 

@@ -56,11 +56,11 @@ class SlurmEngine:
     ) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
-        self._folder = home.make_private(jobs / FOLDER)
+        self._folder = jobs / FOLDER
         self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace, limits=False)
         program = images.find_program(site.images)
         self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
-        self.uses_images = program is not None
+        self.uses_images = self.mounts_at_root = program is not None
         self._notes = ContainerNotes()
         grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")
@@ -72,6 +72,7 @@ class SlurmEngine:
         self._watcher = TaskWatcher(self._mirror, grace)
         self._site = site
         self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
+        home.make_private(self._folder)
 
     # The cluster
 

@@ -93,6 +93,7 @@ class SlurmSnapshot:
         self.nodes, self._text, self._asked_at = found, text, time.monotonic()
         if before != (self._text, self._qualities):
             with contextlib.suppress(OSError):
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_file(self._path, json.dumps([self._text, self._qualities]))
 
     def _saved(self) -> tuple[str, dict[str, tuple[str, ...]]] | None:

@@ -1,0 +1,197 @@
+"""What the embedded cluster is started with: flags, settings, and what its home was last started with.
+
+Every start repeats the last one of the home. A flag of `cluster.start` counts more than that, and so does a
+setting that is set to something else than it was then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, cast
+
+from openpai_tasks.errors import ConfigError, TimedOut
+from openpai_tasks.hints import command
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings
+from openpai_tasks.settings.engines import AUTO, DEFAULT, REFUSE_GPUS, choose_engine
+from openpai_tasks.settings.home import write_private
+from openpai_tasks.settings.keeping import EVERYTHING
+from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.slurm import NO_IMAGES
+
+UNION = "union"  # of the routes of every generation
+_FILE = "start.json"
+_OLD_FILE = "engine"  # of version 0.1, with its name alone
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """Options of the server."""
+
+    engine: str = DEFAULT
+    enforce: str = REFUSE_GPUS
+    port: int = 0  # 0: the last one, or any
+    profile: str = UNION
+    ssh: str = "auto"
+    body_limit: int = 100  # KB
+    keep: str = EVERYTHING  # limits of finished jobs
+    slurm_images: str = NO_IMAGES
+    slurm_options: str = ""
+    storages: tuple[str, ...] = ()  # NAME=FOLDER
+
+
+SETTINGS = {
+    "engine": "local.engine",
+    "enforce": "local.enforce",
+    "profile": "local.profile",
+    "ssh": "local.ssh",
+    "body_limit": "local.body-limit",
+    "keep": "local.keep",
+    "slurm_images": "local.slurm-images",
+    "slurm_options": "local.slurm-options",
+    "storages": "storage.mounts",
+}
+"""The setting of each option; the port has none."""
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """What a command asks for: its flags, and below them the settings."""
+
+    options: LocalOptions
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # those that are not built in
+    fresh: bool = False  # whatever the last start was given
+
+    def merged(self, last: LastStart) -> LocalOptions:
+        """Return the options of the next start."""
+        if self.fresh:
+            return self.options
+        kept = {name: value for name, value in last.options.items() if not self._decides(name, last)}
+        return dataclasses.replace(self.options, **kept)
+
+    def _decides(self, name: str, last: LastStart) -> bool:
+        is_changed = name in self.settings and self.settings[name] != last.settings.get(name)
+        return name in self.flags or is_changed
+
+
+@dataclass(frozen=True)
+class LastStart:
+    """What a home was last started with, and the settings that were not built in then."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = DEFAULT  # the one that ``auto`` has chosen
+
+
+def start_request(
+    settings: Settings, port: int | None = None, engine: str | None = None, fresh: bool = False
+) -> StartRequest:
+    """Return what the settings and the flags of `cluster.start` ask for."""
+    given = {name: _of_setting(settings, setting) for name, setting in SETTINGS.items()}
+    flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
+    chosen = {
+        name: given[name] for name, setting in SETTINGS.items() if settings.origins[setting] != BUILT_IN
+    }
+    return StartRequest(LocalOptions(**{**given, **flags}), flags, chosen, fresh)
+
+
+def _of_setting(settings: Settings, name: str) -> Any:
+    value = getattr(settings, VARIABLES[name].field)
+    return own_storages(value) if name == SETTINGS["storages"] else value
+
+
+def own_storages(rows: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the storages of the embedded cluster in a mount map; its ``home`` is always there."""
+    own = (row.removeprefix(f"{LOCAL}/").partition("=") for row in rows if row.startswith(f"{LOCAL}/"))
+    return tuple(f"{name}={Path(os.path.expanduser(folder))}" for name, _, folder in own if name != "home")
+
+
+def next_engine(settings: Settings, folder: Path) -> str:
+    """Return the engine of the next start."""
+    return choose_engine(start_request(settings).merged(read_last(folder)).engine)
+
+
+def read_last(folder: Path) -> LastStart:
+    """Return what the home was last started with; empty before its first start."""
+    path = folder / _FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        names = {one.name for one in dataclasses.fields(LocalOptions)}
+        options, settings = (
+            {name: _value(value) for name, value in found[part].items() if name in names}
+            for part in ("options", "settings")
+        )
+        return LastStart(options, settings, str(found["engine"]))
+    except FileNotFoundError:
+        return _read_old(folder / _OLD_FILE)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+        hint = "remove it to start the embedded cluster with your settings"
+        raise ConfigError(f"cannot read {path}: {hint}") from err
+
+
+def _read_old(path: Path) -> LastStart:
+    try:
+        engine = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return LastStart()
+    return LastStart({"engine": engine}, engine=engine)
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def recorded(folder: Path, start: LastStart) -> Iterator[None]:
+    """Record a start that the block makes; if it fails, what was recorded before stays."""
+    path = folder / _FILE
+    before = path.read_text(encoding="utf-8") if path.exists() else None
+    write_private(path, json.dumps(dataclasses.asdict(cast(Any, start))) + "\n")
+    try:
+        yield
+    except TimedOut:  # the server is still starting
+        raise
+    except Exception:
+        if before is None:
+            path.unlink()
+        else:
+            write_private(path, before)
+        raise
+    (folder / _OLD_FILE).unlink(missing_ok=True)
+
+
+def kept_line(request: StartRequest, options: LocalOptions) -> str:
+    """Return a line about what a start kept from the last one although the settings differ; may be empty."""
+    kept = [
+        f"{setting}={shown(getattr(options, name))}"
+        for name, setting in SETTINGS.items()
+        if getattr(options, name) != getattr(request.options, name)
+    ]
+    hint = (
+        f"`{command('cluster.stop')}` and `{command('cluster.start', '--fresh')}` use your settings instead"
+    )
+    return f"kept from its last start: {', '.join(kept)}; {hint}" if kept else ""
+
+
+def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each option that differs from that of the running server: the next start uses it."""
+    options = request.merged(last)
+    for name, setting in SETTINGS.items():
+        wanted, now = getattr(options, name), _value(running.get(name))
+        if now is not None and now != wanted and wanted != AUTO:
+            stop = command("cluster.stop")
+            yield f"{setting} is still {shown(now)}; it changes to {shown(wanted)} after `{stop}`"
+
+
+def shown(value: Any) -> str:
+    """Return a value as users write it in settings."""
+    if isinstance(value, tuple):
+        return ",".join(value) or "empty"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"

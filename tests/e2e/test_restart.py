@@ -1,0 +1,151 @@
+"""An embedded cluster that was killed is started again as it was, or not at all."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openpai_tasks.sdk.clusters.start_options import LocalOptions
+from openpai_tasks.settings.config import VARIABLES
+from openpai_tasks.tasks import cluster as tasks
+from tests.conftest import Shell
+from tests.ports import free_port
+from tests.server.workshop import until
+
+FLAGS = {"engine": lambda folder: "docker", "port": lambda folder: str(free_port())}
+SETTINGS = {
+    "local.body-limit": lambda folder: "50",
+    "local.enforce": lambda folder: "true",
+    "local.engine": lambda folder: "podman",  # the flag counts more
+    "local.keep": lambda folder: "30d",
+    "local.profile": lambda folder: "1.8",
+    "local.slurm-images": lambda folder: "auto",
+    "local.slurm-options": lambda folder: "--account=lab",
+    "local.ssh": lambda folder: "off",
+    "storage.mounts": lambda folder: f"local/scratch={folder}",
+}
+"""What cannot be the default, for each flag of `cluster.start` and each setting that it reads."""
+
+
+def facts(shell: Shell) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((shell.home / "local/server.json").read_text())
+    return found
+
+
+def kill(shell: Shell) -> dict[str, Any]:
+    """Kill the server, and return its facts."""
+    found = facts(shell)
+    os.kill(found["pid"], signal.SIGKILL)
+    return found
+
+
+def record(shell: Shell) -> str:
+    return (shell.home / "local/start.json").read_text()
+
+
+@pytest.fixture
+def docker(shell: Shell, tmp_path: Path) -> Path:
+    """A program that answers like docker without containers, in a PATH with little else."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("inv", "pai"):
+        (folder / name).symlink_to(Path(sys.executable).parent / name)
+    program = folder / "docker"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    shell.environment["PATH"] = str(folder)
+    return program
+
+
+def test_every_option_outlives_a_killed_server(shell: Shell, docker: Path, tmp_path: Path) -> None:
+    assert set(FLAGS) == set(inspect.signature(tasks.start.body).parameters) - {"c", "fresh", "output"}
+    assert set(SETTINGS) == {name for name in VARIABLES if name.startswith("local.")} | {"storage.mounts"}
+    flags = [word for name, value in FLAGS.items() for word in (f"--{name}", value(tmp_path))]
+    variables = {
+        f"INVOKE_OPENPAI_{name.upper().replace('-', '_').replace('.', '_')}": value(tmp_path)
+        for name, value in SETTINGS.items()
+    }
+    shell.ok("cluster.start", *flags, **variables)
+    options = json.loads(record(shell))["options"]
+    assert not [name for name, value in options.items() if value in (getattr(LocalOptions(), name), [])]
+    before = kill(shell)
+    ran = shell.ok("job.list")
+    assert "jobs run in containers of docker\nkept from its last start: local.engine=docker, " in ran.err
+    after = facts(shell)
+    assert after.pop("pid") != before.pop("pid") and after.pop("started") > before.pop("started")
+    assert after == before
+    assert "last start" not in shell.ok("job.list").err
+
+
+def test_a_setting_that_was_changed_since_counts_more_than_the_last_start(shell: Shell, docker: Path) -> None:
+    shell.ok("config.set", "-g", "local.profile=1.8")
+    shell.ok("cluster.start", "--engine", "docker")
+    shell.ok("config.set", "-g", "local.engine=process", "local.profile=0.18")
+    assert "local.engine is still docker; it changes to process after" in shell.ok("job.list").err
+    kill(shell)
+    ran = shell.ok("job.list")
+    assert (facts(shell)["engine"], facts(shell)["profile"]) == ("process", "0.18")
+    assert "last start" not in ran.err
+    refused = shell.inv("cluster.start", "--engine", "docker")
+    assert refused.code == 120 and "is running with another engine, process" in refused.err
+    shell.ok("cluster.stop")
+    shell.ok("cluster.start", "--engine", "docker")
+    shell.ok("cluster.stop")
+    shell.ok("cluster.start", "--fresh")
+    assert facts(shell)["engine"] == "process"
+
+
+def test_an_engine_that_is_gone_is_not_replaced_by_another(shell: Shell, docker: Path) -> None:
+    shell.ok("cluster.start", "--engine", "docker", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
+    shell.ok("job.sub", "touch ran", "-j", "waits", "--cpu", "100000")
+    kill(shell)
+    docker.unlink()
+    refused = shell.inv("job.sub", "touch ran")
+    assert refused.code == 121 and refused.err.count("\n") == 1
+    assert "the engine docker cannot be used: there is no docker on this machine" in refused.err
+    assert "`inv cluster.start --engine process` starts it with another" in refused.err
+    refused = shell.inv("cluster.start", "--engine", "process")
+    assert refused.code == 121 and "the engine docker has 1 unfinished job here" in refused.err
+    assert "`inv cluster.stop` stops the jobs" in refused.err
+    refused = shell.inv("cluster.stop")
+    assert refused.code == 121 and "`inv cluster.stop --force` gives its jobs up" in refused.err
+    assert "its jobs are given up" in shell.ok("cluster.stop", "--force").err
+    shell.ok("cluster.start", "--engine", "process")
+    assert shell.ok("job.status", "waits", "-o", "json").json()["state"] == "STOPPED"
+    assert len(shell.ok("job.list", "-o", "json").json()) == 1
+
+
+def test_jobs_that_run_are_not_left_to_another_engine(shell: Shell, docker: Path) -> None:
+    shell.environment["PATH"] += f":{os.environ['PATH']}"
+    shell.ok("job.sub", "sleep 300", "-j", "runs")
+    shell.ok("cluster.stop", "--keep-jobs")
+    before = record(shell)
+    refused = shell.inv("cluster.start", "--engine", "docker", "--port", str(free_port()))
+    assert refused.code == 121 and refused.err.count("\n") == 1
+    assert "`inv cluster.start --engine process` continues" in refused.err
+    assert record(shell) == before
+    until(lambda: "RUNNING" in shell.ok("job.status", "runs").out)
+
+
+def test_a_failed_start_leaves_everything_as_it_was(shell: Shell, docker: Path) -> None:
+    docker.unlink()
+    assert shell.inv("job.list", INVOKE_OPENPAI_LOCAL_ENGINE="docker").code == 121
+    assert shell.inv("cluster.start", "--engine", "docker").code == 121
+    assert not shell.home.exists()
+    shell.ok("cluster.start")
+    shell.ok("cluster.stop")
+    folder = shell.home / "local"
+    before = {path.name for path in folder.iterdir()}, record(shell), (folder / "port").read_text()
+    refused = shell.inv("cluster.start", "--engine", "docker", "--port", str(free_port()))
+    assert refused.code == 121 and f"(see {folder}/server.log)" in refused.err
+    assert {path.name for path in folder.iterdir()} - {"cluster.db-wal", "cluster.db-shm"} == before[0]
+    assert before[1:] == (record(shell), (folder / "port").read_text())
+    shell.ok("job.list")
+    assert facts(shell)["engine"] == "process"
