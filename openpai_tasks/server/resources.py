@@ -9,6 +9,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from openpai_tasks.protocol import JobDocument, TaskRole
 
+MACHINE = "this machine"
 _MOST = 10**9  # more than any machine has, and small enough to be summed in a database
 
 
@@ -57,3 +58,45 @@ def start_demand(document: JobDocument) -> ResourceAmount:
 def demand(document: JobDocument) -> ResourceAmount:
     """Return the need of all instances together."""
     return sum((task_demand(role) * role.instances for role in document.roles), NOTHING)
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A resource of which a job asks for more than there is."""
+
+    field: str  # of ResourceAmount
+    place: str
+    has: int
+    asked: int
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether there are some GPUs: a training that gets fewer than it expects is worse than none."""
+        return self.field == "gpu" and self.has > 0
+
+    @property
+    def fact(self) -> str:
+        if self.field == "memory_mb":
+            return f"{self.place} has {self.has} MB of memory"
+        return f"{self.place} has {self.has or 'no'} {self.field.upper()}{'s' if self.has > 1 else ''}"
+
+    @property
+    def wish(self) -> str:
+        return f"the job asks for {self.asked}{' MB' if self.field == 'memory_mb' else ''}"
+
+    @property
+    def warning(self) -> str:
+        if self.field != "gpu" or self.place != MACHINE:
+            return f"{self.fact}; {self.wish} and runs alone"
+        if self.has:
+            return f"{self.fact}; {self.wish} and runs with what is there"
+        return f"{self.fact}; the job runs without"
+
+
+def shortfalls(
+    need: ResourceAmount, machine: ResourceAmount, cluster: str, share: ResourceAmount
+) -> tuple[Shortfall, ...]:
+    """Return what neither the machine nor, if that is large enough, the virtual cluster has."""
+    place, has = (f"virtual cluster {cluster}", share) if need.fits(machine) else (MACHINE, machine)
+    pairs = ((name, getattr(need, name), getattr(has, name)) for name in ("gpu", "cpu", "memory_mb"))
+    return tuple(Shortfall(name, place, there, asked) for name, asked, there in pairs if asked > there)

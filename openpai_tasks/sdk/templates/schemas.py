@@ -68,8 +68,9 @@ def _text(variable: Variable) -> Schema:
         return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
     if variable.form == config.SBATCH:
         return {"type": ["string", "null"], "pattern": SBATCH}
-    switch = (True, False) if "true" in variable.among else ()
-    return {"enum": [*variable.among, *switch, None]} if variable.among else {"type": ["string", "null"]}
+    if "true" in variable.among:
+        return {"anyOf": [{"enum": list(variable.among)}, *_boolean(variable)["anyOf"]]}
+    return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
 
 
 def _boolean(variable: Variable) -> Schema:

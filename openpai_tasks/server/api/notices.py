@@ -11,8 +11,7 @@ from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.engines.base import image_not_used
-from openpai_tasks.server.resources import NOTHING, start_demand
-from openpai_tasks.server.scheduling.allocation import Shortfall, shortfalls
+from openpai_tasks.server.resources import NOTHING, Shortfall, shortfalls, start_demand
 from openpai_tasks.server.state.records import NewEvent
 from openpai_tasks.settings.engines import DEFAULT_IMAGES
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 
-MACHINE = "this machine"
-
 
 @dataclass(frozen=True)
 class StartDecision:
@@ -23,48 +21,6 @@ class StartDecision:
     hopeless: bool = False  # it can never start, so later jobs need not wait behind it
     machine_full: bool = False  # its share has room but the machine has not: later jobs must not overtake it
     look_after: float | None = None  # seconds, if nothing signals when there is room
-
-
-@dataclass(frozen=True)
-class Shortfall:
-    """A resource of which a job asks for more than there is."""
-
-    field: str  # of ResourceAmount
-    place: str
-    has: int
-    asked: int
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether there are some GPUs: a training that gets fewer than it expects is worse than none."""
-        return self.field == "gpu" and self.has > 0
-
-    @property
-    def fact(self) -> str:
-        if self.field == "memory_mb":
-            return f"{self.place} has {self.has} MB of memory"
-        return f"{self.place} has {self.has or 'no'} {self.field.upper()}{'s' if self.has > 1 else ''}"
-
-    @property
-    def wish(self) -> str:
-        return f"the job asks for {self.asked}{' MB' if self.field == 'memory_mb' else ''}"
-
-    @property
-    def warning(self) -> str:
-        if self.field != "gpu" or self.place != MACHINE:
-            return f"{self.fact}; {self.wish} and runs alone"
-        if self.has:
-            return f"{self.fact}; {self.wish} and runs with what is there"
-        return f"{self.fact}; the job runs without"
-
-
-def shortfalls(
-    need: ResourceAmount, machine: ResourceAmount, cluster: str, share: ResourceAmount
-) -> tuple[Shortfall, ...]:
-    """Return what neither the machine nor, if that is large enough, the virtual cluster has."""
-    place, has = (f"virtual cluster {cluster}", share) if need.fits(machine) else (MACHINE, machine)
-    pairs = ((name, getattr(need, name), getattr(has, name)) for name in ("gpu", "cpu", "memory_mb"))
-    return tuple(Shortfall(name, place, there, asked) for name, asked, there in pairs if asked > there)
 
 
 class FreeResources:
