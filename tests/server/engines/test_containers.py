@@ -28,6 +28,7 @@ from tests.server.container_engines import IMAGE, REGISTRIES_CONF, Docker, Kit, 
 from tests.server.engines.contract import EngineBench
 from tests.server.workshop import Workshop, machine, role, text, until
 
+pytestmark = pytest.mark.root  # dockerd is root's, and limits and owners are nobody else's to set
 SECRET = "hunter2-and-more"
 
 
