@@ -212,7 +212,7 @@ def facts_of_server(folder, **environment):
         words = words_of(process)
         status = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
         ids = process.joinpath("stat").read_text().rpartition(")")[2].split()[2:4]
-        # without connections, which may be ending, and libraries: newer versions of libffi open their own file
+        # without connections, which may be ending, and libraries: newer versions of libffi open their file
         files = [
             (number if int(number) < 3 else "", target)
             for number, target in open_files(process)

@@ -96,7 +96,7 @@ def assert_ends_with_its_commands(running, code, pids):
         assert running.returncode == code
         wait_for(lambda: not any(is_running(pid) for pid in pids), 20)
     finally:
-        for pid in filter(runs, pids):
+        for pid in filter(is_running, pids):
             os.kill(pid, signal.SIGKILL)
 
 
