@@ -66,6 +66,12 @@ def test_all_containers_run_a_command_at_once_and_label_each_line(inside):
     assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
 
 
+def test_command_in_all_containers_ends_quietly_when_nobody_reads_it(inside):
+    line = "inv container.run train --all -- seq 100000 | head -n 1; exit ${PIPESTATUS[0]}"
+    ran = inside.run("bash", "-c", line)
+    assert (ran.code, ran.out.partition(": ")[2], ran.err) == (141, "1\n", "")
+
+
 def test_variables_of_the_job_are_set_in_logins(inside):
     ran = wait_for(lambda: (ran := inside.inv("container.run", "train", "printenv SEEN")).code == 0 and ran)
     assert ran.out == "it's  $HOME\n"
