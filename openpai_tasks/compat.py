@@ -111,7 +111,7 @@ def hidden_module(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-# Python 3.10 to 3.13: `threading._register_atexit`, which concurrent.futures uses; the last one runs first.
+# Python 3.10 to 3.14: `threading._register_atexit`, which concurrent.futures uses; the last one runs first.
 
 
 def call_before_threads_end(call: Callable[[], None]) -> None:

@@ -31,6 +31,7 @@ PACKAGES = {
     "java": "default-jre-headless",
     "mariadbd": "mariadb-server-core",
     "munged": "munge",
+    "newuidmap": "uidmap",
     "node": "nodejs",
     "npm": "npm",
     "openssl": "openssl",

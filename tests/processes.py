@@ -17,3 +17,10 @@ def open_files(process: Path) -> Iterator[tuple[str, str]]:
         for handle in process.joinpath("fd").iterdir():
             with suppress(OSError):
                 yield handle.name, os.readlink(handle)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process exists, and is not a zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

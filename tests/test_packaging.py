@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 
 import openpai_tasks
@@ -30,6 +31,7 @@ FILES += [
 CONTENT = [
     *(
         ".ci",
+        ".github",
         ".gitignore",
         ".pre-commit-config.yaml",
         "CHANGELOG.md",
@@ -127,6 +129,13 @@ def test_the_page_on_an_index_needs_no_other_file(wheel):
     addresses = [part.attrs.get("href") or part.attrs.get("src") for part in parts if part.attrs]
     assert addresses and all(address.startswith("https://") for address in addresses)
     assert not [part for part in parts if part.type == "html_inline"]
+
+
+def test_the_workflow_tests_each_python_that_the_package_supports(unpacked, wheel):
+    workflow = yaml.safe_load((unpacked / ".github/workflows/tests.yml").read_text())
+    classifiers = message_from_string(metadata_file(wheel, "METADATA")).get_all("Classifier")
+    supported = [found[1] for line in classifiers if (found := re.search(r":: Python :: (3\.\d+)$", line))]
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == supported
 
 
 def metadata_file(wheel, name):

@@ -5,7 +5,6 @@ The exit code is 0, 1 if it failed, or 2 for a mistake in the line: then nothing
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,16 +38,17 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     sys.excepthook = terminal.show_uncaught
     hints.use_program(["paddlecloud"])
+    terminal.prepare_streams()
     try:
-        code = _run(argv)
-        terminal.flush()
-        return code
+        with terminal.output_flushed():
+            return _run(argv)
     except WrongUsage as err:
         terminal.say(f"error: {err}")
         return MISTAKE
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.BROKEN_PIPE
+    except Exit as end:
+        if end.message:
+            terminal.say(*end.message.split("\n"))
+        return _exit_code(end)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -64,7 +64,8 @@ def _run(argv: Sequence[str]) -> int:
     if verb is None:
         terminal.say(f"error: {rest[0]}: {INSTEAD[rest[0]]}")
         return FAILED
-    return _call(verb.task, _arguments(verb, rest, line))
+    _call(verb.task, _arguments(verb, rest, line))
+    return 0
 
 
 def _manual(words: Sequence[str]) -> str:
@@ -119,8 +120,8 @@ def _bound(verb: Verb, words: list[str]) -> dict[str, Any]:
     return bound
 
 
-def _call(name: str, arguments: dict[str, Any]) -> int:
-    """Run a task of the collection `paddle`, and return the exit code of the program."""
+def _call(name: str, arguments: dict[str, Any]) -> None:
+    """Run a task of the collection `paddle`."""
     from invoke.context import Context
 
     from openpai_tasks.settings.project import load_config
@@ -129,13 +130,7 @@ def _call(name: str, arguments: dict[str, Any]) -> int:
     config, problem = load_config()
     if problem:
         terminal.say(f"warning: {problem}")
-    try:
-        getattr(paddle, name)(Context(config), **arguments)
-    except Exit as end:
-        if end.message:
-            terminal.say(*end.message.split("\n"))
-        return _exit_code(end)
-    return 0
+    getattr(paddle, name)(Context(config), **arguments)
 
 
 def _exit_code(end: Exit) -> int:

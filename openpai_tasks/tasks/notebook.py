@@ -130,6 +130,7 @@ def resubmit(
         what, here, source_cluster or "", cluster_alias or settings(c).cluster_alias
     )
     if chosen.is_new:
+        sdk.notebooks.check_first_run(chosen, start)
         words = {**chosen.settings, **flags, **({"parameter": parameter} if parameter else {})}
         words |= {"no_browser": no_browser, "detach": detach, "output": output}
         return run.body(c, what, cluster_alias=cluster_alias, **words)

@@ -64,16 +64,9 @@ class PaiProgram(Program):
     shell = ""
 
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
-        """Run like Invoke's program, but exit with 130 on Ctrl-C and quietly on a closed pipe."""
+        """Run like Invoke's program, but exit with 130 on Ctrl-C."""
         try:
-            try:
-                super().run(argv, exit)
-            finally:
-                if sys.stdout is not None:  # closed by the parent process
-                    sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(exits.BROKEN_PIPE)
+            super().run(argv, exit)
         except SystemExit as end:
             if isinstance(end.__context__, KeyboardInterrupt):  # for which Invoke has 1
                 sys.exit(exits.INTERRUPTED)

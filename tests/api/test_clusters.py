@@ -90,7 +90,8 @@ def test_files_go_up_and_down(project):
     storage = Cluster("local").storage
     Path("data").mkdir()
     Path("data", "a.txt").write_text("A")
-    assert storage.upload("data", "/sent/").files == 1
+    assert storage.upload("data", "/sent").files == 1
+    assert storage.upload("data", "/sent").skipped == 1
     assert [file.name for file in storage.list("sent")] == ["a.txt"]
     storage.download("sent/a.txt", "back.txt")
     assert Path("back.txt").read_text() == "A"

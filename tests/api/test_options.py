@@ -31,6 +31,9 @@ SCREEN = {
 }  # of what is shown
 
 
+OTHER_NAMES = {"name", "cluster_alias"}  # of job_name and cluster
+
+
 def flags(task):
     return set(task.argspec(task.body).parameters) | {"cluster"}
 
@@ -41,14 +44,14 @@ def parameters(function):
 
 def test_submit_takes_every_flag_of_job_sub():
     """A sweep's jobs are waited for one by one in Python, so there is nothing to detach from."""
-    taken = (parameters(submit) - {"what"}) | set(NAMES)
+    taken = (parameters(submit) - {"what", *OTHER_NAMES}) | set(NAMES)
     assert taken == flags(job_submit.submit_command) - SCREEN - {"command", "cluster_alias", "detach"}
 
 
 def test_resubmit_takes_every_flag_of_job_resubmit():
     """The job knows its cluster; a preview is not offered; the values of secrets may be given."""
     wanted = flags(job_after.resubmit) - SCREEN - {"name", "cluster", "cluster_alias", "preview"}
-    assert parameters(Job.resubmit) == wanted | {"secret"}
+    assert parameters(Job.resubmit) == wanted | {"secret", "name"}
 
 
 @pytest.mark.parametrize("method", [Job.logs, Job.logs_async])

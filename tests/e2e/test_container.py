@@ -19,6 +19,7 @@ from tests.conftest import BIN, make_shell
 from tests.forkserver import start
 from tests.needs import needs, require
 from tests.ports import free_port
+from tests.processes import is_running
 
 pytestmark = needs("ssh")
 SECONDS = 60
@@ -53,13 +54,6 @@ def wait_for(condition, seconds=SECONDS):
     raise AssertionError("it did not come to pass in time")
 
 
-def runs(pid):
-    """Return whether the process is running, and not a zombie."""
-    with contextlib.suppress(FileNotFoundError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def test_command_keeps_its_arguments_outputs_and_exit_code(inside):
     script = 'printf "%s|" "$@"; cat; echo oops >&2; exit 7'
     ran = inside.inv("container.run", "train", "--", "sh", "-c", script, "-", "a  b", "$HOME", input="typed")
@@ -70,6 +64,12 @@ def test_all_containers_run_a_command_at_once_and_label_each_line(inside):
     ran = inside.inv("container.run", "train", "echo $PAI_TASK_INDEX; exit $PAI_TASK_INDEX", "--all")
     assert sorted(ran.out.splitlines()) == ["main-0: 0", "main-1: 1"]
     assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
+
+
+def test_command_in_all_containers_ends_quietly_when_nobody_reads_it(inside):
+    line = "inv container.run train --all -- seq 100000 | head -n 1; exit ${PIPESTATUS[0]}"
+    ran = inside.run("bash", "-c", line)
+    assert (ran.code, ran.out.partition(": ")[2], ran.err) == (141, "1\n", "")
 
 
 def test_variables_of_the_job_are_set_in_logins(inside):
@@ -93,16 +93,16 @@ def test_ctrl_c_ends_the_remote_command(inside):
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=SECONDS)
     assert running.returncode == 130
-    wait_for(lambda: not runs(pid))
+    wait_for(lambda: not is_running(pid))
 
 
 def assert_ends_with_its_commands(running, code, pids):
     try:
         running.communicate(timeout=SECONDS)
         assert running.returncode == code
-        wait_for(lambda: not any(runs(pid) for pid in pids), 20)
+        wait_for(lambda: not any(is_running(pid) for pid in pids), 20)
     finally:
-        for pid in filter(runs, pids):
+        for pid in filter(is_running, pids):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -134,7 +134,7 @@ def test_ctrl_c_escalates_and_reports_a_command_that_keeps_running(inside, ignor
         assert running.returncode == 130
         note = "the command may still be running in main-0 of job 'train': INT, TERM and HUP did not end it\n"
         output = err.replace("Terminated\n", "")  # from the remote shell, if its `sleep` ends first
-        assert (output, runs(pid)) == (note if left else "", left)
+        assert (output, is_running(pid)) == (note if left else "", left)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

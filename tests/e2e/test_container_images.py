@@ -20,13 +20,13 @@ from tests.server.ssh_clients import answers
 SSHD, SFTP = Path("/usr/sbin/sshd"), Path("/usr/lib/openssh/sftp-server")
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
+@pytest.fixture(scope="module", params=[pytest.param("docker", marks=pytest.mark.root), "podman"])
 def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
     with engine_kit(request.param) as made:
         yield made
 
 
-only_docker = pytest.mark.parametrize("kit", ["docker"], indirect=True)
+only_docker = pytest.mark.parametrize("kit", [pytest.param("docker", marks=pytest.mark.root)], indirect=True)
 
 
 @pytest.fixture

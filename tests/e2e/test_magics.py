@@ -22,9 +22,14 @@ def state(cluster, name):
     return cluster.ok("job.status", name, "-o", "json").json()["state"]
 
 
-def test_table_is_shown_as_html_and_as_text(cluster, kernel):
+@pytest.fixture(scope="module")
+def tabled(cluster):
+    """A job that has ended, for tests that show it."""
     cluster.ok("job.sub", "true", "--job-name", "tabled")
     cluster.ok("job.wait", "tabled")
+
+
+def test_table_is_shown_as_html_and_as_text(kernel, tabled):
     shown = kernel.ok("%pai job.list")
     (picture,) = shown.pictures
     assert set(picture) == {"text/plain", "text/html"}
@@ -53,12 +58,12 @@ def test_the_status_of_a_job_shows_its_tasks(cluster, kernel):
     assert html.count("<table>") >= 2 and "FAILED</strong>" in html and "because: " in html
 
 
-def test_variables_are_substituted_into_the_line(kernel):
+def test_variables_are_substituted_into_the_line(kernel, tabled):
     kernel.ok("name = 'tabled'")
     assert "tabled" in kernel.ok("%pai job.status {name}").html
 
 
-def test_other_formats_are_printed_unchanged(kernel):
+def test_other_formats_are_printed_unchanged(kernel, tabled):
     shown = kernel.ok("%pai job.list --keyword tabled -o json")
     assert [job["name"] for job in json.loads(shown.out)] == ["tabled"]
     assert shown.pictures == []
@@ -150,7 +155,7 @@ def test_missing_display_pipe_is_ignored(cluster):
     assert ran.out.startswith("NAME ")
 
 
-def test_jobs_of_the_python_binding_are_shown_as_tables(kernel):
+def test_jobs_of_the_python_binding_are_shown_as_tables(kernel, tabled):
     kernel.ok("from openpai_tasks.settings.config import Settings\nfrom openpai_tasks.sdk import clusters")
     kernel.ok("client = clusters.connect(Settings.load())")
     assert "tabled" in kernel.ok("client.jobs()").html
@@ -251,12 +256,11 @@ def test_parameters_that_cannot_be_sent_are_refused(cluster, kernel):
         assert expected in shown.error[0]
 
 
-def test_submit_this_notebook_takes_the_arguments_of_the_command(cluster, kernel):
+def test_submit_this_notebook_takes_the_arguments_of_the_command(cluster, kernel, tabled):
     path = saved(cluster.project, "import os\nprint(os.environ['MINE'])", name="flags.ipynb")
     given = "secret='MINE', shm='64m', retries=2, tag=['t1', 't2'], after='tabled', memoryMB='256m', cpu=1"
     call = f"job = submit_this_notebook({str(path)!r}, unsaved=True, job_name='flags', {given})"
     assert "secret 'MINE' is not in the environment" in kernel.run(call).error[0]
-    cluster.inv("job.sub", "true", "--job-name", "tabled")
     with variable(kernel, "MINE", "value of mine"):
         kernel.ok(call)
     assert sorted(cluster.ok("job.status", "flags", "-o", "json").json()["tags"]) == ["t1", "t2"]

@@ -19,7 +19,7 @@ from tests.notebook_files import outputs, write
 from tests.server.container_engines import engine_kit
 from tests.test_runtime_docs import EXPECTED, run_page
 
-pytestmark = pytest.mark.timeout(300)  # its image takes a while to make
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]  # its image takes a while to make
 IMAGE, JUPYTER = "pai/python:1", "/opt/jupyter"
 WITH_JUPYTER = f'#!/bin/sh\nPYTHONPATH={JUPYTER} exec python3 "$@"\n'.encode()
 SYSTEM = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1")

@@ -289,13 +289,14 @@ def small_storage(shell):
     shell.ok("cluster.start")
     storage = shell.home / "local" / "storage" / "home"
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(storage)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a small disk takes the right to mount one (root)")
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
     yield shell
     shell.ok("cluster.stop")
     subprocess.run(["umount", str(storage)], check=True)
 
 
+@pytest.mark.root
 def test_full_storage_fails_the_job_and_keeps_what_was_saved(small_storage):
     fills = (
         "import contextlib, os\nwith contextlib.suppress(OSError):\n"

@@ -100,6 +100,7 @@ TOKEN = "0123456789abcdef-of-the-notebook"
 def lab(tmp_path_factory):
     """A cluster of somebody else, with a user ann; its address, and her password and token."""
     server = make_shell(tmp_path_factory.mktemp("server"))
+    server.environment["LOGNAME"] = "operator"  # whoever runs the tests
     server.ok("cluster.start")
     access = server.ok("cluster.credentials", "local", "-o", "json").json()
     admin = Api(access["rest_server_uri"], access["token"], checked=False)

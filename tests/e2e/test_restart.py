@@ -100,6 +100,9 @@ def test_a_setting_that_was_changed_since_counts_more_than_the_last_start(shell:
     shell.ok("cluster.stop")
     shell.ok("cluster.start", "--fresh")
     assert facts(shell)["engine"] == "process"
+    assert "already running" in shell.ok("cluster.start", "--fresh").err
+    refused = shell.inv("cluster.start", "--fresh", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
+    assert refused.code == 120 and "local.enforce is still false" in refused.err
 
 
 def test_an_engine_that_is_gone_is_not_replaced_by_another(shell: Shell, docker: Path) -> None:

@@ -33,7 +33,7 @@ def mounts(here):
     def mount(folder, place):
         done = subprocess.run(["mount", "--bind", f"{here.path}/{folder}", f"{here.path}/{place}"])
         if done.returncode:
-            pytest.skip("no right to mount")
+            pytest.skip("nothing can be mounted here")
         made.append(f"{here.path}/{place}")
 
     yield mount
@@ -92,6 +92,7 @@ def test_copy_on_hdfs_does_not_enter_folders_that_it_created(named, way):
     assert seen(into) == {"sub/f": b"f", "g": b"g"}
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("target", ["there/x", "there", "there/in/x"])
 def test_folder_that_is_mounted_twice_is_recognized(here, mounts, target):
     plant(here, {"own/in/f": b"f", "there/": None})
@@ -103,6 +104,7 @@ def test_folder_that_is_mounted_twice_is_recognized(here, mounts, target):
     assert seen(at(here, "own")) == {"in/f": b"f"}
 
 
+@pytest.mark.root
 def test_subfolder_that_is_mounted_elsewhere_is_recognized(here, mounts):
     plant(here, {"own/in/deep/f": b"f", "there/": None, "apart/g": b"g"})
     mounts("own/in", "there")
@@ -114,6 +116,7 @@ def test_subfolder_that_is_mounted_elsewhere_is_recognized(here, mounts):
     assert seen(at(here, "own")) == {"in/g": b"g"}
 
 
+@pytest.mark.root
 def test_copy_does_not_enter_folders_that_it_created(here, mounts):
     plant(here, {"own/in/f": b"f", "there/": None})
     mounts("own/in", "there")

@@ -120,20 +120,20 @@ def start_embedded(request: StartRequest, say: Say) -> bool:
             if kept := _launch(request):
                 say(kept)
             return True
-        _check_running(request, facts)
+        _check_running(request, facts, say)
         return False
 
 
-def _check_running(request: StartRequest, facts: Mapping[str, Any]) -> None:
-    """Raise if the server runs with other options than a command has asked for."""
-    wanted = request.flags if not request.fresh else dataclasses.asdict(cast(Any, request.options))
-    for name, value in wanted.items():
-        now = facts.get(name, value)
-        if value not in (now, AUTO) and not (name == "port" and value == 0):
-            raise ConfigError(
-                f"the embedded cluster is running with another {name.replace('_', ' ')}, {now}: "
-                f"run `{command('cluster.stop')}` first"
-            )
+def _check_running(request: StartRequest, facts: Mapping[str, Any], say: Say) -> None:
+    """Raise if the server runs with other options than a command asks for; report changed settings."""
+    for name, value in request.flags.items():
+        if value not in (facts[name], AUTO, 0):
+            hint = f"run `{command('cluster.stop')}` first"
+            raise ConfigError(f"the embedded cluster is running with another {name}, {facts[name]}: {hint}")
+    for line in differing_lines(request, read_last(folder()), facts):
+        if request.fresh:
+            raise ConfigError(line)
+        say(line)
 
 
 def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: float = 30.0) -> bool:
@@ -286,17 +286,17 @@ class UnusableEngine(Unreachable):
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Hold the lock of starts; one that fails leaves no folder that was not there before."""
-    new = [path for path in (folder(), home()) if not path.exists()]
+    """Hold the lock of starts; a first one that fails leaves no folder behind."""
+    had_home = home().exists()
     with locked(folder() / "start"):
         try:
             yield
         except PaiError:
-            if new and os.listdir(folder()) == [lock_file(folder() / "start").name]:
+            if os.listdir(folder()) == [lock_file(folder() / "start").name]:
                 shutil.rmtree(folder())
-                with suppress(OSError):  # the home may have something else by now
-                    for path in new[1:]:
-                        path.rmdir()
+                with suppress(OSError):  # it may have something else by now
+                    if not had_home:
+                        home().rmdir()
             raise
 
 

@@ -54,14 +54,18 @@ class Fanout:
             remote.close()
 
     def run(self, command: str, out: OnLine, err: OnLine) -> list[CommandResult]:
-        """Run the command in all containers; Ctrl-C and TERM end it in all of them."""
+        """Run the command in all containers; Ctrl-C, TERM and output without a reader end it everywhere."""
         ended: dict[str, CommandResult] = {}
+        failures: list[Exception] = []
         stop, slots = threading.Event(), threading.BoundedSemaphore(MOST_AT_ONCE)
 
         def work(container: Container, done: threading.Event) -> None:
             try:
                 with slots:
                     ended[container.label] = self._run(container, command, out, err, stop)
+            except Exception as failure:  # of `out` or `err`
+                failures.append(failure)
+                stop.set()
             finally:
                 done.set()
 
@@ -77,6 +81,8 @@ class Fanout:
             stop.set()
             _wait_for_all((done for _, done in waited), END_SECONDS)
             raise
+        if failures:
+            raise failures[0]
         return [ended[one.label] for one in self.containers]
 
     def _run(

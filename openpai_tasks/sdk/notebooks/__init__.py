@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "link": ["LinkOptions", "Served", "open_link"],
         "progress": ["CellStart", "JobLine", "RunnerError", "RunnerNote", "follow_run"],
         "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],
-        "resubmission": ["choose_original", "prepare_rerun"],
+        "resubmission": ["check_first_run", "choose_original", "prepare_rerun"],
         "results": ["best_page", "download_results", "find_results", "is_for_browsers", "results_folder"],
         "running": [
             "as_line",

@@ -12,6 +12,7 @@ from .pull import UPDATED as UPDATED
 from .pull import check_pulled as check_pulled
 from .pull import find_changes as find_changes
 from .pull import pull_changes as pull_changes
+from .resubmission import check_first_run as check_first_run
 from .resubmission import choose_original as choose_original
 from .resubmission import prepare_rerun as prepare_rerun
 from .results import best_page as best_page

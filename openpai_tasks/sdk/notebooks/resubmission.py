@@ -94,6 +94,13 @@ def _is_file(word: str, here: Path) -> bool:
     return word.endswith(running.SUFFIX) or os.sep in word or (here / word).exists()
 
 
+def check_first_run(chosen: RerunSource, resume: bool | None) -> None:
+    """Raise if a notebook that no job has run should resume."""
+    if resume and chosen.notebook:
+        name = chosen.notebook.name
+        raise ConfigError(f"no job from this folder has run {name}, so it cannot resume; leave out --resume")
+
+
 def prepare_rerun(
     chosen: RerunSource,
     source: Backend,

@@ -14,7 +14,6 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]
 
-from openpai_tasks.settings.value_types import one_of
 from openpai_tasks.storage.copying.plan import Errand, refuse_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
@@ -30,17 +29,10 @@ FILE, FOLDER = "file", "directory"
 
 
 class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``.
-
-    With ``cluster``, or ``cluster_alias``, paths on other clusters are refused.
-    """
+    """The storages of all known clusters as one tree: ``<cluster>/<storage>/<path>``."""
 
     protocol = "pai"
     root_marker = ""
-
-    def __init__(self, cluster: str | None = None, cluster_alias: str | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._only = one_of(cluster=cluster, cluster_alias=cluster_alias)
 
     def make_book(self) -> Book:
         raise NotImplementedError
@@ -209,11 +201,8 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         )
 
     def _locate(self, path: str) -> Location:
-        name = self._strip_protocol(path)
-        if self._only and name.partition("/")[0] not in ("", self._only):
-            raise ValueError(f"{PAI}{name} is not on the cluster {self._only!r} of this file system")
         with mapping_errors(path):
-            return locate(PAI + name, self._book)
+            return locate(PAI + self._strip_protocol(path), self._book)
 
     def _entry(self, path: str) -> tuple[Location, Entry]:
         place = self._locate(path)

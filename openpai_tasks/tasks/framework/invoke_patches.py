@@ -16,7 +16,7 @@ import invoke.config
 from invoke.collection import Collection
 from invoke.config import AmbiguousMergeError, Config
 from invoke.env import Environment as InvokeEnvironment
-from invoke.exceptions import Exit, UnknownFileType
+from invoke.exceptions import Exit, ThreadException, UnknownFileType
 from invoke.executor import Executor
 from invoke.program import Program
 from invoke.runners import Runner
@@ -26,7 +26,7 @@ from invoke.util import helpline, yaml  # type: ignore[attr-defined]
 
 from openpai_tasks import compat, exits
 from openpai_tasks.hints import use_program
-from openpai_tasks.tasks.framework import parser, verbosity
+from openpai_tasks.tasks.framework import parser, terminal, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
 LIST_FORMATS = ("flat", "nested", "json")
@@ -35,8 +35,6 @@ OURS = "openpai"
 
 
 def _fail(text: str) -> Exit:
-    from openpai_tasks.tasks.framework import terminal
-
     return terminal.ending(exits.BAD_INPUT, f"error: {text}")
 
 
@@ -92,8 +90,6 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
 
 def print_task_help(program: Program, name: str) -> None:
     """Print a task's usage, docstring and flags."""
-    from openpai_tasks.tasks.framework import terminal
-
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     context = contexts[name]
     flags = context.help_tuples()
@@ -108,8 +104,6 @@ def print_task_help(program: Program, name: str) -> None:
 
 def _print_classic_help(program: Program, contexts: Contexts, context: TaskContext) -> None:
     """Print the help of the task that a classic command runs, and the flags that only the command has."""
-    from openpai_tasks.tasks.framework import terminal
-
     assert context.classic is not None
     is_a = "short for" if context.classic.short else "the old spelling of"
     terminal.put(f"`{context.typed}` is {is_a} `{context.classic.target}`.\n")
@@ -314,6 +308,23 @@ def respond(runner: Runner, buffer_: list[str]) -> None:
         _respond(runner, buffer_)
 
 
+# Output
+
+
+def _flushed(method: Callable[..., None]) -> Callable[..., None]:
+    """Write all output within the method, as its errors are handled there."""
+
+    def run(program: Program, *words: Any) -> None:
+        with terminal.output_flushed():
+            try:
+                method(program, *words)
+            except ThreadException as err:  # of `c.run`, whose threads write its output
+                ends = (one.value for one in err.exceptions if isinstance(one.value, Exit))
+                raise next(ends, err) from None
+
+    return run
+
+
 _parse_cleanup = Program.parse_cleanup
 _normalize = Executor.normalize
 _transform = Collection.transform
@@ -324,7 +335,10 @@ _respond = Runner.respond
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Program, "core_args", verbosity.core_args),
     (Program, "_make_parser", make_parser),
-    (Program, "parse_cleanup", parse_cleanup),
+    (Program, "parse_core", _flushed(Program.parse_core)),
+    (Program, "parse_collection", _flushed(Program.parse_collection)),
+    (Program, "parse_cleanup", _flushed(parse_cleanup)),
+    (Program, "execute", _flushed(Program.execute)),
     (Program, "print_task_help", print_task_help),
     (Program, "print_columns", print_columns),
     (Collection, "serialized", serialized),
@@ -343,6 +357,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
 
 @functools.cache
 def patch_invoke() -> None:
-    """Replace the methods, once."""
+    """Replace the methods, once; prepare the streams."""
+    terminal.prepare_streams()
     for owner, name, replacement in REPLACED:
         setattr(owner, name, replacement)

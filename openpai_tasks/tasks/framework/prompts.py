@@ -25,7 +25,7 @@ def confirm(question: str, otherwise: str = "nothing was removed") -> None:
 
 def consent(refusal: Untrusted) -> None:
     """Ask whether to trust the settings of a project; raise the refusal unless the answer is yes."""
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise refusal
     for file in dict.fromkeys(claim.file for claim in refusal.claims):
         lines = [claim.line for claim in refusal.claims if claim.file == file]

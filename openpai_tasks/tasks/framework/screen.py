@@ -20,7 +20,7 @@ def print_view(view: View, ages: bool = False) -> None:
 
     A terminal shows how old times are instead of dates, with ``ages``.
     """
-    if isinstance(view, str) or not terminal.is_terminal(sys.stdout):
+    if isinstance(view, str) or not sys.stdout.isatty():
         terminal.put(str(view))
     else:
         terminal.put_coloured(render.drawing.draw(view, terminal.size(sys.stdout).columns, ages))
@@ -28,7 +28,7 @@ def print_view(view: View, ages: bool = False) -> None:
 
 def say_view(view: View) -> None:
     """Print a view for the user on stderr: fitted and coloured on a terminal, as plain text elsewhere."""
-    if terminal.is_terminal(sys.stderr):
+    if sys.stderr.isatty():
         terminal.say_coloured(render.drawing.draw(view, terminal.size(sys.stderr).columns))
     else:
         terminal.say(*str(view).split("\n"), always=True)

@@ -87,10 +87,6 @@ class PaiTask(Task[Any]):
             raise terminal.ending(err.exit_code, f"error: {err}", *_other_problems(err)) from err
         except KeyboardInterrupt as err:
             raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
-        except BrokenPipeError:
-            if not terminal.reader_left():
-                raise
-            raise Exit(code=exits.BROKEN_PIPE) from None
 
     def __deepcopy__(self, memo: Any) -> PaiTask:
         """Return itself: Invoke copies every task at every start, and ours never change."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import select
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -17,12 +16,72 @@ from typing import Any, TextIO
 
 from invoke.exceptions import Exit
 
-from openpai_tasks.errors import PathError
+from openpai_tasks import exits
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
 
 LONGEST_NOTE = 200  # characters of a notification
 PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case
 _is_quiet = False  # one per process, like the streams
+
+
+class OutputFile(io.FileIO):
+    """The file of stdout: when it cannot be written, the command ends, and what follows is dropped."""
+
+    end: Exit | None = None
+
+    def write(self, data: Any) -> int:
+        if self.end is None:
+            try:
+                return super().write(data)
+            except BrokenPipeError:
+                self.end = Exit(code=exits.BROKEN_PIPE)
+            except OSError as err:
+                self.end = ending(exits.BAD_PATH, f"error: cannot write the output: {err.strerror}")
+            raise self.end
+        return len(data)
+
+
+class MessageFile(io.FileIO):
+    """The file of stderr: messages that cannot be written are dropped, and the command continues."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def prepare_streams() -> None:
+    """Decide what happens to output that cannot be written; replace streams that the parent has closed."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the file gets the lowest free number, which is the stream's
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if sys.stdout is sys.__stdout__:  # not that of a notebook or a test
+        sys.stdout = _with_file(sys.stdout, OutputFile)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _with_file(sys.stderr, MessageFile)
+
+
+def _with_file(stream: Any, kind: type[io.FileIO]) -> TextIO:
+    """Return a stream like this one that writes to a file of this kind."""
+    stream.flush()
+    file = io.BufferedWriter(kind(stream.fileno(), "w", closefd=False))
+    flags = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+    return io.TextIOWrapper(file, stream.encoding, stream.errors, **flags)
+
+
+@contextlib.contextmanager
+def output_flushed() -> Iterator[None]:
+    """Write all output at the end of the block; if the block fails for another reason, that counts."""
+    try:
+        yield
+        flush()
+    except BaseException as end:
+        has_failed = getattr(end, "code", end)
+        with contextlib.suppress(*[Exit] * bool(has_failed)):
+            flush()
+        raise
 
 
 class LiveViews:
@@ -50,32 +109,27 @@ live_views = LiveViews()  # one per process, like the terminal: threads print me
 
 def put(text: str) -> None:
     """Print text of one or more lines as data."""
-    with _writing():
-        print(plain(text), file=_tolerant(sys.stdout))
+    print(plain(text), file=_tolerant(sys.stdout))
 
 
 def put_coloured(text: str) -> None:
     """Print text of one or more lines as data, with its colours, on a terminal."""
-    with _writing():
-        print(keep_colours(text), file=_tolerant(sys.stdout))
+    print(keep_colours(text), file=_tolerant(sys.stdout))
 
 
 def exact(text: str) -> None:
     """Print text for a file or a program as it is; a terminal gets it filtered."""
-    if sys.stdout is None or is_terminal(sys.stdout):
+    if sys.stdout.isatty():
         put(text.removesuffix("\n"))
     else:
         raw(sys.stdout, text.encode("utf-8", "surrogateescape"))
 
 
-def raw(stream: TextIO | None, data: bytes) -> None:
+def raw(stream: TextIO, data: bytes) -> None:
     """Write bytes as they are, and at once."""
-    if stream is None:  # closed by the parent process
-        return
-    with _writing():
-        stream.flush()
-        stream.buffer.write(data)
-        stream.buffer.flush()
+    stream.flush()
+    stream.buffer.write(data)
+    stream.buffer.flush()
 
 
 def be_quiet() -> None:
@@ -95,7 +149,7 @@ def say(*lines: str, always: bool = False) -> None:
         if not lines:
             return
     text = "\n".join(map(one_line, lines))
-    if not (is_terminal(sys.stderr) and live_views.print_above(text)):
+    if not (sys.stderr.isatty() and live_views.print_above(text)):
         print(text, file=sys.stderr, flush=True)
 
 
@@ -113,11 +167,6 @@ def redraw(stream: TextIO, text: str) -> None:
     """Write a part of a live view, with what moves the cursor and removes lines, at once."""
     _tolerant(stream).write(drawn(text))
     stream.flush()
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is open and is a terminal."""
-    return stream is not None and stream.isatty()
 
 
 def size(stream: TextIO) -> os.terminal_size:
@@ -149,7 +198,7 @@ def _wanted(name: str) -> int:
 
 def notify(title: str, text: str, by_bell_only: bool) -> None:
     """Ring the terminal's bell and, where it may understand that, ask it for a desktop notification."""
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         return
     kind = os.environ.get("TERM", "")
     words = [one_line(word[:LONGEST_NOTE]).replace(";", ",") for word in (title, text)]
@@ -182,32 +231,7 @@ def show_uncaught(kind: type[BaseException], err: BaseException, trace: Tracebac
 
 
 def flush() -> None:
-    if sys.stdout is not None:  # closed by the parent process
-        with _writing():
-            sys.stdout.flush()
-
-
-def reader_left() -> bool:
-    """Whether the reader of our output is gone; from then on, nothing is written to it."""
-    out = sys.stdout.fileno()
-    watch = select.poll()
-    watch.register(out, 0)  # a closed end of a pipe is always reported
-    if not watch.poll(0):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), out)
-    return True
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    """Report output that cannot be written; a reader that is gone is no error."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as err:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise PathError(f"cannot write the output: {err.strerror}") from err
+    sys.stdout.flush()
 
 
 def _tolerant(stream: Any) -> Any:

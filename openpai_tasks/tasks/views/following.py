@@ -44,7 +44,7 @@ def write_logs(
     plain: bool = False,
 ) -> None:
     """Write the output of jobs; lines of several tasks or jobs have labels, coloured on a terminal."""
-    coloured = not plain and terminal.is_terminal(sys.stdout) and render.has_colours()
+    coloured = not plain and sys.stdout.isatty() and render.has_colours()
     steps = {
         name: sdk.logs.output_steps(
             client, name, which, follow, lines, sdk.diagnosis.News(client, terminal.say), plain
@@ -116,7 +116,7 @@ def conclude(client: Backend, jobs: Sequence[JobInfo], notify: bool = False) -> 
 
 def notify_end(jobs: Sequence[JobInfo]) -> None:
     """Notify the user at a terminal that jobs have ended."""
-    if not terminal.is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         return
     title = f"job {jobs[0].name}" if len(jobs) == 1 else f"{len(jobs)} jobs"
     failed = [job.name for job in jobs if job.exit_status]
@@ -143,7 +143,7 @@ def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
 
     Without a terminal, the beginning of a name is not enough: the job that was meant may be gone.
     """
-    can_ask = all(terminal.is_terminal(stream) for stream in (sys.stdin, sys.stderr))
+    can_ask = all(stream.isatty() for stream in (sys.stdin, sys.stderr))
     guess = next((one for one in chosen if one.is_guess), None)
     are_many = len(chosen) > 1 and not all(one.is_whole for one in chosen)
     if yes or not (guess or (can_ask and are_many)):

@@ -30,6 +30,7 @@ from tests.server.engines.contract import EngineBench
 from tests.server.workshop import Workshop, machine, role, text, until
 from tests.ssh_keys import make_key
 
+pytestmark = pytest.mark.root  # dockerd is root's, and limits and owners are nobody else's to set
 SECRET = "hunter2-and-more"
 
 

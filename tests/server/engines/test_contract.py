@@ -25,6 +25,7 @@ from tests.server.workshop import Workshop, machine, role, until
 
 GRACE = 1.0
 CONTAINERS = {"docker": DockerEngine, "podman": PodmanEngine}
+DOCKER = pytest.param("docker", marks=pytest.mark.root)
 HERE = machine(cpus=4, gpus=4)
 
 
@@ -32,7 +33,7 @@ def process(folder: Path) -> ProcessEngine:
     return ProcessEngine(folder, {"home": folder / "storage"}, HERE, GRACE)
 
 
-@pytest.fixture(scope="module", params=["process", "queueing", "slurm", *CONTAINERS])
+@pytest.fixture(scope="module", params=["process", "queueing", "slurm", DOCKER, "podman"])
 def factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Path], Any]]:

@@ -37,9 +37,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def kit() -> Iterator[Kit]:
-    with engine_kit("podman") as made, pytest.MonkeyPatch.context() as patch:
+# An ordinary user's podman needs a runtime folder, which jobs do not share with the tests.
+@pytest.fixture(scope="module", params=[pytest.param("podman", marks=pytest.mark.root)])
+def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    with engine_kit(request.param) as made, pytest.MonkeyPatch.context() as patch:
         for name, value in made.environment.items():
             patch.setenv(name, value)
         yield made
