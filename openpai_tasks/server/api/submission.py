@@ -77,8 +77,11 @@ def accept(
     found = notices(context, document)
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
-        for notice in found:
-            context.state.add_event(job.key, notice.type, notice.reason, notice.message)
+        for kind, reason in dict.fromkeys((notice.type, notice.reason) for notice in found):
+            same = [
+                notice.message for notice in found if notice.reason == reason
+            ]  # a job has one event of it
+            context.state.add_event(job.key, kind, reason, "; ".join(same))
     lines = [notice.message for notice in found]
     return job, {OWN_FIELD: {"notices": lines}} if lines else {}
 
