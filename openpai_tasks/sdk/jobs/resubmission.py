@@ -165,8 +165,7 @@ def prepare_resubmission(
     """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
     start = _start_of(original, target, mounts, resume)
-    document = relocation.with_earlier_jobs({**original.document, "name": name}, start.earlier)
-    document, home = _moved(document, original, target, name, mounts)
+    document, home = _moved({**original.document, "name": name}, original, target, name, start, mounts)
     document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
     document = unmask(document, original.secrets, ask)
     text = protocol.dump(document)
@@ -231,6 +230,10 @@ def plan_start(
 
 def _start_of(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
     """Return how a job starts that repeats this one on ``target``."""
+    if not original.stamp.storage:  # not made by us: nothing is known of its files
+        if resume:
+            raise ConfigError(f"job {original.name!r} has no checkpoints to resume from; leave out --resume")
+        return Start()
     jobs = [original.name, *relocation.earlier_jobs(original.document)]
     find = partial(find_checkpoint, original.client, original.user, original.name, original.document, mounts)
     source, there = original.client.cluster.alias, target.cluster.alias
@@ -256,12 +259,13 @@ def _stays(original: Original, target: Backend) -> bool:
 
 
 def _moved(
-    document: dict[str, Any], original: Original, target: Backend, name: str, mounts: Mounts
+    document: dict[str, Any], original: Original, target: Backend, name: str, start: Start, mounts: Mounts
 ) -> tuple[dict[str, Any], Home | None]:
     """Return the document for the new job, and the folder of its files."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
+    document = relocation.with_earlier_jobs(document, start.earlier)
     stays = _stays(original, target)
     if stamp.source_folder and not original.archive:
         if not stays:
