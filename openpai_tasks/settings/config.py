@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -303,18 +303,24 @@ def _ignored_names(layer: Layer) -> list[str]:
     return [layer.ignored, *lines] if layer.ignored else lines
 
 
-def change_defaults(path: Path, values: Mapping[str, Value], remove: Iterable[str] = ()) -> None:
-    """Set and remove settings in a defaults.yaml, keeping the rest, safely for concurrent writers."""
+def change_defaults(path: Path, values: Mapping[str, Value], remove: Sequence[str] = ()) -> list[str]:
+    """Set and remove settings in a defaults.yaml, keeping the rest, safely for concurrent writers.
+
+    Return those to remove that it had.
+    """
     import yaml
 
     gone = {_spelling(name) for name in (*remove, *values)}
     with locked(path):
-        kept = {key: item for key, item in flat(read_defaults(path)).items() if _spelling(key) not in gone}
+        before = flat(read_defaults(path))
+        kept = {key: item for key, item in before.items() if _spelling(key) not in gone}
         kept |= {key: list(item) if isinstance(item, tuple) else item for key, item in values.items()}
         text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True) if kept else ""
         write_private(path, text)
     if trust.is_project_file(path):
         trust.remember(_typed_claims(path, values))
+    had = {_spelling(key) for key in before}
+    return [name for name in remove if _spelling(name) in had]
 
 
 # Settings of a project that need trust

@@ -60,8 +60,12 @@ def unset(c, names, is_global=False):
     kept = user_settings.layers.read_defaults(path)
     needed = [name for name in names if name in kept or not _explain_old(name)]
     if needed:
-        user_settings.config.change_defaults(path, {}, [_known(name, path) for name in needed])
-        say(f"unset {', '.join(needed)} in {path}")
+        given = [_known(name, path) for name in needed]
+        removed = user_settings.config.change_defaults(path, {}, given)
+        if removed:
+            say(f"unset {', '.join(removed)} in {path}")
+        if absent := [name for name in given if name not in removed]:
+            say(f"not set in {path}: {', '.join(absent)}")
 
 
 @task(positional=["folder"], help=FOLDER)

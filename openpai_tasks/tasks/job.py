@@ -160,6 +160,8 @@ def stop(c, names, yes=False, cluster_alias=None, output=None):
     client = connect(c, cluster_alias)
     chosen = sdk.sweeps.choose_jobs(client, names, unfinished=True)
     views.following.confirm_stop(chosen, yes)
+    if ended := [one.name for one in chosen if one.job.final]:
+        say(f"already ended: {sdk.sweeps.name_some(ended)}")
     stopped = sdk.jobs.stop_all(client, [one.job for one in chosen])
     show(c, stopped, views.submitting.SUBMITTED, output)
 

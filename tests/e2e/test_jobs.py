@@ -39,6 +39,7 @@ def test_wait_that_times_out_exits_124_and_the_job_continues(cluster):
     assert "still" in ran.err and "continues" in ran.err
     assert cluster.ok("job.stop", name, "-o", "json").json()[0]["name"] == name
     assert cluster.inv("job.wait", name, "--timeout", "60").code == 143
+    assert cluster.ok("job.stop", name).err == f"already ended: {name}\n"
 
 
 def test_quoting_survives_in_all_three_spellings(cluster):

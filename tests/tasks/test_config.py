@@ -213,7 +213,8 @@ def test_set_unset_and_select_change_the_project_from_a_sub_folder(project, inv,
     assert shown(inv, "cpu") == (7, str(path))
     assert project.pai("cluster", "select", "local").code == 0
     assert yaml.safe_load(path.read_text()) == {"cpu": 7, "cluster-alias": "local"}
-    assert inv("config.unset", "cpu").code == 0
+    assert inv("config.unset", "cpu").err == f"unset cpu in {path}\n"
+    assert inv("config.unset", "cpu").err == f"not set in {path}: cpu\n"
     assert not (project.folder / "a" / "b" / ".openpai").exists()
 
 
