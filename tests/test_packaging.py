@@ -143,6 +143,6 @@ def metadata_file(wheel, name):
     return wheel.read(path).decode()
 
 
-def test_newest_changelog_entry_is_this_version():
-    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+def test_newest_release_in_the_changelog_is_this_version():
+    versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert versions[0] == openpai_tasks.__version__
