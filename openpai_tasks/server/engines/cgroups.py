@@ -20,7 +20,7 @@ from pathlib import Path
 from openpai_tasks.server.engines.base import MemoryLimits
 
 V1, V2 = "cgroup v1", "cgroup v2"
-SCOPE_SECONDS = 5.0
+SCOPE_SECONDS = 10.0  # a busy machine needs a few
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 
 
