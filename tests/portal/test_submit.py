@@ -282,6 +282,12 @@ def test_commands_are_quoted(cluster, visitor, command):
     assert calls == [((command,), {"job_name": "quoted"})]
 
 
+def test_the_form_warns_of_gpus_that_are_not_there(visitor):
+    values = {"draft": "many", "command": "true", "gpu": "64", "instances": "2"}
+    problem = visitor.post(f"{FORM}/check", values, headers=JSON).json()["problem"]
+    assert re.fullmatch(r"virtual cluster default has \d+ GPUs?; the job asks for 128", problem)
+
+
 def test_sources_travel_with_the_job(cluster, visitor):
     sent = upload(
         visitor, "travel", ("run.sh", b"#!/bin/sh\ncat data/in.txt\n"), ("data/in.txt", b"from afar")

@@ -79,7 +79,9 @@ def check(request: PortalRequest) -> Response:
         if form.flags["command"]:
             answer["command"] = sdk.jobs.as_command(form.flags, alias)
             answer["python"] = sdk.jobs.as_python(form.flags, alias)
-            sdk.jobs.check_request(form.request(), form.here)
+            wanted = form.request()
+            sdk.jobs.check_request(wanted, form.here)
+            answer["problem"] = sdk.jobs.describe_shortage(request.client, wanted)
     except PaiError as err:
         answer["problem"] = in_field_names(str(err))
     return data(answer)

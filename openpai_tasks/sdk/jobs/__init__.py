@@ -36,6 +36,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "submission": [
             "add_tags",
             "build",
+            "describe_shortage",
             "report_notices",
             "check_request",
             "check_tags",

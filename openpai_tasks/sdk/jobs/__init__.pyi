@@ -38,6 +38,7 @@ from .submission import add_tags as add_tags
 from .submission import build as build
 from .submission import check_request as check_request
 from .submission import check_tags as check_tags
+from .submission import describe_shortage as describe_shortage
 from .submission import load_document as load_document
 from .submission import new_name as new_name
 from .submission import pack_files as pack_files

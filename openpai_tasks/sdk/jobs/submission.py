@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.base import Backend, Say, require
+from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require
 from openpai_tasks.errors import (
     ApiError,
     ConfigError,
@@ -130,6 +130,19 @@ def check_request(request: JobRequest, here: Path) -> None:
     """Raise if the request makes no valid document; nothing is packed, and no cluster is asked."""
     named = dataclasses.replace(request, name=new_name(request.name, request.command))
     build(named, JobFiles(None, None, Origin(here)))
+
+
+def describe_shortage(client: Backend, request: JobRequest) -> str:
+    """Return in one line what the virtual cluster has less of than the job asks for; may be empty."""
+    name = request.virtual_cluster or "default"
+    cluster = client.virtual_clusters().get(name, VirtualCluster())
+    for resource in ("gpu", "cpu"):
+        has = cluster.capacity(resource).total
+        asked = sum(role.instances * (getattr(role, resource) or 0) for role in request.all_roles)
+        if has is not None and asked > has:
+            word = resource.upper() + ("s" if has > 1 else "")
+            return f"virtual cluster {name} has {has:g} {word}; the job asks for {asked}"
+    return ""
 
 
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
