@@ -102,4 +102,5 @@ def summary(reasons: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(*sorted({package for program, package in PACKAGES.items() if not find(program)}), sep="\n")
+    for package in sorted({package for program, package in PACKAGES.items() if not find(program)}):
+        print(package)
