@@ -24,12 +24,13 @@ OPTIONS = ("--parsable", "--ntasks=1", "--cpus-per-task=1", "--mem=64M", "--outp
 
 def comparisons(folder: Path, jobs: int = JOBS) -> Iterator[Comparison]:
     """Compare how long jobs take that do nothing, from the first submission to the last end."""
-    from tests.server.engines.slurm_cluster import missing, slurm_cluster
+    from tests.needs import missing
+    from tests.server.engines import slurm_cluster
 
-    if missing():
+    if missing(*slurm_cluster.PROGRAMS):
         return
     (folder / "slurm").mkdir()
-    with slurm_cluster(folder / "slurm") as cluster, environment(cluster.environment):
+    with slurm_cluster.slurm_cluster(folder / "slurm") as cluster, environment(cluster.environment):
         calls = CallCounter(folder / "bin")
         path = {"PATH": f"{calls.folder}:{os.environ['PATH']}"}
         with environment(path), running(folder / "home", "--engine", "slurm") as server:

@@ -106,6 +106,8 @@ class RequestDraft(JobDraft):
         request, flags, read = self.request, self.flags, secret_reader(self.secrets)
         names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "outputs", "pip_installs")
         missing = {name: getattr(given, name) for name in names if getattr(request, name) in (None, "", ())}
+        if request.memory_mb is None:
+            missing["is_memory_asked"] = sdk.jobs.is_memory_asked(given)
         return dataclasses.replace(
             request,
             **missing,

@@ -23,6 +23,7 @@ from openpai_tasks.errors import (
     ProtocolError,
     TimedOut,
 )
+from openpai_tasks.protocol import validate
 
 DOCUMENT = {
     "protocolVersion": 2,
@@ -120,6 +121,19 @@ def test_a_request_is_completed_from_the_settings(project):
     request = JobRequest("echo requested", tags=("one",), cpu=1)
     job = submit(request, tag="two", job_name="requested-$")
     assert output_of(job) == ["requested"] and set(job.status.tags) == {"one", "two"}
+
+
+@pytest.mark.parametrize(
+    "memory, setting, is_asked", [(None, {}, False), (1024, {}, True), (None, {"memoryMB": 512}, True)]
+)
+def test_memory_of_a_request_is_asked_for_unless_it_is_the_built_in_default(
+    project, memory, setting, is_asked
+):
+    Path(".openpai").mkdir()
+    Path(".openpai/defaults.yaml").write_text(yaml.safe_dump(setting))
+    text = submit(JobRequest("true", "asked", memory_mb=memory), preview=True).preview()
+    [role] = validate(text).roles
+    assert (role.memory_mb, role.is_memory_asked) == (setting.get("memoryMB", 1024), is_asked)
 
 
 def test_a_job_can_come_after_another(project):

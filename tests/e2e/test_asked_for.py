@@ -12,8 +12,7 @@ from openpai_tasks import submit
 from openpai_tasks.protocol.routes import OWN_FIELD
 from tests.api.conftest import use_home
 from tests.e2e.test_embedded_cluster import facts, until
-
-NO_GPU = "this machine has no GPU; the job runs without"
+from tests.notices import MEMORY, NO_GPU
 
 
 @pytest.fixture(autouse=True)
@@ -81,15 +80,28 @@ def test_peak_memory_and_cpu_time_of_a_task_are_shown(shell):
     assert "PEAK MB  CPU S" in shown and f"  {task['peak_memory_mb']}  " in shown
 
 
-def test_memory_is_limited_where_the_system_allows_it(shell):
+def memory_limits(shell):
+    """Start the cluster, and return what it says of limits of memory."""
     shell.ok("cluster.start")
-    limits = shell.ok("cluster.status", "-o", "json").json()["limits"]
+    return shell.ok("cluster.status", "-o", "json").json()["limits"]
+
+
+def test_submission_says_if_memory_is_not_limited(shell):
+    limits = memory_limits(shell)
     default = shell.ok("job.sub", "cat /proc/self/cgroup", "--follow")
     assert "openpai-" not in default.out and not warnings(default)  # nobody has asked for a limit
-    if limits.startswith("memory not enforced: "):
-        ran = shell.ok("job.sub", "true", "--memoryMB", "64")
+    ran = shell.ok("job.sub", "true", "--memoryMB", "64")
+    if limits.startswith("memory enforced"):
+        assert not warnings(ran)
+    else:
         why = limits.removeprefix("memory not enforced: ")
-        assert warnings(ran) == [f"warning: the limit of memory is not enforced: {why}"]
+        assert why and warnings(ran) == [f"warning: {MEMORY}{why}"]
+
+
+@pytest.mark.root
+def test_memory_is_limited_where_the_system_allows_it(shell):
+    limits = memory_limits(shell)
+    if not limits.startswith("memory enforced"):
         pytest.skip(limits)
     too_much = "python3 -c \"x = b'x' * (300 << 20)\""
     ran = shell.inv("job.sub", too_much, "-j", "killed", "--memoryMB", "64", "--follow")
@@ -103,8 +115,9 @@ def test_memory_is_limited_where_the_system_allows_it(shell):
     assert not groups(limited.out)
 
 
+@pytest.mark.root
 def test_cgroup_of_a_task_goes_with_it_also_if_server_and_runner_are_killed(shell):
-    limits = shell.ok("cluster.start", "-o", "json").json()["limits"]
+    limits = memory_limits(shell)
     if not limits.startswith("memory enforced"):
         pytest.skip(limits)
     shell.ok("job.sub", "cat /proc/self/cgroup; exec sleep 1000", "-j", "long", "--memoryMB", "64")

@@ -177,7 +177,7 @@ def test_a_long_pause_is_respected_and_reported(limited, monkeypatch):
 
 
 def test_dead_cluster_is_reported_in_one_line_and_a_rerun_submits_the_rest(shell):
-    args = ("job.sub", "true", "-j", "hurt", "--sweep", "i=1..60", "--detach", "--cpu", "1", "--mem", "16")
+    args = ("job.sub", "true", "-j", "hurt", "--sweep", "i=1..60", "--detach", "--cpu", "1")
     shell.ok("cluster.start")
     pid = shell.ok("cluster.status", "-o", "json").json()["pid"]
     process = shell.start("inv", *args)

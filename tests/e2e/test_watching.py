@@ -14,7 +14,7 @@ from openpai_tasks.settings.config import Settings
 from tests.faults import switch
 from tests.notebook_files import write
 
-SMALL = ("--cpu", "1", "--memoryMB", "256")
+SMALL = ("--cpu", "1")
 LOST, BACK = "cluster 'local' does not answer: ", "cluster 'local' answers again"
 OUTAGES = {
     "gateway": (502, "HTTP 502 Bad Gateway"),
@@ -249,7 +249,7 @@ def test_sweep_submission_that_did_not_arrive_is_repeated_after_the_outage(calm,
     monkeypatch.setenv("OPENPAI_HOME", str(calm.home))
     messages = []
     client = known.connect(Settings.load(), "local", messages.append)
-    request = JobRequest("true", "unsent", image="python:3")
+    request = JobRequest("true", "unsent", image="python:3", memory_mb=64, is_memory_asked=False)
     packed = submission.pack_files(client, request, calm.project)
     sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..1"]), is_named=True)
     run = sweep_run.SweepRun(client, sweep, calm.project, messages.append)

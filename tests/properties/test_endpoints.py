@@ -54,8 +54,8 @@ def signed_in(client: Client) -> Any:
 
 
 def storage_rows(client: Client) -> Any:
-    found = [storages.place_of(client, storages.detail_of(client, "0"), ())]
-    return [storages._row(place, True) for place in found]
+    found = storages.detail_of(client, "0")
+    return [storages._row(storages.place_of(client, found, ()), found)]
 
 
 def ssh_endpoints(client: Client) -> Any:

@@ -17,6 +17,7 @@ import pytest
 import requests
 
 from tests.forkserver import start_server
+from tests.notices import image_not_used
 from tests.server import conformity
 
 JOB = """\
@@ -33,9 +34,7 @@ taskRoles:
     commands:
       - {command}
 """
-NOTICES = {
-    "openpaiTasks": {"notices": ["the image busybox is not used: jobs run as processes of this machine"]}
-}
+NOTICES = image_not_used("busybox")
 
 
 def wait_for(found: Callable[[], Any], seconds: float = 60) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -12,6 +14,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.needs import needs, require
 from tests.server.conftest import Api, ServerProcess, wait_for
@@ -24,6 +28,23 @@ needs_clients = needs("ssh")
 def skip_without(service: str) -> None:
     if service == "sshd":
         require("sshd")
+
+
+def skip_without_terminal(service: str) -> None:
+    """Skip the test if the service can give its sessions no terminal."""
+    if service == "sshd" and os.geteuid() != 0 and not _terminals_belong_to_tty():
+        pytest.skip("/dev/pts is mounted without gid=5, so sshd cannot hand out terminals unless it is root")
+
+
+def _terminals_belong_to_tty() -> bool:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours), os.fdopen(theirs):
+        return os.fstat(theirs).st_gid == grp.getgrnam("tty").gr_gid
+
+
+def login_name(service: str) -> str:
+    """Return the user to log in as: an sshd of an ordinary user accepts only that user."""
+    return pwd.getpwuid(os.geteuid()).pw_name if service == "sshd" else "root"
 
 
 def plugin(key: Path | None = None, **more: Any) -> dict[str, Any]:

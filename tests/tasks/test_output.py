@@ -1,9 +1,12 @@
 """Output, messages and errors cannot control a terminal, whatever text they contain."""
 
 import csv
+import fcntl
 import io
 import json
+import os
 import re
+import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -165,6 +168,30 @@ def test_characters_missing_in_the_encoding_are_written_as_backslash_escapes():
         _output.put("größe")
     stream.flush()
     assert stream.buffer.getvalue() == b"gr\\xf6\\xdfe\n"
+
+
+@pytest.fixture
+def interrupting_pipe():
+    """A pipe into which nothing can be written without Ctrl-C at the same time."""
+    reader, writer = os.pipe()
+    before = signal.signal(signal.SIGIO, signal.default_int_handler)
+    fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize("kind", [_output.OutputBuffer, _output.MessageBuffer])
+def test_line_that_is_written_when_ctrl_c_arrives_is_not_written_again(interrupting_pipe, kind):
+    reader, writer = interrupting_pipe
+    with open(writer, "w", closefd=False) as stream:
+        ours = _output._with_buffer(stream, kind)
+        with pytest.raises(KeyboardInterrupt):
+            _output.put_line(ours, "once")
+        ours.flush()
+    assert os.read(reader, 100) == b"once\n"
 
 
 def test_exit_without_text_has_no_message():

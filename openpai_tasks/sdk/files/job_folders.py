@@ -114,16 +114,18 @@ def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | 
 
 
 def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
-    """Return the folder that a job was submitted with, from its stamp."""
+    """Return the folder that a job of the user was submitted with, from its stamp.
+
+    A storage that was added here is used as the user it was added with, whoever owns the job.
+    """
     own = user_storages.find(client.cluster, storage)
     if own is not None:
-        place = _own_place(client, own, mounts)
-    else:
-        try:
-            place = storages.place_of(client, storages.detail_of(client, storage), mounts)
-        except NotFound as err:
-            where = f"cluster {client.cluster.alias!r}"
-            raise NotFound(f"{where} grants you no storage {storage!r}, where the files are", 404) from err
+        return Home(_own_place(client, own, mounts), clean_path(workspace))
+    try:
+        place = storages.place_of(client, storages.detail_of(client, storage), mounts)
+    except NotFound as err:
+        where = f"cluster {client.cluster.alias!r}"
+        raise NotFound(f"{where} grants you no storage {storage!r}, where the files are", 404) from err
     return Home(dataclasses.replace(place, user=user), clean_path(workspace))
 
 

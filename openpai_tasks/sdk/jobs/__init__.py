@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "documents": ["compare_jobs", "job_document", "parse_reference"],
         "equivalents": ["as_command", "as_python"],
-        "flags": ["build_changes", "build_request", "setting_overrides"],
+        "flags": ["build_changes", "build_request", "is_memory_asked", "setting_overrides"],
         "lookup": [
             "at_attempt",
             "check_succeeded",

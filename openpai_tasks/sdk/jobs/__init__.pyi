@@ -5,6 +5,7 @@ from .equivalents import as_command as as_command
 from .equivalents import as_python as as_python
 from .flags import build_changes as build_changes
 from .flags import build_request as build_request
+from .flags import is_memory_asked as is_memory_asked
 from .flags import setting_overrides as setting_overrides
 from .lookup import at_attempt as at_attempt
 from .lookup import check_succeeded as check_succeeded

@@ -81,6 +81,11 @@ def build_changes(flags: Mapping[str, Any]) -> JobRequest:
     )
 
 
+def is_memory_asked(settings: Settings) -> bool:
+    """Whether the memory in the settings is a limit; on the embedded cluster, a built-in default is none."""
+    return settings.cluster_alias != LOCAL or settings.origins.get("memoryMB") != BUILT_IN
+
+
 def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> JobRequest:
     """Build the request from flags and settings; a missing, None or empty flag counts as not given.
 
@@ -95,7 +100,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         cpu=settings.cpu,
         gpu=settings.gpu,
         memory_mb=settings.memory_mb,
-        is_memory_asked=settings.cluster_alias != LOCAL or settings.origins.get("memoryMB") != BUILT_IN,
+        is_memory_asked=is_memory_asked(settings),
         shm_mb=megabytes(given["shm"], "--shm") if "shm" in given else None,
         ports=dict(parse_port(text, "=", "--ports") for text in given.get("ports", ())),
         virtual_cluster=settings.virtual_cluster,

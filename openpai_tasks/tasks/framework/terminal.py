@@ -24,31 +24,43 @@ PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any ca
 _is_quiet = False  # one per process, like the streams
 
 
-class OutputFile(io.FileIO):
-    """The file of stdout: when it cannot be written, the command ends, and what follows is dropped."""
+class OutputBuffer(io.BufferedWriter):
+    """The buffer of stdout: when it cannot be written, the command ends, and what follows is dropped.
+
+    It is not the file that does this: a Ctrl-C while a ``write`` of ours returns would hide from the buffer
+    that its text is written, and it would be written again.
+    """
 
     end: Exit | None = None
 
     def write(self, data: Any) -> int:
-        if self.end is None:
-            try:
-                return super().write(data)
-            except BrokenPipeError:
-                self.end = Exit(code=exits.BROKEN_PIPE)
-            except OSError as err:
-                self.end = ending(exits.BAD_PATH, f"error: cannot write the output: {err.strerror}")
-            raise self.end
-        return len(data)
+        return len(data) if self.end else self._try(super().write, data)
+
+    def flush(self) -> None:
+        if not self.end:
+            self._try(super().flush)
+
+    def _try(self, act: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return act(*args)
+        except BrokenPipeError:
+            self.end = Exit(code=exits.BROKEN_PIPE)
+        except OSError as err:
+            self.end = ending(exits.BAD_PATH, f"error: cannot write the output: {err.strerror}")
+        raise self.end
 
 
-class MessageFile(io.FileIO):
-    """The file of stderr: messages that cannot be written are dropped, and the command continues."""
+class MessageBuffer(io.BufferedWriter):
+    """The buffer of stderr: messages that cannot be written never end the command."""
 
     def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
+        with contextlib.suppress(OSError):
+            super().write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
 
 
 def prepare_streams() -> None:
@@ -58,17 +70,17 @@ def prepare_streams() -> None:
             mode = "r" if name == "stdin" else "w"
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if sys.stdout is sys.__stdout__:  # not that of a notebook or a test
-        sys.stdout = _with_file(sys.stdout, OutputFile)
+        sys.stdout = _with_buffer(sys.stdout, OutputBuffer)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _with_file(sys.stderr, MessageFile)
+        sys.stderr = _with_buffer(sys.stderr, MessageBuffer)
 
 
-def _with_file(stream: Any, kind: type[io.FileIO]) -> TextIO:
-    """Return a stream like this one that writes to a file of this kind."""
+def _with_buffer(stream: Any, kind: type[io.BufferedWriter]) -> TextIO:
+    """Return a stream like this one that has a buffer of this kind."""
     stream.flush()
-    file = io.BufferedWriter(kind(stream.fileno(), "w", closefd=False))
+    buffer = kind(io.FileIO(stream.fileno(), "w", closefd=False))
     flags = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
-    return io.TextIOWrapper(file, stream.encoding, stream.errors, **flags)
+    return io.TextIOWrapper(buffer, stream.encoding, stream.errors, **flags)
 
 
 @contextlib.contextmanager

@@ -107,6 +107,12 @@ def test_a_storages_key_is_never_in_the_document(client, tmp_path, detail):
     assert f"/mnt/{detail['name']}/" in text and "hunter2" not in text and "10.0.0.1" not in text
 
 
+def test_user_defined_hdfs_of_a_job_is_used_as_the_user_it_was_added_with(client):
+    user = client(NFS, own_storages=(HDFS,), storage="mine", workspace="/exp")
+    first, again = job_folders.home(user), job_folders.at(user, "mine", "exp", "ann")
+    assert (again.path, again.place.user, again.seen) == ("/exp", "ann x", first.seen)
+
+
 def test_files_of_a_job_are_found_by_its_storage_and_workspace(client):
     user = client(NFS, HOME)
     found = job_folders.at(user, "home", "team", "bob")

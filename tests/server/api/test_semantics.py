@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +20,14 @@ class Jobs:
 
     def __init__(self, api: Api, user: str) -> None:
         self.api, self.user = api, user
+        self.started: list[str] = []
 
     def submit(self, name: str, roles: str | dict[str, Any], **more: Any) -> str:
         wanted = {"main": role(roles, cpu=0)} if isinstance(roles, str) else roles
         answer = self.api.submit(document(name, wanted, **more))
         assert answer.status_code == 202, answer.text
-        return f"{self.user}~{name}"
+        self.started.append(f"{self.user}~{name}")
+        return self.started[-1]
 
     def run(self, name: str, roles: str | dict[str, Any], **more: Any) -> Any:
         return self.api.until(self.submit(name, roles, **more), *OVER)
@@ -35,15 +38,23 @@ class Jobs:
     def set(self, key: str, value: str) -> None:
         assert self.api.put(f"/api/v2/jobs/{key}/executionType", {"value": value}).status_code == 202
 
+    def stop(self) -> None:
+        """Stop the jobs that are not over: those of a failed test would keep later ones waiting."""
+        for key in self.started:
+            if self.api.detail(key)["jobStatus"]["state"] not in OVER:
+                self.set(key, "STOP")
+
     def log(self, key: str, task: str = "main/taskIndex/0/attempts/0", attempt: int = 0) -> str:
         body = self.get(key, f"/attempts/{attempt}/taskRoles/{task}/logs")
         uri = next(one["uri"] for one in body["locations"] if one["name"] == "all")
         return self.api.get(uri).text
 
 
-@pytest.fixture(scope="module")
-def jobs(alice: Api) -> Jobs:
-    return Jobs(alice, "alice")
+@pytest.fixture
+def jobs(alice: Api) -> Iterator[Jobs]:
+    jobs = Jobs(alice, "alice")
+    yield jobs
+    jobs.stop()
 
 
 def test_failed_job_reports_its_exit_code_and_that_of_the_command(jobs: Jobs) -> None:
@@ -126,16 +137,20 @@ def test_waiting_job_shows_its_state_and_the_reason(jobs: Jobs) -> None:
     first = jobs.submit("holder", {"main": role("sleep 600", cpu=1)})
     second = jobs.submit("waiter", {"main": role("true", cpu=1)})
     jobs.api.until(first, "RUNNING")
-    wait_for(lambda: jobs.get(second, "/events")["totalCount"])
+    wait_for(lambda: "FailedScheduling" in warnings(jobs, second))
     status = jobs.api.detail(second)["jobStatus"]
     assert (status["state"], status["subState"], status["attemptState"]) == (
         "WAITING",
         "AttemptCreationPending",
         "WAITING",
     )
-    assert jobs.get(second, "/events?type=Warning")["data"][0]["reason"] == "FailedScheduling"
     jobs.set(first, "STOP")
     assert jobs.api.until(second, *OVER)["jobStatus"]["state"] == "SUCCEEDED"
+
+
+def warnings(jobs: Jobs, key: str) -> list[str]:
+    """Return the reasons of the warnings about a job."""
+    return [one["reason"] for one in jobs.get(key, "/events?type=Warning")["data"]]
 
 
 def test_events_record_the_course_of_a_job(jobs: Jobs) -> None:

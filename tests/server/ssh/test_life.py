@@ -29,6 +29,7 @@ from tests.server.ssh_clients import (
     document,
     job_output,
     kill_runner,
+    login_name,
     needs_clients,
     plugin,
     ports,
@@ -36,6 +37,7 @@ from tests.server.ssh_clients import (
     run_job,
     runner_of,
     skip_without,
+    skip_without_terminal,
     stop,
     task_folder,
 )
@@ -65,6 +67,10 @@ def key(ssh_server: ServerProcess) -> Path:
     return make_key(ssh_server.folder.parent / "id")
 
 
+def target_at(server: ServerProcess, port: int, key: Path) -> SshTarget:
+    return SshTarget(port, key, login_name(server.service))  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def api(ssh_server: ServerProcess) -> Api:
     return ssh_server.admin()
@@ -79,7 +85,7 @@ def test_ssh_service_ends_with_the_task_and_closes_its_sessions(
         "ends",
         document("ends", "echo up; until [ -e over ]; do sleep 0.05; done", plugin(key)),
     )
-    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    target, folder = target_at(ssh_server, ports(api, job)[0], key), task_folder(ssh_server, job)
     session = subprocess.Popen(target.argv(target.address, "(setsid sleep 600 &) ; sleep 600"))
     with target.tunnel() as tunnel:
         wait_for(lambda: len([pid for pid in processes_of(folder) if _name(pid) == "sleep"]) >= 2)
@@ -93,8 +99,9 @@ def test_ssh_service_ends_with_the_task_and_closes_its_sessions(
 
 
 def test_stopping_the_job_ends_the_ssh_service(ssh_server: ServerProcess, api: Api, key: Path) -> None:
+    skip_without_terminal(ssh_server.service)  # type: ignore[attr-defined]
     job = run_job(ssh_server, api, "stopped", document("stopped", WAITS, plugin(key)))
-    target = SshTarget(ports(api, job)[0], key)
+    target = target_at(ssh_server, ports(api, job)[0], key)
     session = subprocess.Popen(
         target.argv("-tt", target.address), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -111,7 +118,7 @@ def test_ssh_service_survives_a_server_restart_with_its_host_key(
     ssh_server: ServerProcess, api: Api, key: Path
 ) -> None:
     job = run_job(ssh_server, api, "restart", document("restart", WAITS, plugin(key)))
-    target = SshTarget(ports(api, job)[0], key)
+    target = target_at(ssh_server, ports(api, job)[0], key)
     with target.tunnel() as tunnel:
         target.output_of("true")
         seen = target.known_hosts.read_text()
@@ -129,7 +136,7 @@ def test_ssh_service_survives_a_server_restart_with_its_host_key(
 
 def test_killed_runner_leaves_no_ssh_process(ssh_server: ServerProcess, api: Api, key: Path) -> None:
     job = run_job(ssh_server, api, "lost", document("lost", WAITS, plugin(key)))
-    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    target, folder = target_at(ssh_server, ports(api, job)[0], key), task_folder(ssh_server, job)
     session = subprocess.Popen(target.argv(target.address, "echo $$ >there; trap '' HUP; sleep 600 & wait"))
     with target.tunnel():
         wait_for(lambda: (folder / "work" / "there").exists())
@@ -144,7 +151,7 @@ def test_killed_runner_leaves_no_ssh_process(ssh_server: ServerProcess, api: Api
 
 def test_killed_ssh_service_is_restarted(ssh_server: ServerProcess, api: Api, key: Path) -> None:
     job = run_job(ssh_server, api, "back", document("back", WAITS, plugin(key)))
-    target, folder = SshTarget(ports(api, job)[0], key), task_folder(ssh_server, job)
+    target, folder = target_at(ssh_server, ports(api, job)[0], key), task_folder(ssh_server, job)
     service_pids = wait_for(lambda: [pid for pid in processes_of(folder) if b"serve_" in _words(pid)])
     os.kill(service_pids[0], signal.SIGKILL)
     wait_for(lambda: target.ssh("true").returncode == 0)
@@ -172,10 +179,8 @@ def test_each_task_has_an_ssh_service_and_reaches_the_others_by_name(
     assert [sorted((folder / "heard").read_text().split()) for folder in work] == [
         ["0", "1", "from", "from"]
     ] * 2
-    assert [SshTarget(port, key).output_of("echo $PAI_TASK_INDEX") for port in (first, second)] == [
-        "0\n",
-        "1\n",
-    ]
+    targets = [target_at(ssh_server, port, key) for port in (first, second)]
+    assert [target.output_of("echo $PAI_TASK_INDEX") for target in targets] == ["0\n", "1\n"]
     stop(api, job)
 
 

@@ -22,11 +22,13 @@ from tests.server.ssh_clients import (
     answers,
     document,
     events,
+    login_name,
     needs_clients,
     plugin,
     ports,
     run_job,
     skip_without,
+    skip_without_terminal,
     stop,
     task_folder,
 )
@@ -63,7 +65,8 @@ def ssh_job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     command = "export MINE=1; echo <% $secrets.word %> >word; echo up; sleep 600"
     text = document("house", command, plugin(key), secrets={"word": "sesame"})
     job = run_job(server, api, "house", text)
-    yield SshJob(request.param, api, job, task_folder(server, job), SshTarget(ports(api, job)[0], key))
+    target = SshTarget(ports(api, job)[0], key, login_name(request.param))
+    yield SshJob(request.param, api, job, task_folder(server, job), target)
     stop(api, job)
     server.end()
 
@@ -108,6 +111,7 @@ def test_a_shell_without_a_command_reads_its_input(ssh_job: SshJob) -> None:
 
 
 def test_a_shell_in_a_terminal_is_interactive(ssh_job: SshJob) -> None:
+    skip_without_terminal(ssh_job.service)
     typed = b"tty; case $- in *i*m*) echo inter$((1 + 1));; esac\rexit 3\r"
     argv = ssh_job.target.argv("-tt", ssh_job.target.address)
     done = subprocess.run(argv, input=typed, capture_output=True, timeout=60)
@@ -116,6 +120,7 @@ def test_a_shell_in_a_terminal_is_interactive(ssh_job: SshJob) -> None:
 
 
 def test_terminal_size_follows_that_of_the_client(ssh_job: SshJob) -> None:
+    skip_without_terminal(ssh_job.service)
     with ssh_job.target.fabric() as connection:
         connection.open()
         channel = connection.transport.open_session()
@@ -130,6 +135,7 @@ def test_terminal_size_follows_that_of_the_client(ssh_job: SshJob) -> None:
 
 
 def test_ctrl_c_reaches_the_program_in_the_terminal(ssh_job: SshJob) -> None:
+    skip_without_terminal(ssh_job.service)
     with ssh_job.target.fabric() as connection:
         connection.open()
         channel = connection.transport.open_session()
@@ -194,6 +200,7 @@ def test_fabric_runs_commands_and_copies_files(ssh_job: SshJob) -> None:
 
 def test_ports_are_forwarded_both_ways(ssh_job: SshJob) -> None:
     """A web server in the task is reached through -L, one here from the task through -R."""
+    skip_without_terminal(ssh_job.service)
     there, here, back = free_port(), free_port(), free_port()
     (ssh_job.work / "page").write_text("hello through the tunnel")
     serve = f"python3 -m http.server {there} --bind 127.0.0.1 >/dev/null 2>&1"
@@ -247,7 +254,7 @@ def test_ssh_files_are_private(ssh_job: SshJob) -> None:
 
 def test_event_of_the_job_names_the_ssh_service(ssh_job: SshJob) -> None:
     assert events(ssh_job.api, ssh_job.key)["SshServed"].startswith(
-        f"{ssh_job.service} serves ssh: log in as root"
+        f"{ssh_job.service} serves ssh: log in as {login_name(ssh_job.service)} "
     )
 
 
