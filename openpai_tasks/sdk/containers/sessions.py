@@ -192,7 +192,8 @@ def _closing(channel: paramiko.Channel) -> Iterator[None]:
     try:
         yield
     finally:
-        channel.close()
+        with contextlib.suppress(OSError, EOFError):  # the connection is gone
+            channel.close()
 
 
 def _size(terminal: int | None) -> tuple[int, int]:

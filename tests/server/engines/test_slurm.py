@@ -93,10 +93,13 @@ def test_roles_of_a_job_start_together_and_know_each_other(lab: SlurmWorkshop) -
         assert lab.output(job.key, number=number).split()[:3] == [first.ip, str(rpc), str(peer.index)]
 
 
-def test_tasks_on_two_nodes_reach_each_other_by_ssh(lab: SlurmWorkshop) -> None:
+def test_tasks_on_two_nodes_reach_each_other_by_ssh(lab: SlurmWorkshop, tmp_path: Path) -> None:
+    """Each waits for the other's connection to end: a task that ends takes its ssh service with it."""
     command = (
         'ssh main-$((1 - PAI_TASK_INDEX)) "echo \\$SLURMD_NODENAME \\$PAI_HOST_IP_main_1; touch met"\n'
-        "until test -e met; do sleep 0.05; done"
+        f"touch {tmp_path}/$PAI_TASK_INDEX\n"
+        f"until test -e {tmp_path}/$((1 - PAI_TASK_INDEX)); do sleep 0.05; done\n"
+        "test -e met"
     )
     ssh = {"plugin": "ssh", "parameters": {"jobssh": True, "sshbarrier": True}}
     extras = {"com.microsoft.pai.runtimeplugin": [ssh]}
