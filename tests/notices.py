@@ -7,7 +7,7 @@ from typing import Any
 from openpai_tasks.protocol.routes import OWN_FIELD
 
 NO_GPU = "this machine has no GPU; the job runs without"
-MEMORY = "the limit of memory is not enforced: "
+MEMORY = "the memory limit is not enforced: "
 """Ordinary users may not make cgroups on most machines."""
 
 

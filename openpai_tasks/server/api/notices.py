@@ -41,7 +41,7 @@ def _resources(context: Context, document: JobDocument) -> Iterator[NewEvent]:
 def _memory(context: Context, document: JobDocument) -> Iterator[NewEvent]:
     limits = context.engine.memory
     if not limits.enforced and any(role.memory_mb and role.is_memory_asked for role in document.roles):
-        yield NewEvent("Warning", "MemoryNotEnforced", f"the limit of memory is not enforced: {limits.how}")
+        yield NewEvent("Warning", "MemoryNotEnforced", f"the memory limit is not enforced: {limits.how}")
 
 
 def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:

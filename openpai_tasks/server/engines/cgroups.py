@@ -1,4 +1,4 @@
-"""Find a control group of this machine below which tasks can have their own, with a limit of memory.
+"""Find a control group of this machine below which tasks can have their own, with a memory limit.
 
 With version 2, processes are only in groups without children that have limits, so the group must be one that
 was given to this user, and is empty. systemd gives one if it is asked, and ends what is in it with the last
