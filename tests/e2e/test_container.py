@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import select
+import shlex
 import signal
 import struct
 import termios
@@ -13,6 +14,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from tests.conftest import BIN, make_shell
@@ -70,6 +72,21 @@ def test_command_in_all_containers_ends_quietly_when_nobody_reads_it(inside):
     line = "inv container.run train --all -- seq 100000 | head -n 1; exit ${PIPESTATUS[0]}"
     ran = inside.run("bash", "-c", line)
     assert (ran.code, ran.out.partition(": ")[2], ran.err) == (141, "1\n", "")
+
+
+def test_sessions_that_leave_in_the_middle_of_output_do_no_harm_to_later_ones(inside):
+    words = shlex.split(inside.ok("container.ssh", "train", "--print-command").out)
+    user, host = words[-1].split("@")
+    key, port = (words[words.index(flag) + 1] for flag in ("-i", "-p"))
+    with paramiko.SSHClient() as client:
+        client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
+        client.connect(host, int(port), user, key_filename=key, look_for_keys=False, allow_agent=False)
+        for number in range(20):
+            with client.get_transport().open_session() as channel:
+                channel.exec_command("yes")
+                assert channel.recv(2) == b"y\n"
+            _, out, _ = client.exec_command(f"echo {number}", timeout=SECONDS)
+            assert out.read() == b"%d\n" % number
 
 
 def test_variables_of_the_job_are_set_in_logins(inside):

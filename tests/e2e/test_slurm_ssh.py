@@ -13,8 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import paramiko
 import pytest
 
+from openpai_tasks.sdk.ssh.gateways import gateway_to
+from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.registry import Cluster
 from tests.conftest import Shell, make_shell
 from tests.e2e.test_container import SECONDS, page, wait_for
 from tests.forkserver import BIN
@@ -165,6 +170,22 @@ def test_containers_are_reached_through_the_login_node(laptop: Laptop) -> None:
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
     shell.ok("job.stop", "open", "-a", "hpc")
+
+
+def test_a_port_without_a_listener_is_told_from_other_failures(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "OPENPAI_HOME"):
+        monkeypatch.setenv(name, laptop.shell.environment[name])
+    laptop.shell.ok("job.list", "-a", "hpc")
+    way = gateway_to(Cluster("hpc", "ssh://login"), Settings())
+    assert way
+    gateway = LoginNodeGateway(way, SECONDS)
+    with pytest.raises(paramiko.ChannelException):
+        gateway.open_channel("direct-tcpip", ("127.0.0.1", free_port()), ("127.0.0.1", 0))
+    laptop.kill_tunnel()
+    with pytest.raises(paramiko.ChannelException):
+        gateway.open_channel("direct-tcpip", ("127.0.0.1", free_port()), ("127.0.0.1", 0))
 
 
 def test_an_open_tunnel_costs_no_process(laptop: Laptop) -> None:

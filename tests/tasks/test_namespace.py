@@ -116,8 +116,8 @@ def test_ctrl_c_ends_with_130(shell):
         process = shell.start(program, "wait")
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (130, "")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (130, "", "")
 
 
 def test_closed_output_pipe_prints_no_error(shell):

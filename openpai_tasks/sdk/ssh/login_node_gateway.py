@@ -10,6 +10,9 @@ from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.sdk.ssh.target import Gateway, bracketed
 from openpai_tasks.tunnel.openssh import SharedConnection
 
+# What ssh prints with and without a shared connection.
+_NOT_LISTENING = ("refused by peer", "open failed", "forwarding failed")
+
 
 class LoginNodeGateway:
     """What Fabric uses of a connection that is a gateway."""
@@ -40,7 +43,7 @@ class LoginNodeGateway:
             pipe.close()
             errors.seek(0)
             text = errors.read().decode("utf-8", "replace")
-        if "open failed" in text or "forwarding failed" in text:
+        if any(words in text for words in _NOT_LISTENING):
             raise paramiko.ChannelException(2, "Connect failed")
         raise paramiko.SSHException(text.strip() or "connection closed")
 

@@ -125,7 +125,10 @@ class SshSession:
         """Copy streams until the process ends or the client disconnects, then close them, like sshd."""
         stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
         feeding = asyncio.ensure_future(self._feed(stdin))
-        copying = asyncio.gather(*(self._copy(source, target) for source, target in outputs))
+        # Its result waits for all: a copy that outlives the session would read files of later ones.
+        copying = asyncio.gather(
+            *(self._copy(source, target) for source, target in outputs), return_exceptions=True
+        )
         ending = asyncio.ensure_future(self._end(copying))
         leaving = asyncio.ensure_future(self._channel.wait_closed())
         try:
@@ -199,7 +202,7 @@ class SshSession:
             target.write(data)
             await target.drain()
 
-    async def _end(self, copying: asyncio.Future[list[None]]) -> None:
+    async def _end(self, copying: asyncio.Future[list[BaseException | None]]) -> None:
         code = await self._children.end_of(self._pid)
         await asyncio.wait([copying], timeout=None if self._terminal is None else LINGER)
         if code < 0:
