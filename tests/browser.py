@@ -12,7 +12,7 @@ from tests.needs import missing
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium") or "/usr/bin/chromium"
 """The one without a user interface needs a third less time."""
-WHY_NOT = "" if os.access(CHROMIUM, os.X_OK) else missing("chromium")
+WHY_NOT = missing(*([] if os.access(CHROMIUM, os.X_OK) else ["chromium"]), "playwright")
 FLAGS = [
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),

@@ -1,11 +1,12 @@
-"""The programs that tests need, and the Debian packages that contain them.
+"""The programs that tests need, and the Debian packages that contain them; and large Python packages.
 
-A test without them is skipped: ``@needs("ssh")`` on it, or ``require("ssh")`` in a fixture.
+A test without them is skipped: ``@needs("ssh")`` on it, or ``require("ssh", "pandas")`` in a fixture.
 ``python3 tests/needs.py`` prints the packages that are missing here, for `.ci/run`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections import Counter
@@ -54,6 +55,8 @@ PACKAGES = {
     "wget": "wget",
     "zsh": "zsh",
 }
+MODULES = ("matplotlib", "mkdocs", "numpy", "pandas", "playwright", "pyarrow", "tfrecord")
+"""What the extra `test-all` of setup.py adds to `test`."""
 _REASON = "missing packages: "
 _ADMINISTRATION = "/usr/local/sbin:/usr/sbin:/sbin"  # not in the PATH of an ordinary user
 
@@ -63,26 +66,34 @@ def find(program: str) -> str:
     return shutil.which(program) or shutil.which(program, path=_ADMINISTRATION) or ""
 
 
-def missing(*programs: str) -> str:
-    """Return the reason to skip a test that needs these programs; empty if all are installed."""
-    packages = dict.fromkeys(PACKAGES[program] for program in programs if not find(program))
+def missing(*names: str) -> str:
+    """Return the reason to skip a test that needs these programs and modules; empty if all are installed."""
+    packages = dict.fromkeys(_package(name) for name in names if not _is_installed(name))
     return _REASON + " ".join(packages) if packages else ""
 
 
-def needs(*programs: str) -> pytest.MarkDecorator:
-    """Return the mark that skips a test unless these programs are installed."""
+def _is_installed(name: str) -> bool:
+    return bool(importlib.util.find_spec(name) if name in MODULES else find(name))
+
+
+def _package(name: str) -> str:
+    return name if name in MODULES else PACKAGES[name]
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    """Return the mark that skips a test unless these programs and modules are installed."""
     import pytest
 
-    reason = missing(*programs)
+    reason = missing(*names)
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 
-def require(*programs: str) -> None:
-    """Skip the running test unless these programs are installed."""
+def require(*names: str) -> None:
+    """Skip the running test, or a module of tests, unless these programs and modules are installed."""
     import pytest
 
-    if reason := missing(*programs):
-        pytest.skip(reason)
+    if reason := missing(*names):
+        pytest.skip(reason, allow_module_level=True)
 
 
 def summary(reasons: Iterable[str]) -> str:
@@ -93,12 +104,13 @@ def summary(reasons: Iterable[str]) -> str:
     counts = Counter(package for packages in lists for package in packages).most_common()
     tests = f"{len(lists):,} test{'s' if len(lists) > 1 else ''} skipped for missing packages"
     line = f"{tests}: {', '.join(f'{package} ({count})' for package, count in counts)}"
-    if not shutil.which("apt-get"):
-        return line
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return (
-        f"{line}; to install them: {sudo}apt-get install {' '.join(sorted(package for package, _ in counts))}"
-    )
+    commands = []
+    if debian := sorted(package for package, _ in counts if package not in MODULES):
+        sudo = "" if os.geteuid() == 0 else "sudo "
+        commands += [f"{sudo}apt-get install {' '.join(debian)}"] if shutil.which("apt-get") else []
+    if len(debian) < len(counts):
+        commands.append("pip install -e '.[test-all]'")
+    return f"{line}; to install them: {' && '.join(commands)}" if commands else line
 
 
 if __name__ == "__main__":

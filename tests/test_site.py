@@ -19,10 +19,9 @@ from markdown_it import MarkdownIt
 import openpai_tasks
 from openpai_tasks import runtime, tasks
 from tests import browser
+from tests.needs import require
 
-pytest.importorskip(
-    "mkdocs", reason="mkdocs is not installed (pip install -e '.[docs]', Python 3.11 or newer)"
-)
+require("mkdocs")
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {

@@ -7,8 +7,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
 from openpai_tasks.render import html as render_html
 from tests.browser import WHY_NOT, Page, browser
+from tests.needs import needs
 
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+pytestmark = [pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), needs("matplotlib")]
 
 PLOT = "import matplotlib.pyplot as plot\nplot.figure(figsize=(3, 2))\nplot.plot([1, 4, 9, 16])"
 EVIL = "<script>window.harmed = true; alert('harm')</script><img src=x onerror=\"window.harmed = true\">"

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 
 from openpai_tasks.storage.parts import PART
+from tests.needs import require
 
 ROOT = "pai://local/home/"
 
@@ -148,7 +149,8 @@ def test_file_that_is_never_closed_is_not_written(fs, mode, compression):
 
 
 def test_a_table_that_cannot_be_written_leaves_no_file(fs):
-    pandas = pytest.importorskip("pandas")
+    require("pandas")
+    import pandas
 
     class Bad:
         def __str__(self):
@@ -233,7 +235,9 @@ def test_file_system_can_be_pickled(fs):
 
 
 def test_pandas_reads_and_writes(fs):
-    pandas = pytest.importorskip("pandas")
+    require("pandas")
+    import pandas
+
     frame = pandas.DataFrame({"x": [1, 2], "y": ["a", "b"]})
     frame.to_csv(f"{ROOT}t.csv", index=False)
     assert pandas.read_csv(f"{ROOT}t.csv").equals(frame)
@@ -241,7 +245,7 @@ def test_pandas_reads_and_writes(fs):
 
 
 def test_pyarrow_reads_and_writes(fs):
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     from pyarrow import dataset, parquet, table
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
@@ -385,7 +389,9 @@ def test_opening_a_folder_is_an_error(fs):
 
 
 def test_numpy_arrays_are_read_from_an_open_file(fs):
-    numpy = pytest.importorskip("numpy")
+    require("numpy")
+    import numpy
+
     with fs.open(f"{ROOT}a.npz", "wb") as file:
         numpy.savez(file, a=numpy.arange(10), b=numpy.ones((3, 3)))
     with fs.open(f"{ROOT}a.npz", "rb") as file, numpy.load(file) as found:
@@ -393,8 +399,9 @@ def test_numpy_arrays_are_read_from_an_open_file(fs):
 
 
 def test_pandas_reads_a_parquet_file_and_its_columns(fs):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    require("pandas", "pyarrow")
+    import pandas
+
     frame = pandas.DataFrame({"x": range(1000), "y": [str(number) for number in range(1000)]})
     frame.to_parquet(f"{ROOT}t.parquet")
     assert pandas.read_parquet(f"{ROOT}t.parquet", columns=["x"])["x"].sum() == 499_500

@@ -21,6 +21,7 @@ from openpai_tasks.storage.packing import example, sequencefile, tfrecord
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.tar import TarEncoder
+from tests.needs import require
 from tests.storage import hdfs_jars
 from tests.storage.hdfs_server import JAVA, SHELL
 from tests.storage.trees import at, plant, seen
@@ -111,7 +112,9 @@ def test_headers_are_read_by_tarfile(name):
 
 
 def test_the_tfrecord_package_reads_a_shard(shards):
-    reader = pytest.importorskip("tfrecord.reader", reason="the package tfrecord is not installed")
+    require("tfrecord")
+    from tfrecord import reader
+
     (shard,) = shards("tfrecord")
     rows = list(
         reader.tfrecord_loader(
@@ -123,7 +126,9 @@ def test_the_tfrecord_package_reads_a_shard(shards):
 
 
 def test_file_written_by_the_tfrecord_package_is_read(here):
-    writer = pytest.importorskip("tfrecord.writer", reason="the package tfrecord is not installed")
+    require("tfrecord")
+    from tfrecord import writer
+
     made = writer.TFRecordWriter(at(here, "theirs.tfrecord").path)
     made.write({"image": (b"pixels", "byte"), "label": (3, "int")})
     made.write({"name": (b"sub/a.bin", "byte"), "content": (b"\0\1\2", "byte")})
