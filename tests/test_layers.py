@@ -1,6 +1,7 @@
 """Imports go one way: a module may import only from the layers listed for it, lazily or not."""
 
 import ast
+import functools
 import importlib
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -129,6 +130,18 @@ MAY_IMPORT = {
 """What each package may import: whole packages, or single modules."""
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return those that import something, or that may write to a terminal."""
+    wanted = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute)
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, wanted)]
+
+
 def room(name: str) -> str:
     """Return the longest listed prefix of a module: ``sdk.jobs.lookup`` belongs to ``sdk.jobs``."""
     parts = name.split(".")
@@ -136,10 +149,10 @@ def room(name: str) -> str:
     return next(prefix for prefix in prefixes if prefix in MAY_IMPORT)
 
 
-def imported(tree: ast.AST) -> set[str]:
+def imported(path: Path) -> set[str]:
     """Return our modules that a module imports, without the name of the package."""
     names: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -162,7 +175,7 @@ def test_imports_point_one_way():
     for path in MODULES:
         own = room(own_name(path))
         allowed = MAY_IMPORT[own] | {own} | EVERYWHERE
-        for name in sorted(imported(ast.parse(path.read_text()))):
+        for name in sorted(imported(path)):
             if not any(is_inside(name, place) for place in allowed):
                 found.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not found, "\n".join(found)
@@ -178,9 +191,7 @@ def test_no_folder_is_crowded():
 
 def test_every_package_has_a_docstring():
     assert not [
-        path
-        for path in MODULES
-        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+        path for path in MODULES if path.name == "__init__.py" and not ast.get_docstring(parsed(path))
     ]
 
 
@@ -221,7 +232,7 @@ def terminal_write(node: ast.AST) -> str | None:
 
 
 def terminal_writes(path: Path) -> set[str]:
-    return {way for node in ast.walk(ast.parse(path.read_text())) if (way := terminal_write(node))}
+    return {way for node in nodes(path) if (way := terminal_write(node))}
 
 
 def test_only_filtering_modules_write_to_the_terminal():
@@ -236,7 +247,7 @@ def test_only_filtering_modules_write_to_the_terminal():
 def imported_at_load(path: Path) -> set[str]:
     """Return the modules that are imported when the module is loaded."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -42,12 +42,12 @@ def job(cluster):
 
 def test_no_page_has_a_serious_accessibility_fault(tab):
     """On a wide light screen, and on a narrow dark one."""
+    tab.add_init_script(AXE_SCRIPT)
     for path in [*PAGES, "/sign-in"]:
         if path == "/sign-in":
             tab.context.clear_cookies()
         answer = tab.goto(tab.root + path)
         assert answer.status == 200, path
-        tab.evaluate(AXE_SCRIPT)
         for scheme, width in (("light", 1440), ("dark", 390)):
             tab.emulate_media(color_scheme=scheme)
             tab.set_viewport_size({"width": width, "height": 900})

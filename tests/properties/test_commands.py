@@ -91,7 +91,7 @@ def run(line: str) -> tuple[Any, str, str]:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_with_malformed_responses_never_ends_in_a_traceback(server, line):
-    @steady(15)
+    @steady(8)
     @given(st.data())
     def check(data):
         route = data.draw(st.sampled_from(COMMANDS[line]))

@@ -171,7 +171,7 @@ def test_real_responses_are_read_without_an_error(servers, generation, route):
 def test_malformed_response_never_ends_in_a_traceback(servers, generation, route):
     server, real = servers[generation], KINDS[generation][route]
 
-    @steady(45)
+    @steady(25)
     @given(body(real), st.sampled_from(READS[generation][route]))
     def check(odd_body, read):
         server.instead = {route: Reply(odd_body)}
@@ -186,7 +186,7 @@ def test_malformed_response_about_an_unfinished_job_never_ends_in_a_traceback(se
     server.instead = {f"GET {JOB}": Reply(real)}
     read(client_of(server, "1.8"))
 
-    @steady(45)
+    @steady(25)
     @given(body(real))
     def check(odd_body):
         server.instead = {f"GET {JOB}": Reply(odd_body)}

@@ -42,7 +42,7 @@ REFERENCE = {
 }
 
 
-@steady(100)
+@steady(50)
 @given(body(DETAIL))
 def test_json_is_parsed_to_a_writable_value_or_raises_value_error(text):
     try:
@@ -83,7 +83,7 @@ READERS: dict[str, tuple[Any, tuple[type, ...]]] = {
 def test_field_reader_always_returns_its_type(name):
     read, kinds = READERS[name]
 
-    @steady(150)
+    @steady(50)
     @given(odd)
     def check(value):
         assert isinstance(read(value), kinds) and not isinstance(read(value), bool)
@@ -101,7 +101,7 @@ def test_field_readers_accept_what_real_servers_send():
 DUMP = RETRYING["jobStatus"]["appExitDiagnostics"]
 
 
-@steady(150)
+@steady(50)
 @given(st.integers(0, len(DUMP)), st.integers(0, len(DUMP)), st.sampled_from(TEXTS) | st.text(max_size=20))
 def test_malformed_diagnostics_never_end_in_a_traceback(first, second, odd_text):
     found = diagnostics.read({"appExitDiagnostics": DUMP[:first] + odd_text + DUMP[second:]})
@@ -110,7 +110,7 @@ def test_malformed_diagnostics_never_end_in_a_traceback(first, second, odd_text)
 
 @pytest.mark.parametrize("real", [DOCUMENT, DOCUMENT_V1], ids=["v2", "v1"])
 def test_malformed_document_never_ends_in_a_traceback(real):
-    @steady(80)
+    @steady(50)
     @given(mutated(real), st.booleans())
     def check(text, is_checked):
         try:
@@ -143,7 +143,7 @@ def test_document_with_expanding_aliases_or_deep_nesting_is_refused():
         protocol.read("[" * 2000 + "]" * 2000)
 
 
-@steady(80)
+@steady(50)
 @given(body(NOTEBOOK))
 def test_malformed_notebook_of_a_job_never_ends_in_a_traceback(content):
     found = summary.read_summary(content)
@@ -152,7 +152,7 @@ def test_malformed_notebook_of_a_job_never_ends_in_a_traceback(content):
         summary.plain_traceback(found.traceback, False)
 
 
-@steady(150)
+@steady(50)
 @given(mutated(MANIFEST))
 def test_malformed_manifest_of_a_job_never_ends_in_a_traceback(text):
     try:
@@ -163,7 +163,7 @@ def test_malformed_manifest_of_a_job_never_ends_in_a_traceback(text):
         pull._changes(manifest), pull._large(manifest), pull._period(manifest)
 
 
-@steady(150)
+@steady(50)
 @given(body(REFERENCE))
 def test_malformed_result_line_of_a_job_never_ends_in_a_traceback(line):
     found = parse_object(line)
@@ -178,7 +178,7 @@ def test_malformed_reference_of_a_job_never_ends_in_a_traceback(tmp_path, text):
     Workspace("/w", LocalStore(str(tmp_path))).references_of("train")
 
 
-@steady(100)
+@steady(50)
 @given(st.sampled_from(ODD) | st.text(max_size=20), st.text(max_size=50))
 def test_malformed_log_address_or_page_never_ends_in_a_traceback(address, page):
     for url in log_addresses.addresses(fields.text(address)).values():

@@ -118,7 +118,7 @@ def test_malformed_response_of_a_name_node_never_ends_in_a_traceback(name_node, 
     USES[op](HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1)))
     name_node.odd_op = op
 
-    @steady(50)
+    @steady(25)
     @given(body(real) | body(REMOTE), st.sampled_from((200, 200, 200, 201, 302, 403, 404, 500)))
     def check(odd_body, status):
         name_node.odd = Reply(odd_body, status)
@@ -214,7 +214,7 @@ def check_listing(server: Scripted, store: Store, real: str, parts: tuple[str, .
     server.respond = lambda asked: Reply(real, headers=kind)
     assert {entry.name for entry in store.list("/")} == {"a.txt", "d"}
 
-    @steady(60)
+    @steady(25)
     @given(
         st.sampled_from(parts), st.sampled_from(INNER) | odd.map(str), st.booleans(), st.sampled_from(BROKEN)
     )

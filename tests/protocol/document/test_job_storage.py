@@ -20,18 +20,26 @@ from openpai_tasks.storage.job_files.sources import collect
 from tests.needs import needs, require
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
-JOINS = {"newline": "\n", "and": " && "}
+SERVERS = {"sh newline": ("sh", "\n"), "dash and": ("dash", " && "), "bash newline": ("bash", "\n")}
+"""Each shell once, and each text between the commands: a command depends on one or the other, not on both."""
 ODD = 'my "team" $x `y`'
 
 
-@pytest.fixture(params=SHELLS)
-def shell(request):
-    return SHELLS[request.param]
+@pytest.fixture(params=SERVERS.values(), ids=SERVERS)
+def server(request):
+    """A shell, and what a server puts between the commands."""
+    name, join = request.param
+    return SHELLS[name], join
 
 
-@pytest.fixture(params=JOINS.values(), ids=JOINS)
-def join(request):
-    return request.param
+@pytest.fixture
+def shell(server):
+    return server[0]
+
+
+@pytest.fixture
+def join(server):
+    return server[1]
 
 
 @pytest.fixture
@@ -233,7 +241,7 @@ raise SystemExit(7)
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["shell", "group"])
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_command_gets_a_signal_once_whether_sent_to_the_shell_or_the_group(shell, work, send, name):
-    command = f"exec python3 -c '{COUNTING.format(name=name)}'"
+    command = f"exec python3 -ISc '{COUNTING.format(name=name)}'"
     process = start_until_ready(shell, script(JobRequest(command, "n", "i", home=NOWHERE), "\n"), work)
     wait_until_asleep(process.pid)
     send(process.pid, signal.Signals[f"SIG{name}"])

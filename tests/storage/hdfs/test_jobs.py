@@ -49,7 +49,7 @@ SHELLS = {
     "bash": ["bash", "-euo", "pipefail", "-c"],
     "busybox": ["busybox", "sh", "-euc"],
 }
-ODD = ["a.txt", "sub/deep/b #1?.txt", "100%.txt", "it's [odd] {x,y} $HOME.txt", "ünï\ncode", "-dash", "empty"]
+ODD = ["sub/deep/b #1?100%.txt", "it's [odd] {x,y} $HOME.txt", "-ünï\ncode", "empty"]
 
 
 def quiet(line):
@@ -254,7 +254,7 @@ def test_output_file_that_hdfs_refuses_is_named_and_the_rest_is_sent(
     assert sorted(found.files) == ["a/x", "z/z"]
 
 
-@pytest.fixture(params=["standby", "dead"])
+@pytest.fixture
 def other(request, store):
     """The same folder on a name node that is on standby, or dead."""
     [url] = store.urls("/my%20team")
@@ -265,8 +265,16 @@ def other(request, store):
         yield re.sub("//[^/]*/", f"//{standby.host}/", url)
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["other first", "other second"])
-@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+@pytest.mark.parametrize(
+    "other, is_first, shell",
+    [
+        ("standby", True, "dash"),
+        ("standby", False, "bash"),
+        ("dead", True, "busybox"),
+        ("dead", False, "dash"),
+    ],
+    indirect=["other"],
+)
 def test_file_that_one_name_node_refuses_is_left_out_whatever_another_answers(
     shell, store, workspace, other, is_first, tmp_path, instant_sleep
 ):
@@ -274,7 +282,7 @@ def test_file_that_one_name_node_refuses_is_left_out_whatever_another_answers(
     home = Seen((other, url) if is_first else (url, other), "root")
     command = 'cd "$PAI_OUTPUT_DIR"; mkdir a z; for name in a/x 12:30:00.log y z/12:31:00.log z/z; do echo x'
     spec = JobRequest(f'{command} > "$name"; done', "n", "i", home=home)
-    done = run(shell, script(spec), tmp_path / "work", PATH=instant_sleep)
+    done = run(SHELLS[shell], script(spec), tmp_path / "work", PATH=instant_sleep)
     messages = [line for line in done.stderr.splitlines() if not line.startswith("curl: ")]
     assert done.returncode == 1 and len(messages) == 3, messages
     for name, line in zip(("12:30:00.log", "z/12:31:00.log"), sorted(messages[:2]), strict=True):
@@ -286,6 +294,7 @@ def test_file_that_one_name_node_refuses_is_left_out_whatever_another_answers(
     ]
 
 
+@pytest.mark.parametrize("other", ["standby", "dead"], indirect=True)
 def test_sources_that_are_missing_on_one_name_node_are_not_retried(
     store, other, archive, tmp_path, instant_sleep
 ):
@@ -310,9 +319,7 @@ def test_output_upload_without_permission_is_not_retried(store, gateway, tmp_pat
     assert "slept" not in done.stderr and gateway.asked.count("PUT CREATE") == 2
 
 
-@pytest.mark.parametrize(
-    "end", ["exec python3 -c 'print(1)'", "trap 'echo 1' EXIT", "trap 'echo 1; exit 3' 0"]
-)
+@pytest.mark.parametrize("end", ["exec expr 1", "trap 'echo 1' EXIT", "trap 'echo 1; exit 3' 0"])
 @pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
 def test_output_of_a_command_that_replaces_its_shell_or_has_traps_is_kept(
     shell, end, store, workspace, tmp_path
@@ -391,7 +398,7 @@ def test_damaged_or_missing_sources_end_the_job(what, store, workspace, archive,
 # A whole cluster
 
 
-@pytest.fixture(scope="module", params=["0.14", "1.8"])
+@pytest.fixture(scope="module")
 def server(request, tmp_path_factory):
     """An embedded server of that generation: its address, and its first user's name and password."""
     folder = tmp_path_factory.mktemp("server")
@@ -428,11 +435,16 @@ def client(server, gateway, store, tmp_path, monkeypatch):
     return known.connect(SETTINGS, "lab")
 
 
+def generations(*names):
+    return pytest.mark.parametrize("server", names, indirect=True, scope="module")
+
+
 def start(client, here, command, name, *sources):
     request = JobRequest(command, name=name, image="python:3", memory_mb=64, sources=tuple(sources))
     return submit(client, prepare(client, request, here))
 
 
+@generations("0.14", "1.8")
 def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tmp_path):
     here = tmp_path / "project"
     (here / "train.py").write_text("import os; open(os.environ['PAI_OUTPUT_DIR'] + '/m', 'w').write('0.9')")
@@ -483,6 +495,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     assert [one.name for one in walk(place) if not one.entry.is_folder] == []
 
 
+@generations("1.8")
 def test_stopped_job_keeps_its_output(client, tmp_path):
     name = f"stopped-{os.urandom(3).hex()}"
     start(client, tmp_path / "project", 'echo 0.9 > "$PAI_OUTPUT_DIR/m"; echo up; exec sleep 600', name)
@@ -496,6 +509,7 @@ def test_stopped_job_keeps_its_output(client, tmp_path):
     assert outputs.find_outputs(client, name).read("m") == b"0.9\n"
 
 
+@generations("0.14")
 def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client, tmp_path):
     here, gate = tmp_path / "project", tmp_path / "gate"
     waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.1)"
@@ -519,6 +533,7 @@ def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client,
     assert shown_by(Path(downloaded.files[0].path)) == ["first\n", "ZeroDivisionError: division by zero", ""]
 
 
+@generations("1.8")
 def test_refused_job_leaves_no_files(client, tmp_path):
     here = tmp_path / "project"
     (here / "one.py").write_text("1")

@@ -14,6 +14,7 @@ import pytest
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
 from openpai_tasks.storage import retry
+from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import Errand, copies
 from openpai_tasks.storage.copying.progress import Watch
@@ -24,7 +25,6 @@ from openpai_tasks.storage.job_files.sources import collect
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import fingerprint
 from tests.needs import needs
 from tests.storage import hdfs_jars
@@ -87,26 +87,10 @@ def test_files_are_read_after_the_active_name_node_died(pair, tmp_path):
     store.close()
 
 
-def test_upload_is_retried_after_its_data_node_was_killed(store, hdfs):
-    pieces = [os.urandom(MEGABYTE)] * 24
-    kills = []
-
-    def body():
-        for number, piece in enumerate(pieces):
-            if number == 12 and not kills:
-                kills.append(hdfs.kill_data_node())
-                hdfs.repair()
-            yield piece
-
-    size = len(pieces) * MEGABYTE
-    retrying(lambda: store.write("/f", body(), size), lambda seconds: time.sleep(seconds) or False)
-    assert store.stat("/f").size == size
-    assert store.digest("/f") == fingerprint(store.hasher(), pieces)
-
-
 def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path, monkeypatch):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
-    content = os.urandom(48 * MEGABYTE)
+    monkeypatch.setattr(resume, "LARGE", 4 * MEGABYTE)
+    content = os.urandom(12 * MEGABYTE)
     (tmp_path / "f").write_bytes(content)
     half, is_back, results = threading.Event(), threading.Event(), []
 
@@ -115,7 +99,7 @@ def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path, m
 
         def moved(self, count):
             self.total += count
-            if self.total > 20 * MEGABYTE and not half.is_set():
+            if self.total > 5 * MEGABYTE and not half.is_set():
                 half.set()
                 hdfs.kill_data_node()
 
@@ -141,14 +125,14 @@ def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path, m
 
 
 def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, store, tmp_path):
-    (tmp_path / "data").write_bytes(os.urandom(24 * MEGABYTE))
+    (tmp_path / "data").write_bytes(os.urandom(8 * MEGABYTE))
     archive = pack(collect(["data"], tmp_path))
     half, is_back = threading.Event(), threading.Event()
     sent, pieces = [], archive.pieces
 
     def dying():
         for number, piece in enumerate(pieces()):
-            if number == 12 and not half.is_set():
+            if number == 4 and not half.is_set():
                 hdfs.kill_data_node()
                 half.set()
             yield piece
@@ -166,7 +150,7 @@ def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, store,
     hdfs.repair()  # in the main thread, because the process ends with its thread
     is_back.set()
     thread.join()
-    assert sent == [True] and store.stat(f"/w/sources/{archive.sha256}.tar.gz").size == archive.size
+    assert sent == [True] and Workspace("/w", store).read(archive.sha256).files == archive.files
 
 
 @needs("curl")

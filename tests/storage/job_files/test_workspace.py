@@ -74,7 +74,7 @@ def test_archive_that_was_damaged_in_the_store_is_sent_again(workspace, made, ch
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_large_archive_is_compared_by_content_if_the_store_has_no_digests(here, is_damaged):
-    content = bytes(65 << 20)
+    content = bytes(5 << 20)
     large = Archive(hashlib.sha256(content).hexdigest(), len(content), (), io.BytesIO(content))
     workspace = Workspace(here.path, here.store)
     write(workspace, workspace.archive(large.sha256), content[:-1] + (b"x" if is_damaged else b"\0"))

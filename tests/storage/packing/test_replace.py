@@ -18,8 +18,8 @@ from tests.storage.packing.test_packing import Once, index_of, names_in, packed,
 from tests.storage.stores import STORES, local
 from tests.storage.trees import at, plant, seen
 
-OLD = {f"old/{number}.txt": b"old %d" % number for number in range(4)}
-NEW = {f"new/{number}.txt": b"new %d" % number for number in range(6)}
+OLD = {f"old/{number}.txt": b"old %d" % number for number in range(2)}
+NEW = {f"new/{number}.txt": b"new %d" % number for number in range(4)}
 CHANGES = ("write", "write_checked", "write_whole", "append", "rename", "remove")
 LONG_AGO = "00000001"
 

@@ -423,7 +423,7 @@ def test_many_files_are_copied_over_one_connection(samba, share, here, tmp_path)
 
 @pytest.mark.parametrize("act, way, offset", CUTS)
 def test_broken_connection_is_retried_and_loses_no_data(samba, share, here, tmp_path, act, way, offset):
-    plant(here, {"d/big": os.urandom(5_000_003), "d/small": b"s"})
+    plant(here, {"d/big": os.urandom(2_500_003), "d/small": b"s"})
     with Relay(f"127.0.0.1:{samba.port}") as relay:
         there = on(relay.address[1], rootPath=tmp_path.name)
         there.store.stat("/")
