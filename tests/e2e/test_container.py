@@ -25,6 +25,8 @@ from tests.processes import is_running
 
 pytestmark = needs("ssh")
 SECONDS = 60
+ONE_SERVICE = pytest.mark.parametrize("inside", ["asyncssh"], indirect=True)
+"""For what the command does by itself, whichever service it talks to."""
 SEEN = ("--env", "SEEN=it's  $HOME", "--env", "LINES=a\nb")
 
 
@@ -68,6 +70,7 @@ def test_all_containers_run_a_command_at_once_and_label_each_line(inside):
     assert (ran.code, ran.err) == (1, "main-1: exit code 1\n")
 
 
+@ONE_SERVICE
 def test_command_in_all_containers_ends_quietly_when_nobody_reads_it(inside):
     line = "inv container.run train --all -- seq 100000 | head -n 1; exit ${PIPESTATUS[0]}"
     ran = inside.run("bash", "-c", line)
@@ -81,7 +84,7 @@ def test_sessions_that_leave_in_the_middle_of_output_do_no_harm_to_later_ones(in
     with paramiko.SSHClient() as client:
         client.set_missing_host_key_policy(paramiko.AutoAddPolicy())
         client.connect(host, int(port), user, key_filename=key, look_for_keys=False, allow_agent=False)
-        for number in range(20):
+        for number in range(8):
             with client.get_transport().open_session() as channel:
                 channel.exec_command("yes")
                 assert channel.recv(2) == b"y\n"
@@ -97,6 +100,7 @@ def test_variables_of_the_job_are_set_in_logins(inside):
     assert inside.inv("container.ssh", "train", input='echo "$SEEN"\n').out == "it's  $HOME\n"
 
 
+@ONE_SERVICE
 def test_container_is_chosen_by_role_and_index(inside):
     ran = inside.ok(
         "container.run", "train", "--role", "main", "--index", "1", "--", "printenv", "PAI_TASK_INDEX"
@@ -157,6 +161,7 @@ def test_ctrl_c_escalates_and_reports_a_command_that_keeps_running(inside, ignor
             os.kill(pid, signal.SIGKILL)
 
 
+@ONE_SERVICE
 def test_two_commands_at_once_are_refused(inside):
     ran = inside.inv("container.run", "train", "echo one", "--", "echo", "two")
     assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1)
@@ -188,7 +193,7 @@ def test_shell_gets_the_terminal_size_and_ctrl_c(inside):
 def test_files_and_folders_are_copied_both_ways(inside, tmp_path):
     project = inside.project
     (project / "tree" / "deep").mkdir(parents=True)
-    (project / "tree" / "deep" / "data").write_bytes(os.urandom(3 << 20))
+    (project / "tree" / "deep" / "data").write_bytes(os.urandom(300_000))
     (project / "tree" / "a b").write_text("spaces")
     put = inside.ok("container.put", "train", "tree", "-o", "json").json()
     assert put["files"] == 2
@@ -294,6 +299,7 @@ def test_top_shows_what_each_container_uses(inside):
     assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
 
 
+@ONE_SERVICE
 def test_top_shows_the_usage_of_containers_and_not_of_the_machine(inside):
     script = "x = ' ' * (200 << 20)\nprint('up', flush=True)\nwhile True: pass"
     busy = inside.start("inv", "container.run", "train", "--index", "1", "--", "python3", "-c", script)
@@ -335,7 +341,7 @@ def test_scp_and_rsync_copy_folders_both_ways_by_host_name(inside, tmp_path):
     config = str(Path(inside.environment["HOME"]) / ".ssh" / "config")
     tree = tmp_path / "tree"
     (tree / "deep").mkdir(parents=True)
-    (tree / "deep" / "data").write_bytes(os.urandom(2 << 20))
+    (tree / "deep" / "data").write_bytes(os.urandom(200_000))
     (tree / "a b").write_text("spaces")
     ways = {"scp": ("", "-F", config, "-r"), "rsync": ("/", "-a", "-e", f"ssh -F '{config}'")}
     for name, (end, *options) in ways.items():
@@ -348,6 +354,7 @@ def test_scp_and_rsync_copy_folders_both_ways_by_host_name(inside, tmp_path):
     assert "deep" in inside.ok("container.run", "train", "--index", "1", "ls scp").out
 
 
+@ONE_SERVICE
 def test_fab_has_our_tasks(inside):
     assert "container.ssh" in inside.run("fab", "--list").out
     assert inside.run("fab", "container.run", "train", "--", "echo", "a  b").out == "a  b\n"
@@ -355,6 +362,7 @@ def test_fab_has_our_tasks(inside):
     assert ran.code == 6, ran
 
 
+@ONE_SERVICE
 def test_key_of_the_job_is_in_our_home_and_private(inside):
     [row] = inside.ok("container.key", "train", "-o", "json").json()
     assert os.stat(row["key"]).st_mode & 0o777 == 0o600

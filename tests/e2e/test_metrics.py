@@ -24,7 +24,7 @@ from tests.test_docs import commands
 
 ROOT = Path(__file__).parents[2]
 LINES, PADDING = 2_500, "." * 500  # more than a piece of 1 MiB in each file
-TASKS = 8
+TASKS = 3
 
 WRITER = f"""
 import logging, time
@@ -114,7 +114,7 @@ def messages(client, **options):
     return [line.message for line in sdk.logs.read_structured(client, "written", **options)]
 
 
-def test_records_of_eight_tasks_are_all_shown_in_order(cluster):
+def test_records_of_several_tasks_are_all_shown_in_order(cluster):
     (cluster.project / "writer.py").write_text(WRITER)
     cluster.ok(
         *("job.sub", "python3 writer.py", "--sources", "writer.py", "-j", "noisy", "--follow"),

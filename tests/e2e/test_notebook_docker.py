@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks import PaiExecutor
-from tests.api.test_python_docs import run_examples
 from tests.conftest import make_shell
 from tests.notebook_files import outputs, write
 from tests.server.container_engines import engine_kit
@@ -140,10 +139,6 @@ def test_examples_of_the_runtime_run_in_the_image(shell):
     small = {"INVOKE_OPENPAI_IMAGE": IMAGE, "INVOKE_OPENPAI_CPU": "1", "INVOKE_OPENPAI_MEMORYMB": "128"}
     printed = run_page(shell, **small)
     assert [text for text in EXPECTED if text not in printed] == []
-
-
-def test_examples_of_the_python_api_run_in_the_image(shell):
-    run_examples(shell, "python.md", INVOKE_OPENPAI_IMAGE=IMAGE)
 
 
 def test_outputs_are_kept_when_a_container_is_stopped(shell):

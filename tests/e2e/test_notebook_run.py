@@ -211,11 +211,24 @@ def test_ctrl_c_leaves_the_job_running_and_its_results_can_be_fetched(sent):
     ran = sent.ok("notebook.fetch", "left")
     assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
     assert outputs(sent.project / "sleeps.left.ipynb")[0] == ""
+    check_that_losing_the_cluster_ends_only_the_following(sent)
     sent.ok("job.stop", "left")
     ran = sent.inv("notebook.fetch", "left", "--follow")
     assert ran.code == 143 and "cell 2 of 3 of sleeps.ipynb was running: the job was stopped" in ran.err
     assert "Traceback" not in sent.ok("job.logs", "left").out
     assert outputs(sent.project / "sleeps.left.ipynb") == ["", "began\n", ""]
+
+
+def check_that_losing_the_cluster_ends_only_the_following(shell):
+    process = shell.start("inv", "notebook.fetch", "left", "--follow")
+    assert any(line.startswith("cell 2 of 3") for line in iter(process.stderr.readline, ""))
+    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    messages = process.communicate(timeout=60)[1].splitlines()
+    way = "`inv notebook.fetch left` fetches its results, `inv job.stop left` stops it"
+    assert process.returncode == 121 and f"job left continues; {way}" in messages
+    assert messages[-1].startswith("error: ")
+    ran = shell.ok("notebook.fetch", "left")
+    assert "job left is RUNNING, and cell 2 of 3 is running" in ran.err
 
 
 def test_parameters_override_their_defaults_and_a_cell_that_sets_them_again_is_named(cluster):
@@ -309,22 +322,6 @@ def test_full_storage_fails_the_job_and_keeps_what_was_saved(small_storage):
     last = ran.err.splitlines()[-1]
     assert "of full.ipynb is the last one saved: cannot save the result: No space left" in last
     assert outputs(small_storage.project / "full.full.ipynb")[0] == "saved\n"
-
-
-def test_losing_the_cluster_ends_only_the_following(shell):
-    book(shell.project, "sleeps.ipynb", SLEEPS)
-    shell.ok("cluster.start")
-    process = shell.start("inv", "notebook.run", "sleeps.ipynb", "-j", "alone", "--to", "ipynb", *SMALL)
-    for line in process.stderr:
-        if line.startswith("cell 1 of 1"):
-            break
-    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
-    messages = process.communicate(timeout=60)[1].splitlines()
-    way = "`inv notebook.fetch alone` fetches its results, `inv job.stop alone` stops it"
-    assert process.returncode == 121 and f"job alone continues; {way}" in messages
-    assert messages[-1].startswith("error: ")
-    ran = shell.ok("notebook.fetch", "alone")
-    assert "job alone is RUNNING, and cell 1 of 1 is running" in ran.err
 
 
 def test_a_time_limit_is_reported_as_such(sent):

@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from openpai_tasks.sdk.clusters.start_options import LocalOptions
 from openpai_tasks.settings.config import VARIABLES
 from openpai_tasks.tasks import cluster as tasks
-from tests.conftest import Shell
+from tests.conftest import BIN, Shell
 from tests.ports import free_port
 from tests.server.workshop import until
 
@@ -55,12 +54,10 @@ def docker(shell: Shell, tmp_path: Path) -> Path:
     """A program that answers like docker without containers, in a PATH with little else."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("inv", "pai"):
-        (folder / name).symlink_to(Path(sys.executable).parent / name)
     program = folder / "docker"
     program.write_text("#!/bin/sh\nexit 0\n")
     program.chmod(0o755)
-    shell.environment["PATH"] = str(folder)
+    shell.environment["PATH"] = f"{folder}{os.pathsep}{BIN}"
     return program
 
 

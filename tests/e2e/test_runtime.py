@@ -104,10 +104,10 @@ print("loss", state["loss"])
 """
 
 
-def test_training_killed_ten_times_at_random_moments_ends_with_the_numbers_of_an_undisturbed_one(
+def test_training_killed_five_times_at_random_moments_ends_with_the_numbers_of_an_undisturbed_one(
     project, tmp_path
 ):
-    """Each job is retried twice, which needs no delay, and then resubmitted.
+    """The first job is retried twice, which needs no delay, and then resubmitted.
 
     A pipe, into which the job writes after each step, shows how far it is; it goes on when that was read.
     It ends only after the last kill.
@@ -119,8 +119,8 @@ def test_training_killed_ten_times_at_random_moments_ends_with_the_numbers_of_an
     flags = ("--sources", "often.py", "--retries", "2", "--cpu", "1", "--mem", "64m")
     with os.fdopen(os.open(steps, os.O_RDWR), "rb", buffering=0) as pipe:
         project.ok("job.sub", f"python3 often.py {steps} {over}", "-j", "often", *flags)
-        for number in range(10):
-            if number in (3, 6, 9):
+        for number in range(5):
+            if number == 3:
                 assert project.inv("job.wait", jobs[-1]).code == 137, seed
                 jobs.append(f"often-{number}")
                 project.ok("job.resubmit", jobs[-2], "-j", jobs[-1])

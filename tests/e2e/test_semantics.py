@@ -121,13 +121,13 @@ def test_workers_and_parameter_servers_exchange_data(api: Cluster) -> None:
     assert all(api.log(task) == "serving\n" for task in servers)
 
 
-def test_five_hundred_tasks_run_in_a_short_time(api: Cluster) -> None:
+def test_two_hundred_tasks_run_in_a_short_time(api: Cluster) -> None:
     resources = {"cpu": 0, "memoryMB": 0, "gpu": 0}
-    one = {"instances": 500, "dockerImage": "image", "resourcePerInstance": resources}
+    one = {"instances": 200, "dockerImage": "image", "resourcePerInstance": resources}
     image = {"name": "image", "type": "dockerimage", "uri": "python:3"}
     document = {"protocolVersion": 2, "name": "crowd", "type": "job", "prerequisites": [image]}
     began = time.monotonic()
     body = api.run({**document, "taskRoles": {"main": {**one, "commands": ["echo $PAI_TASK_INDEX"]}}})
     assert body["jobStatus"]["state"] == "SUCCEEDED"
-    assert len(body["taskRoles"]["main"]["taskStatuses"]) == 500
-    assert time.monotonic() - began < 60  # about 3 s where nothing else runs
+    assert len(body["taskRoles"]["main"]["taskStatuses"]) == 200
+    assert time.monotonic() - began < 60  # about 1 s where nothing else runs
