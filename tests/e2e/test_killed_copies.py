@@ -11,7 +11,7 @@ import pytest
 
 from openpai_tasks.storage.copying.resume import LARGE
 
-KILLS = 12
+KILLS = 50
 SIGNALS = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
 LINE = ("storage.copy", "big", "pai://local/home/big")
 
@@ -66,7 +66,7 @@ def test_copy_that_is_killed_at_random_points_ends_with_the_same_tree(cluster, s
         out, err = copying.communicate(timeout=100)
         assert copying.returncode in (0, SIGNALS[number], -number), (number, out, err)
         kills += copying.returncode != 0
-        if kills % 4 == 2:
+        if kills % 10 == 5:
             assert "pai-part" not in cluster.ok("storage.tree", "pai://local/home").out
         if copying.returncode == 0:
             assert contents(home) == {"big": None} | {f"big/{name}": data for name, data in wanted.items()}
