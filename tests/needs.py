@@ -55,8 +55,20 @@ PACKAGES = {
     "wget": "wget",
     "zsh": "zsh",
 }
-MODULES = ("matplotlib", "mkdocs", "numpy", "pandas", "playwright", "pyarrow", "tfrecord")
-"""What the extra `test-all` of setup.py adds to `test`."""
+MODULES = {
+    "adlfs": "adlfs",
+    "jupyterlab": "jupyterlab",
+    "matplotlib": "matplotlib",
+    "mkdocs": "mkdocs",
+    "pandas": "pandas",
+    "playwright": "playwright",
+    "pyarrow": "pyarrow",
+    "schemathesis": "schemathesis",
+    "smbprotocol": "smbprotocol",
+    "tfrecord": "tfrecord",
+    "websocket": "websocket-client",
+}
+"""The Python modules that the extra `test-all` of setup.py adds to `test`, and their packages."""
 _REASON = "missing packages: "
 _ADMINISTRATION = "/usr/local/sbin:/usr/sbin:/sbin"  # not in the PATH of an ordinary user
 
@@ -77,7 +89,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _package(name: str) -> str:
-    return name if name in MODULES else PACKAGES[name]
+    return MODULES.get(name) or PACKAGES[name]
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
@@ -105,7 +117,7 @@ def summary(reasons: Iterable[str]) -> str:
     tests = f"{len(lists):,} test{'s' if len(lists) > 1 else ''} skipped for missing packages"
     line = f"{tests}: {', '.join(f'{package} ({count})' for package, count in counts)}"
     commands = []
-    if debian := sorted(package for package, _ in counts if package not in MODULES):
+    if debian := sorted(package for package, _ in counts if package not in MODULES.values()):
         sudo = "" if os.geteuid() == 0 else "sudo "
         commands += [f"{sudo}apt-get install {' '.join(debian)}"] if shutil.which("apt-get") else []
     if len(debian) < len(counts):

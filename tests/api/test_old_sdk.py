@@ -11,6 +11,7 @@ import yaml
 from openpai_tasks import Cluster, ClusterList, Job
 from openpai_tasks.errors import ConfigError
 from tests.api.test_jobs import DOCUMENT, output_of
+from tests.needs import require
 from tests.notebook_files import cell, write
 
 SMALL = {"cpu": 1, "memoryMB": 512, "gpu": 0}
@@ -105,7 +106,7 @@ def test_a_silent_notebook(project):
 
 
 def test_an_interactive_notebook(project):
-    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    require("jupyterlab")
     write(project / "works.ipynb", "1 + 1")
     Path("hello.py").write_text("")
     cluster = {"cluster_alias": "local", "virtual_cluster": None, "workspace": None}

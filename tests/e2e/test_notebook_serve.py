@@ -1,7 +1,7 @@
 """A real Jupyter server in a job of the embedded cluster, reached over HTTP and websocket."""
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import os
 import pty
@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from tests.e2e.test_container import open_terminal
+from tests.needs import require
 from tests.processes import open_files
 
-if not importlib.util.find_spec("jupyterlab"):  # loading it takes a while, and only its processes need it
-    pytest.skip("jupyterlab is not installed", allow_module_level=True)
-websocket = pytest.importorskip("websocket", reason="websocket-client is not installed")
+require("jupyterlab", "websocket")
+websocket = importlib.import_module("websocket")
 
 CTRL_C = b"\x03"
 SMALL = ("--cpu", "1", "--mem", "512m")

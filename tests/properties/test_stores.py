@@ -16,6 +16,7 @@ from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import StorageSpec, Store
+from tests.needs import require
 from tests.properties.mutations import BROKEN, ODD, body, odd, steady
 from tests.scripted import ReceivedRequest, Reply, Scripted
 
@@ -183,7 +184,7 @@ BLOB_PARTS = (
 
 @pytest.fixture(scope="module")
 def container():
-    pytest.importorskip("adlfs")
+    require("adlfs")
     server = Scripted({})
     data = {"accountName": "acct", "accountKey": "a2V5", "containerName": "data"}
     data["dataStore"] = f"{server.uri}/acct"
@@ -196,7 +197,6 @@ def container():
 
 @pytest.fixture(scope="module")
 def bucket():
-    pytest.importorskip("botocore")
     server = Scripted({})
     keys = {"accessKeyId": "AK", "secretAccessKey": "theirs", "bucket": "data", "endpoint": server.uri}
     yield server, open_storage(StorageSpec("lab", "objects", "s3", keys))

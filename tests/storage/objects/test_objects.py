@@ -23,6 +23,7 @@ from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
+from tests.needs import require
 from tests.storage import object_servers
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.stores import azure_data, s3_data
@@ -428,6 +429,7 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.copying.plan import copies
+from tests.needs import require
 from openpai_tasks.storage.store import StorageSpec
 kind, data, folder = json.loads(sys.argv[1])
 there = Location(open_storage(StorageSpec("lab", "objects", kind, data)), "/up", "there")
@@ -519,7 +521,7 @@ def test_sas_token_opens_a_storage_like_a_key(service):
 
 
 def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(monkeypatch):
-    pytest.importorskip("adlfs")
+    require("adlfs")
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=mine")
     data = {"containerName": "data", "accountName": "lab", "dataStore": "https://127.0.0.1:9/lab"}
     with pytest.raises(ConfigError, match="has no key"):
@@ -528,8 +530,7 @@ def test_a_storage_without_a_key_does_not_get_the_azure_login_of_this_machine(mo
 
 @pytest.mark.parametrize("kind, data", [("s3", {}), ("azureBlob", {"containerName": "c"}), ("azureBlob", {})])
 def test_storage_with_missing_fields_is_an_error(kind, data):
-    pytest.importorskip("botocore")
-    pytest.importorskip("adlfs")
+    require("adlfs")
     with pytest.raises(ConfigError, match="names no"):
         open_storage(StorageSpec("lab", "objects", kind, data))
 
@@ -552,8 +553,7 @@ def test_storage_with_missing_fields_is_an_error(kind, data):
     ],
 )
 def test_storage_with_an_invalid_address_is_an_error(kind, data, says):
-    pytest.importorskip("botocore")
-    pytest.importorskip("adlfs")
+    require("adlfs")
     with pytest.raises(ConfigError, match=f"^storage 'objects' of 'lab': .*{says}"):
         open_storage(StorageSpec("lab", "objects", kind, data))
 
@@ -567,7 +567,6 @@ def test_storage_with_an_invalid_address_is_an_error(kind, data, says):
     ],
 )
 def test_invalid_aws_settings_are_an_error(setting, value, says, monkeypatch):
-    pytest.importorskip("botocore")
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(setting, value)

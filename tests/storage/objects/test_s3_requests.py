@@ -26,8 +26,6 @@ from tests.storage.objects.test_objects import over, service  # noqa: F401 -- a 
 from tests.storage.relay import Relay
 from tests.storage.trees import at, plant, seen
 
-pytest.importorskip("botocore")
-
 FILE = Reply(b"content", headers=(("ETag", '"x"'), ("Last-Modified", "Mon, 12 Oct 2009 17:50:30 GMT")))
 NOW = 1_700_000_000
 KEYS = S3Login("AK", "theirs", None)
