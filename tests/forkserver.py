@@ -360,7 +360,7 @@ def _preload() -> None:
             try:
                 importlib.import_module(found.name)
             except ModuleNotFoundError as err:
-                if err.name not in needs.MODULES:
+                if err.name not in (*needs.MODULES, "aiohttp"):  # which adlfs brings
                     raise
     if threading.active_count() > 1:
         raise RuntimeError(f"importing has started threads: {threading.enumerate()}")
