@@ -64,7 +64,6 @@ MODULES = {
     "playwright": "playwright",
     "pyarrow": "pyarrow",
     "schemathesis": "schemathesis",
-    "smbprotocol": "smbprotocol",
     "tfrecord": "tfrecord",
     "websocket": "websocket-client",
 }

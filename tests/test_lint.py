@@ -18,7 +18,7 @@ MYPY = "mypy --cache-dir=/dev/null" if os.environ.get("CI") else "mypy"  # CI wo
     [
         "ruff check",
         "ruff format --check",
-        pytest.param(MYPY, marks=needs("adlfs", "mkdocs", "smbprotocol")),  # whose types it reads
+        pytest.param(MYPY, marks=needs("adlfs", "mkdocs")),  # whose types it reads
     ],
 )
 def test_code_passes_lint_format_and_type_checks(command):

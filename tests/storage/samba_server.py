@@ -58,7 +58,7 @@ ncalrpc dir = {folder}/run/ncalrpc
 
 def missing() -> str:
     """Why Samba cannot be started here; empty when it can."""
-    return needs.missing("smbd", "pdbedit", "smbprotocol")
+    return needs.missing("smbd", "pdbedit")
 
 
 class Samba:
