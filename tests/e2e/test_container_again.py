@@ -16,8 +16,8 @@ def small(cluster):
     return cluster
 
 
-def submit(shell, name, command='echo $$ >"$PAI_WORK_DIR/pid"; exec sleep 600'):
-    shell.ok("job.sub", command, "-j", name, "--ssh", "--retries", "3")
+def submit(shell, name, command='echo $$ >"$PAI_WORK_DIR/pid"; exec sleep 600', *flags):
+    shell.ok("job.sub", command, "-j", name, "--ssh", "--retries", "3", *flags)
     wait_for(lambda: shell.inv("container.run", name, "test -s pid").code == 0)
 
 
@@ -84,7 +84,7 @@ exec python3 -c 'x = b"x" * (300 << 20); import time; time.sleep(600)'
 
 
 def test_top_continues_with_the_next_container_of_a_task(small):
-    submit(small, "watched", SMALL_THEN_LARGE)
+    submit(small, "watched", SMALL_THEN_LARGE, "--memoryMB", "512")
     with open_terminal(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
         terminal.until(b" MiB of ")
         small.inv("container.run", "watched", "kill -9 $(cat pid)")
