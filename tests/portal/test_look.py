@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 import openpai_tasks.portal
 from tests.portal import screenshots
@@ -42,6 +41,8 @@ def job(cluster):
 
 def test_no_page_has_a_serious_accessibility_fault(tab):
     """On a wide light screen, and on a narrow dark one."""
+    from axe_playwright_python.base import AXE_SCRIPT
+
     tab.add_init_script(AXE_SCRIPT)
     for path in [*PAGES, "/sign-in"]:
         if path == "/sign-in":

@@ -10,6 +10,7 @@ from openpai_tasks.sdk.clusters.known import NewCluster
 from openpai_tasks.sdk.files import storages
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
+from tests.needs import needs
 from tests.sdk.pai_server import PASSWORD, USER, PaiServer
 
 KEY = "account-key-nobody-shall-see"
@@ -82,10 +83,14 @@ def test_a_share_is_opened_where_it_is_mounted(lab, tmp_path):
     assert book.opened("lab", "docs")[0].read_only
 
 
+@needs("adlfs")
+def test_storage_without_its_container_is_an_error(lab):
+    with pytest.raises(ConfigError, match="'blob' of 'lab' names no container"):
+        lab().opened("lab", "blob")
+
+
 def test_storage_that_cannot_be_opened_is_an_error(lab):
     book = lab()
-    with pytest.raises(ConfigError, match="'blob' of 'lab' names no container"):
-        book.opened("lab", "blob")
     with pytest.raises(ConfigError, match=r"storage.mounts=lab/team=FOLDER"):
         book.opened("lab", "team")
     with pytest.raises(NotFound, match=r"no storage named 'none' on 'lab' \(known: team, blob, docs\)"):
