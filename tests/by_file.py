@@ -66,6 +66,8 @@ class TestsOfFile(pytest.Item):
         with _without_garbage_collection():
             tests = list(session.genitems(self.parent))
             self.config.hook.pytest_collection_modifyitems(session=session, config=self.config, items=tests)
+        if not tests:  # the previous file has left standing what it shares with this one
+            session._setupstate.teardown_exact(nextitem)
         index = session.items.index(self)
         for number, test in enumerate(tests, 1):
             session.items[index] = test  # pytest-xdist compares the reports with it

@@ -22,6 +22,8 @@ FILES = {
                 yield log
                 log.write("end")
         """,
+    "folder/test_a.py": "def test_a():\n    pass",
+    "folder/test_skipped.py": "import pytest\npytest.skip('not here', allow_module_level=True)",
     "test_broken.py": "import no_such_module",
     "test_failing.py": "def test_failing():\n    assert 1 + 1 == 3",
     "test_first.py": """
@@ -46,6 +48,7 @@ FILES = {
 
 def test_each_test_is_run_and_each_failure_reported(tmp_path: Path) -> None:
     for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(dedent(text))
     flags = ("-p", "no:schemathesis", "-n", "1", "--dist", "loadfile", "--junitxml", "results.xml")
     done = subprocess.run(
@@ -59,6 +62,8 @@ def test_each_test_is_run_and_each_failure_reported(tmp_path: Path) -> None:
     suite = ElementTree.parse(tmp_path / "results.xml").getroot()[0]
     results = {f"{case.get('classname')}.{case.get('name')}": [child.tag for child in case] for case in suite}
     assert results == {
+        "folder.test_a.test_a": [],
+        ".folder.test_skipped": ["skipped"],
         ".test_broken": ["error"],
         "test_failing.test_failing": ["failure"],
         "test_first.test_first[1]": [],
