@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from tests.conftest import make_shell
+from tests.needs import needs
 from tests.server.conftest import Api
 
 pytestmark = pytest.mark.timeout(600)  # many jobs, one after the other
@@ -214,6 +215,7 @@ def test_two_words(user):
     assert (user.project / "down").read_text() == "print('trained')\n"
 
 
+@needs("jupyterlab")
 def test_interactive_notebook(user):
     words = ("-a", "local", "-i", "python:3", "--interactive", "--token", TOKEN, "mnist_cnn.ipynb")
     serving = user.start("pai", "notebook-job", *words)
