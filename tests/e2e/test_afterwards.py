@@ -1,14 +1,18 @@
 """After a job: its diff, files, web page and diagnosis; whole commands on a real embedded cluster."""
 
+import copy
 import os
 import re
+import stat
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
 
 from tests.conftest import PROJECT_TASKS, Shell
+from tests.e2e.test_container import SECONDS, open_terminal, wait_for
 
 
 def submit(shell, command, *flags, **environment):
@@ -142,6 +146,24 @@ def test_job_without_output_is_reported(finished):
 
 
 # Web page
+
+
+def test_link_that_signs_in_is_no_argument_of_the_browser(finished):
+    """Every user of the machine can read arguments: the browser gets a private page that leads there."""
+    browser, opened = finished.project / "shows", finished.project / "shown"
+    browser.write_text('#!/bin/sh\nprintf "%s" "$*" >part; mv part shown\n')
+    browser.chmod(0o755)
+    shell = copy.copy(finished)
+    shell.environment = {**finished.environment, "BROWSER": f"{browser} %s", "DISPLAY": ":99"}
+    for command in (["cluster.portal"], ["job.open", "succeeds"]):
+        with open_terminal(shell, "inv", *command) as terminal:
+            assert terminal.process.wait(SECONDS) == 0
+        wait_for(opened.exists)
+        page = Path(unquote(urlsplit(opened.read_text()).path))
+        assert page.parent == finished.home / "browser" and stat.S_IMODE(page.stat().st_mode) == 0o600
+        [link] = re.findall(r'location.replace\("(.*)"\)', page.read_text())
+        assert "/open/" in link and "<h1>" in requests.get(link, timeout=60).text
+        opened.unlink()
 
 
 def test_open_prints_the_page_and_opens_it(finished, twin):

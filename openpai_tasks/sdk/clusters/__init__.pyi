@@ -31,6 +31,8 @@ from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page
 from .portal import open_browser as open_browser
+from .portal import open_secret as open_secret
+from .portal import write_redirect as write_redirect
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
 from .start_options import start_request as start_request

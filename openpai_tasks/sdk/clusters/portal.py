@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import secrets
 import sys
+import time
+from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.net.web_address import SSH
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.home import home, make_private, write_private
 from openpai_tasks.settings.registry import LOCAL
+
+LOAD_SECONDS = 300.0  # for a browser to load a page that leads to a secret address
 
 
 def job_page(client: Backend, job: JobInfo) -> str:
@@ -32,3 +40,22 @@ def open_browser(url: str) -> bool:
     import webbrowser
 
     return webbrowser.open(url)
+
+
+def open_secret(url: str) -> bool:
+    """Open an address that holds a secret: a private page leads there, as others can read arguments."""
+    folder = make_private(home() / "browser")
+    for page in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if page.stat().st_mtime < time.time() - LOAD_SECONDS:
+                page.unlink()
+    return open_browser(write_redirect(folder / f"{secrets.token_hex(8)}.html", url))
+
+
+def write_redirect(page: Path, url: str) -> str:
+    """Write a private page that leads to the address, and return its own."""
+    address = json.dumps(url).replace("<", "\\u003c")
+    lines = ["<!DOCTYPE html>", '<meta charset="utf-8">', "<title>openpai-tasks</title>"]
+    lines += ['<meta name="referrer" content="no-referrer">', f"<script>location.replace({address})</script>"]
+    write_private(page, "\n".join(lines) + "\n")
+    return page.as_uri()

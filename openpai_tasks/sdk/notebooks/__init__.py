@@ -35,7 +35,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "redirect_file",
             "save_session",
             "token_of",
-            "write_redirect",
         ],
         "summary": ["DONE", "FAILED", "RUNNING", "plain_traceback"],
     },

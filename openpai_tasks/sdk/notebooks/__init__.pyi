@@ -39,7 +39,6 @@ from .sessions import forget_ended as forget_ended
 from .sessions import redirect_file as redirect_file
 from .sessions import save_session as save_session
 from .sessions import token_of as token_of
-from .sessions import write_redirect as write_redirect
 from .summary import DONE as DONE
 from .summary import FAILED as FAILED
 from .summary import RUNNING as RUNNING

@@ -118,15 +118,6 @@ def redirect_file(client: Backend, job: JobInfo) -> Path:
     return _path(client, job.key).with_suffix(".html")
 
 
-def write_redirect(path: Path, url: str) -> str:
-    """Write the redirect page and return its URI."""
-    address = json.dumps(url).replace("<", "\\u003c")
-    lines = ["<!DOCTYPE html>", '<meta charset="utf-8">', "<title>Jupyter</title>"]
-    lines += ['<meta name="referrer" content="no-referrer">', f"<script>location.replace({address})</script>"]
-    write_private(path, "\n".join(lines) + "\n")
-    return path.as_uri()
-
-
 def _folder(client: Backend) -> Path:
     return home() / "notebooks" / client.cluster.shelf
 

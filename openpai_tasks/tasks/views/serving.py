@@ -105,7 +105,7 @@ def _open(c: Context, client: Backend, job: JobInfo, served: Served, session: Se
     redirect = sdk.notebooks.redirect_file(client, job)
     try:
         if not sdk.clusters.can_open_browser() or not sdk.clusters.open_browser(
-            sdk.notebooks.write_redirect(redirect, served.url)
+            sdk.clusters.write_redirect(redirect, served.url)
         ):
             say(f"could not open a browser; `{_reconnect(job.name)} --no-browser` prints the address")
         yield
