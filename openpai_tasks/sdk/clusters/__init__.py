@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "has_portal",
             "job_page",
             "open_browser",
-            "open_secret",
+            "open_private_link",
             "write_redirect",
         ],
         "resources": ["cluster_resources", "list_resources"],

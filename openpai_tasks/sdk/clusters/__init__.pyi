@@ -31,7 +31,7 @@ from .portal import can_open_browser as can_open_browser
 from .portal import has_portal as has_portal
 from .portal import job_page as job_page
 from .portal import open_browser as open_browser
-from .portal import open_secret as open_secret
+from .portal import open_private_link as open_private_link
 from .portal import write_redirect as write_redirect
 from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources

@@ -16,7 +16,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.home import home, make_private, write_private
 from openpai_tasks.settings.registry import LOCAL
 
-LOAD_SECONDS = 300.0  # for a browser to load a page that leads to a secret address
+LOAD_SECONDS = 300.0  # for a browser to load a page that redirects to a link
 
 
 def job_page(client: Backend, job: JobInfo) -> str:
@@ -42,10 +42,10 @@ def open_browser(url: str) -> bool:
     return webbrowser.open(url)
 
 
-def open_secret(url: str) -> bool:
-    """Open an address that holds a secret: a private page leads there, as others can read arguments."""
+def open_private_link(url: str) -> bool:
+    """Open a link that holds a secret, by a private page: every user can read a program's arguments."""
     folder = make_private(home() / "browser")
-    for page in folder.iterdir():
+    for page in folder.glob("*.html"):
         with contextlib.suppress(FileNotFoundError):
             if page.stat().st_mtime < time.time() - LOAD_SECONDS:
                 page.unlink()
@@ -53,7 +53,7 @@ def open_secret(url: str) -> bool:
 
 
 def write_redirect(page: Path, url: str) -> str:
-    """Write a private page that leads to the address, and return its own."""
+    """Write a private page that redirects to the address; return the page's own address."""
     address = json.dumps(url).replace("<", "\\u003c")
     lines = ["<!DOCTYPE html>", '<meta charset="utf-8">', "<title>openpai-tasks</title>"]
     lines += ['<meta name="referrer" content="no-referrer">', f"<script>location.replace({address})</script>"]

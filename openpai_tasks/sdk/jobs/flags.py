@@ -82,7 +82,7 @@ def build_changes(flags: Mapping[str, Any]) -> JobRequest:
 
 
 def is_memory_asked(settings: Settings) -> bool:
-    """Whether the memory in the settings is a limit; on the embedded cluster, a built-in default is none."""
+    """Return whether the memory setting is a limit; on the embedded cluster, the built-in default is not."""
     return settings.cluster_alias != LOCAL or settings.origins.get("memoryMB") != BUILT_IN
 
 

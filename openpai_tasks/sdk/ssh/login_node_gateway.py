@@ -10,7 +10,7 @@ from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.sdk.ssh.target import Gateway, bracketed
 from openpai_tasks.tunnel.openssh import SharedConnection
 
-# What ssh prints with and without a shared connection.
+# What ssh prints if nothing listens there: through a shared connection, and without one.
 _NOT_LISTENING = ("refused by peer", "open failed", "forwarding failed")
 
 

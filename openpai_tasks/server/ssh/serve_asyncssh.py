@@ -125,7 +125,7 @@ class SshSession:
         """Copy streams until the process ends or the client disconnects, then close them, like sshd."""
         stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
         feeding = asyncio.ensure_future(self._feed(stdin))
-        # Its result waits for all: a copy that outlives the session would read files of later ones.
+        # With return_exceptions, it waits for both, so that no copy outlives the session and its files.
         copying = asyncio.gather(
             *(self._copy(source, target) for source, target in outputs), return_exceptions=True
         )

@@ -76,7 +76,7 @@ def prepare_streams() -> None:
 
 
 def _with_buffer(stream: Any, kind: type[io.BufferedWriter]) -> TextIO:
-    """Return a stream like this one that has a buffer of this kind."""
+    """Return a text stream for the same file, with a buffer of the given class."""
     stream.flush()
     buffer = kind(io.FileIO(stream.fileno(), "w", closefd=False))
     flags = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}

@@ -14,8 +14,8 @@ from openpai_tasks.tasks.framework.base import say
 
 
 def open_link(link: str, no_browser: bool) -> None:
-    """Open a link that signs in; print it if there is none, or if only that is wanted."""
-    if no_browser or not sdk.clusters.can_open_browser() or not sdk.clusters.open_secret(link):
+    """Open a sign-in link in the browser; print it with ``no_browser``, or if there is no browser."""
+    if no_browser or not sdk.clusters.can_open_browser() or not sdk.clusters.open_private_link(link):
         terminal.put(link)
         terminal.flush()
 
@@ -28,6 +28,6 @@ def open_job(client: Backend, job: JobInfo, no_browser: bool) -> None:
     terminal.put(url)
     terminal.flush()
     can_open = has_own or sdk.clusters.can_open_browser()
-    show_page = sdk.clusters.open_browser if has_own else sdk.clusters.open_secret
+    show_page = sdk.clusters.open_browser if has_own else sdk.clusters.open_private_link
     if can_open and not no_browser and not show_page(url):
         say("could not open a browser")
