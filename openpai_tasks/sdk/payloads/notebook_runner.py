@@ -46,6 +46,7 @@ EXECUTED = "pai-run"
 UNUSED = ("rfc3987_syntax", "rfc3986_validator", "isoduration", "fqdn", "uri_template", "webcolors")
 """Modules for formats that no schema of notebooks has: jsonschema works without them, and sooner."""
 KERNEL_STARTS = 3
+SOCKET_PATH_BYTES = 90  # a system takes 104 or 108, with the channel's number
 SAVE_SECONDS = 2.0  # between two saves while a cell runs
 SAVE_BACKOFF = 10  # wait at least this many times as long as the last save took
 LINES, LETTERS, WIDTH = 200, 20_000, 100  # limits of a failed cell in the log, and of a cell's first line
@@ -494,8 +495,10 @@ class NotebookRun:
     def _started(self, kernel: str) -> Iterator[Any]:
         """Start the kernel; again if it dies at once, as another process may have taken its ports."""
         for number in range(1, KERNEL_STARTS + 1):
-            client = self._client(kernel)
             with contextlib.ExitStack() as stack:
+                sockets = tempfile.mkdtemp(prefix="kernel-")
+                stack.callback(shutil.rmtree, sockets, ignore_errors=True)
+                client = self._client(kernel, sockets)
                 try:
                     stack.enter_context(client.setup_kernel())
                 except RuntimeError as err:
@@ -506,15 +509,19 @@ class NotebookRun:
                 yield client
                 return
 
-    def _client(self, kernel: str) -> Any:
+    def _client(self, kernel: str, sockets: str) -> Any:
         from nbclient import NotebookClient
+        from traitlets.config import Config
 
+        has_ipykernel = is_ipykernel(kernel)
         client = NotebookClient(
             self.notebook,
             timeout=self.options.timeout_per_cell,
             kernel_name=kernel,
             allow_errors=self.options.allow_errors,
-            extra_arguments=quiet_arguments(kernel),
+            # without the warning that it listens on loopback only
+            extra_arguments=["--log-level=ERROR"] if has_ipykernel else [],
+            config=Config(KernelManager=private_transport(sockets) if has_ipykernel else {}),
             resources={"metadata": {"path": str(Path(self.options.file).absolute().parent)}},
         )
         client.reset_execution_trackers()
@@ -788,12 +795,17 @@ def check_language(kernel: str) -> None:
         stop(f"-p works for Python notebooks only, and kernel {kernel!r} is for {language}")
 
 
-def quiet_arguments(kernel: str) -> list[str]:
-    """Return arguments that silence ipykernel's warning that it listens on loopback only."""
+def is_ipykernel(kernel: str) -> bool:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    words = KernelSpecManager().get_kernel_spec(kernel).argv
-    return ["--log-level=ERROR"] if any("ipykernel" in word for word in words) else []
+    return any("ipykernel" in word for word in KernelSpecManager().get_kernel_spec(kernel).argv)
+
+
+def private_transport(folder: str) -> dict[str, str]:
+    """Return settings for Unix sockets: no other process can take them, no other user can listen in."""
+    address = os.path.join(folder, "kernel")
+    is_possible = os.name == "posix" and len(os.fsencode(address)) < SOCKET_PATH_BYTES
+    return {"transport": "ipc", "ip": address} if is_possible else {}
 
 
 def is_python(notebook: dict[str, Any]) -> bool:

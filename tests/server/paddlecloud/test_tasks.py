@@ -100,9 +100,12 @@ def test_trainers_reach_every_parameter_server_which_end_with_them(user1):
 
 
 def test_parameter_server_without_a_program_waits_for_the_trainers(user1):
-    user1.run("idle", "echo trained", pservers=1)
-    assert user1.ended("idle")["succeeded"] == 1
+    folder = user1.package("idle")
+    user1.submit("idle", "while [ ! -e go ]; do sleep 0.05; done", pservers=1)
     pserver = user1.workers("idle", role="pserver")[0]["metadata"]["name"]
+    wait_for(lambda: "waits for the end of the trainers" in user1.logs("idle", w=pserver))
+    (folder / "go").touch()
+    assert user1.ended("idle")["succeeded"] == 1
     assert "waits for the end of the trainers" in user1.logs("idle", w=pserver)
 
 
