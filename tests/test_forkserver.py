@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-import requests
 
 from tests import forkserver
 from tests.conftest import make_shell
+from tests.portal.conftest import Web
 from tests.processes import is_running, open_files
 
 PROBE = """
@@ -250,7 +250,7 @@ def facts_of_portal(folder, **environment):
     try:
         lines = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
         files = sorted(target for _, target in open_files(process))
-        with requests.Session() as visitor:
+        with Web() as visitor:
             signed_in = visitor.get(link, timeout=60)
             page = visitor.get(f"{link.partition('/open/')[0]}/clusters", timeout=60)
         found = {

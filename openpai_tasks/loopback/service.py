@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -22,7 +23,8 @@ from openpai_tasks.loopback import connections
 from openpai_tasks.loopback.lock import LOCK, PORT_TAKEN, STATUS
 from openpai_tasks.settings import home
 
-HOST = "127.0.0.1"
+HOST, HOST_IPV6 = "127.0.0.1", "::1"
+PORT_TRIES = 5
 PORT = "port"
 SOCKET = "server.sock"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
@@ -56,20 +58,41 @@ def hold_lock(folder: Path) -> int:
     raise AlreadyRunning(f"a server is already running in {folder}")
 
 
-def bind(folder: Path, port: int) -> socket.socket:
-    """Return a socket on the requested port, or else on the port of the last start, or on any."""
-    for candidate in [port] if port else [_last_port(folder), 0]:
-        # asyncio disables the delay of small answers only on sockets with the TCP protocol number
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+def bind(folder: Path, port: int, is_for_browsers: bool = False) -> list[socket.socket]:
+    """Return sockets on the requested port, or else on the port of the last start, or on any.
+
+    For browsers, which look up ``*.localhost`` as both loopback addresses, one is on that of IPv6:
+    another user's server there would get their requests.
+    """
+    hosts = (HOST, HOST_IPV6) if is_for_browsers else (HOST,)
+    for candidate in [port] if port else [_last_port(folder), *[0] * PORT_TRIES]:
+        sockets: list[socket.socket] = []
+        for host in hosts:
+            try:
+                sockets.append(_bind(host, sockets[0].getsockname()[1] if sockets else candidate))
+            except OSError as err:
+                if err.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue  # a machine without IPv6
+                reason = f"{host}:{port}: {err.strerror}"
+                break
+        else:
+            return sockets
+        for one in sockets:
+            one.close()
+    raise PortTaken(f"cannot listen on {reason}")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio disables the delay of small answers only on sockets with the TCP protocol number
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((HOST, candidate))
-        except OSError as err:
-            bound.close()
-            reason = err.strerror
-            continue
-        return bound
-    raise PortTaken(f"cannot listen on {HOST}:{port}: {reason}")
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def bind_socket(folder: Path) -> socket.socket:
@@ -82,14 +105,8 @@ def bind_socket(folder: Path) -> socket.socket:
     return bound
 
 
-def serve(
-    app: ASGIApp,
-    bound: socket.socket,
-    folder: Path,
-    facts: Mapping[str, object],
-    private: socket.socket | None = None,
-) -> None:
-    """Serve until TERM or INT; ``server.json`` exists exactly that long. ``private`` is a further socket."""
+def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mapping[str, object]) -> None:
+    """Serve until TERM or INT; ``server.json`` exists exactly that long and has the first socket's port."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -103,16 +120,16 @@ def serve(
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
-    path = private.getsockname() if private else ""
+    paths = [one.getsockname() for one in sockets if one.family == socket.AF_UNIX]
     # uvicorn raises these signals again when it has ended; they must not kill the process then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     try:
-        asyncio.run(_run(server, [bound, *([private] if private else [])], folder, facts))
+        asyncio.run(_run(server, sockets, folder, facts))
     finally:
         with contextlib.suppress(FileNotFoundError):
             (folder / STATUS).unlink()
-        if path:
+        for path in paths:
             Path(path).unlink(missing_ok=True)
 
 

@@ -27,10 +27,10 @@ def main() -> int:
         home, project = flags.home.absolute(), flags.project.absolute()
         _enter(project)
         service.hold_lock(home)
-        bound = service.bind(home, flags.port)
+        sockets = service.bind(home, flags.port, is_for_browsers=True)
         portal = Portal(home, project)
         end_when_idle(portal.activity, flags.idle)
-        service.serve(portal, bound, home, {"project": str(project)})
+        service.serve(portal, sockets, home, {"project": str(project)})
     except PaiError as err:
         sys.stderr.write(f"error: {err}\n")
         return err.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import anyio.from_thread
 import anyio.to_thread
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
+from openpai_tasks.loopback.callers import ANYONE, NOBODY, caller_process, connection
 from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.portal import html, live, routes, static_files
 from openpai_tasks.portal.field_names import in_field_names
@@ -30,7 +32,7 @@ from openpai_tasks.settings.registry import LOCAL
 
 log = logging.getLogger(__name__)
 
-LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1):\d{1,5}", re.ASCII | re.IGNORECASE)
+LOCAL_HOST = re.compile(r"((?:[0-9a-f]{32}\.)?localhost|127\.0\.0\.1):(\d{1,5})", re.ASCII)
 SAFE = ("GET", "HEAD")
 LARGEST_FORM = 1 << 20
 EVERYONE = ""  # all browsers together: they have the same address
@@ -78,11 +80,16 @@ class Portal:
             path = _path(web)
             if path[:1] == ["static"] and len(path) == 3:
                 return static_files.serve(path[2])
+            caller = await anyio.to_thread.run_sync(caller_process, connection(web.scope))
+            if caller == NOBODY:
+                raise ClientDisconnect
             if path[:1] == ["open"] and len(path) == 2:
-                return self._open(web, path[1])
-            session = self._sessions.find(web.cookies.get(_cookie(web), ""))
+                return self._open(web, path[1], caller)
+            if path[:1] == ["enter"] and len(path) == 2:
+                return self._enter(web, path[1], caller)
+            session = self._find(web, caller)
             if path == ["sign-in"] or session is None:
-                return await self._sign_in(web, path)
+                return await self._sign_in(web, path, caller)
             if path == ["sign-out"] and web.method == "POST":
                 return await self._sign_out(web, session)
             return await self._page(web, path, session)
@@ -148,13 +155,37 @@ class Portal:
 
     # Signing in and out
 
-    def _open(self, web: Request, token: str) -> Response:
+    def _find(self, web: Request, caller: str) -> PortalSession | None:
+        return self._sessions.find(web.cookies.get(_cookie(web), ""), _host(web)[0], caller)
+
+    def _open(self, web: Request, token: str, caller: str) -> Response:
         """Sign in the browser that follows a one-time link."""
+        if caller not in (f"uid {os.getuid()}", "uid 0", ANYONE):
+            raise Refused("this link is for the user who started the portal")
         if not self._sessions.redeem(token):
             return RedirectResponse(url("sign-in", expired="1"), 303)
-        return self._signed_in(web, PortalSession(self._connect), _local(web.query_params.get("next", "/")))
+        session = PortalSession(self._connect, host=self._sessions.host(), caller=caller)
+        return self._lead_to(web, session, _local(web.query_params.get("next", "/")))
 
-    async def _sign_in(self, web: Request, path: list[str]) -> Response:
+    def _lead_to(self, web: Request, session: PortalSession, following: str) -> Response:
+        """Lead the browser to the host of its session, by a page: forms may not be redirected elsewhere."""
+        home = f"http://{session.host}:{_host(web)[1]}"
+        page = url("enter", self._sessions.hand_over(session), next=following)
+        return HTMLResponse(html.render("opening.html", home=home, page=home + page, request=None))
+
+    def _enter(self, web: Request, token: str, caller: str) -> Response:
+        before = self._find(web, caller)
+        session = self._sessions.enter(token, _host(web)[0], caller)
+        if session is None:
+            return RedirectResponse(url("sign-in", expired="1"), 303)
+        if before:
+            self._sessions.close(before)
+        answer = RedirectResponse(_local(web.query_params.get("next", "/")), 303)
+        # not strict: that withholds it when a page of another site leads here, such as the one of a command
+        answer.set_cookie(_cookie(web), session.id, httponly=True, samesite="lax", path="/")
+        return answer
+
+    async def _sign_in(self, web: Request, path: list[str], caller: str) -> Response:
         if path != ["sign-in"]:
             if web.method not in SAFE or "text/html" not in web.headers.get("accept", "text/html"):
                 raise Denied("sign in first", 401)
@@ -168,8 +199,8 @@ class Portal:
             sent = await web.form(max_files=0, max_part_size=LARGEST_FORM)
             form = {name: str(value) for name, value in sent.items()}
             try:
-                session = await anyio.to_thread.run_sync(self._log_in, form)
-                return self._signed_in(web, session, following)
+                session = await anyio.to_thread.run_sync(self._log_in, form, caller)
+                return self._lead_to(web, session, following)
             except PaiError as err:
                 problem, code = str(err), _status(err)
                 code = 403 if isinstance(err, ApiError) and code < 429 else code
@@ -180,14 +211,15 @@ class Portal:
         )
         return Response(page, code, media_type="text/html")
 
-    def _log_in(self, form: dict[str, str]) -> PortalSession:
+    def _log_in(self, form: dict[str, str], caller: str) -> PortalSession:
         """Check a name and password with the cluster; they are kept only as long as the session."""
         alias, user = form.get("cluster", ""), form.get("user", "")
         _check_running(alias)
         self._guesses.begin(EVERYONE, account := f"{alias} {user}")
         client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
         self._guesses.note_right(EVERYONE, account, begun=True)
-        return PortalSession(lambda _: client, only=alias)
+        host = self._sessions.host(account)
+        return PortalSession(lambda _: client, only=alias, host=host, caller=caller)
 
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:
         form = await web.form(max_files=0, max_part_size=LARGEST_FORM)
@@ -196,14 +228,6 @@ class Portal:
         self._sessions.close(session)
         answer = RedirectResponse(url("sign-in"), 303)
         answer.delete_cookie(_cookie(web))
-        return answer
-
-    def _signed_in(self, web: Request, session: PortalSession, following: str) -> Response:
-        if before := self._sessions.find(web.cookies.get(_cookie(web), "")):
-            self._sessions.close(before)
-        self._sessions.open(session)
-        answer = RedirectResponse(following, 303)
-        answer.set_cookie(_cookie(web), session.id, httponly=True, samesite="strict", path="/")
         return answer
 
     def _connect(self, alias: str) -> Backend:
@@ -260,7 +284,7 @@ def _check_origin(web: Request) -> None:
     """Refuse other names of this machine, and requests from pages of other sites."""
     host = web.headers.get("host", "")
     if not LOCAL_HOST.fullmatch(host):
-        raise Refused("the portal answers only as 127.0.0.1 or localhost")
+        raise Refused("the portal answers only as localhost")
     origin = web.headers.get("origin")
     if origin is not None and origin != f"http://{host}":
         raise Refused("pages of other sites may not use the portal")
@@ -281,8 +305,14 @@ def _path(web: Request) -> list[str]:
         raise ConfigError("this address is not valid text") from err
 
 
+def _host(web: Request) -> tuple[str, str]:
+    """Return the host and the port by which the browser knows the portal."""
+    name, _, port = web.headers.get("host", "").rpartition(":")
+    return name, port
+
+
 def _cookie(web: Request) -> str:
-    """Return the name of the cookie: browsers share cookies between the ports of a machine."""
+    """Return the name of the cookie: browsers share cookies between the ports of a host."""
     return f"pai_portal_{(web.scope.get('server') or ('', 0))[1]}"
 
 

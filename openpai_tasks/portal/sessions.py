@@ -1,7 +1,13 @@
-"""Who is using the portal: one-time links, signed-in browsers, and tokens against forged requests."""
+"""Who is using the portal: one-time links, signed-in browsers, and tokens against forged requests.
+
+Browsers send a cookie to every port of its host: one of 127.0.0.1 would reach the servers of all users and
+jobs of this machine. So each session has its own host, ``HEX.localhost``, which nobody can guess, and which
+browsers look up as this machine themselves. It also belongs to the user of the system who opened it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 import threading
@@ -15,10 +21,13 @@ from openpai_tasks.errors import NotFound
 from openpai_tasks.portal.feeds import LiveFeeds
 from openpai_tasks.portal.starting import link_file
 from openpai_tasks.sdk.files.storages import ClusterStorages
+from openpai_tasks.settings.home import write_private
 
 LINK_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 1000
+HANDOVER_SECONDS = 60.0
+KEY = "key"
 
 Connect = Callable[[str], Backend]
 
@@ -32,6 +41,10 @@ class PortalSession:
     """The alias of the only cluster that it may use; empty for the owner."""
     last: str = ""
     """The alias of the cluster that was used last."""
+    host: str = ""
+    """The host name of its pages."""
+    caller: str = ""
+    """The user of the system whose browser it is."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     used: float = field(default_factory=time.monotonic)
@@ -64,15 +77,23 @@ class PortalSessions:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._key = _stored_key(folder)
         self._known: dict[str, PortalSession] = {}
+        self._handed_over: dict[str, tuple[float, PortalSession]] = {}
         self._lock = threading.Lock()
 
-    def find(self, identifier: str) -> PortalSession | None:
-        """Return the session of a cookie, unless it is too old."""
+    def host(self, account: str = "") -> str:
+        """Return the host of the owner's sessions, or of an account's; it never changes, for bookmarks."""
+        return f"{hmac.digest(self._key, account.encode(), hashlib.sha256).hex()[:32]}.localhost"
+
+    def find(self, identifier: str, host: str, caller: str) -> PortalSession | None:
+        """Return the session of a cookie, unless it is too old or the cookie is used by somebody else."""
         with self._lock:
             found = self._known.get(identifier)
             if found is None or time.monotonic() - found.used > SESSION_SECONDS:
                 self._known.pop(identifier, None)
+                return None
+            if (found.host, found.caller) != (host, caller):
                 return None
             found.used = time.monotonic()
             return found
@@ -84,6 +105,25 @@ class PortalSessions:
                 del self._known[min(self._known, key=lambda one: self._known[one].used)]
             self._known[session.id] = session
         return session
+
+    def hand_over(self, session: PortalSession) -> str:
+        """Return a token with which the browser enters the session at its own host, once and soon."""
+        token = secrets.token_urlsafe(32)
+        now = time.monotonic()
+        with self._lock:
+            for other, (until, _) in list(self._handed_over.items()):
+                if until < now:
+                    del self._handed_over[other]
+            self._handed_over[token] = now + HANDOVER_SECONDS, session
+        return token
+
+    def enter(self, token: str, host: str, caller: str) -> PortalSession | None:
+        """Open the session that was handed over to this browser."""
+        with self._lock:
+            until, session = self._handed_over.pop(token, (0.0, None))
+        if not session or until < time.monotonic() or (session.host, session.caller) != (host, caller):
+            return None
+        return self.open(session)
 
     def close(self, session: PortalSession) -> None:
         with self._lock:
@@ -98,3 +138,11 @@ class PortalSessions:
         except OSError:
             return False
         return -60 < age < LINK_SECONDS
+
+
+def _stored_key(folder: Path) -> bytes:
+    """Return the key of this portal, which its folder keeps."""
+    file = folder / KEY
+    if not file.exists():
+        write_private(file, secrets.token_hex(32))
+    return file.read_bytes()

@@ -57,12 +57,13 @@ def run(options: ClusterOptions, port: int) -> None:
     """Serve until TERM or INT; take the lock first, so that only one server uses the folder."""
     try:
         service.hold_lock(options.home)
-        bound = service.bind(options.home, port)
+        sockets = service.bind(options.home, port)
         cluster = EmbeddedCluster(options)
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
         private = service.bind_socket(options.home) if options.engine == SLURM else None
+        sockets += [private] if private else []
         cluster.start()
         facts = {
             "engine": options.engine,
@@ -78,7 +79,7 @@ def run(options: ClusterOptions, port: int) -> None:
             **({"socket": private.getsockname()} if private else {}),
         }
         others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
-        service.serve(app.build(cluster.context, others), bound, options.home, facts, private)
+        service.serve(app.build(cluster.context, others), sockets, options.home, facts)
     finally:
         cluster.close()
 

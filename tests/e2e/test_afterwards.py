@@ -9,10 +9,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import requests
 
 from tests.conftest import PROJECT_TASKS, Shell
 from tests.e2e.test_container import SECONDS, open_terminal, wait_for
+from tests.portal.conftest import Web
 
 
 def submit(shell, command, *flags, **environment):
@@ -162,14 +162,14 @@ def test_link_that_signs_in_is_no_argument_of_the_browser(finished):
         page = Path(unquote(urlsplit(opened.read_text()).path))
         assert page.parent == finished.home / "browser" and stat.S_IMODE(page.stat().st_mode) == 0o600
         [link] = re.findall(r'location.replace\("(.*)"\)', page.read_text())
-        assert "/open/" in link and "<h1>" in requests.get(link, timeout=60).text
+        assert "/open/" in link and "<h1>" in Web().get(link, timeout=60).text
         opened.unlink()
 
 
 def test_open_prints_the_page_and_opens_it(finished, twin):
     name, cluster = "succeeds", finished
     local = cluster.ok("job.open", name).out.strip()
-    page = requests.get(local, timeout=60)
+    page = Web().get(local, timeout=60)
     assert re.search(r"/c/local/jobs/[\w-]+~succeeds$", page.url) and "<h1>succeeds</h1>" in page.text
     browser = cluster.project / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s" "$1" > opened\n')
@@ -183,7 +183,7 @@ def test_open_prints_the_page_and_opens_it(finished, twin):
         time.sleep(0.05)
     assert opened.read_text() == shown.strip()
     assert re.search(r"/job-detail\.html\?username=[\w-]+&jobName=succeeds$", shown.strip())
-    through = requests.get(shown.strip(), headers={"accept": "text/html"}, timeout=60)
+    through = Web().get(shown.strip(), headers={"accept": "text/html"}, timeout=60)
     assert "/sign-in?" in through.url and "job-detail" in through.url
     assert cluster.pai("cluster.portal", "--stop").code == 0
 

@@ -1,14 +1,13 @@
 """A PaddleCloud datacenter as a cluster: ~/.paddle/config, the usual commands, and what it cannot do."""
 
-import http.cookiejar
 import re
 import stat
-import urllib.request
 
 import pytest
 import yaml
 
 from tests.conftest import make_shell
+from tests.portal.conftest import Web
 
 TRAIN = """\
 import os, pathlib, openpai_tasks.runtime
@@ -248,9 +247,8 @@ def test_python_api_submits_to_a_datacenter(dc):
 def test_pages_of_the_portal_show_a_datacenter(dc):
     ok(dc, "job.sub", "echo for the portal", "-j", "shown", "-f", "-a", DC)
     link = ok(dc, "cluster.portal", DC, "--no-browser").out.strip()
-    jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
-    web = urllib.request.build_opener(jar, urllib.request.ProxyHandler({}))
-    assert "shown" in web.open(link).read().decode()
+    web = Web()
+    assert "shown" in web.get(link, timeout=60).text
     user = yaml.safe_load(dc.config.read_text())["datacenters"][0]["username"]
     base = f"{link.partition('/open/')[0]}/c/{DC}"
     for page in (
@@ -262,8 +260,8 @@ def test_pages_of_the_portal_show_a_datacenter(dc):
         f"storage/pfs/home/{user}",
         "sweeps",
     ):
-        assert web.open(f"{base}/{page}").status == 200, page
+        assert web.get(f"{base}/{page}", timeout=60).status_code == 200, page
     for part in ("", "/logs", "/document", "/outputs", "/metrics", "/provenance", "/resubmit"):
-        text = web.open(f"{base}/jobs/{user}~shown{part}").read().decode()
+        text = web.get(f"{base}/jobs/{user}~shown{part}", timeout=60).text
         assert "shown" in text and "data-log-stream" not in text and "container.ssh" not in text
-    assert web.open(f"{base}/jobs/{user}~shown/logs.txt").read() == b"for the portal\n"
+    assert web.get(f"{base}/jobs/{user}~shown/logs.txt", timeout=60).text == "for the portal\n"

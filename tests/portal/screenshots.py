@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.browser import browser
 from tests.conftest import Shell, make_shell
+from tests.portal.conftest import open_link
 
 TRAIN = """
 import math, sys, time
@@ -37,8 +38,7 @@ def take(chromium: Any, target: Path, names: Iterable[str] = PICTURES) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, example(Path(folder)) as shell:
         page = chromium.new_page(viewport={"width": 1200, "height": 720})
-        page.goto(shell.pai("cluster.portal", "--no-browser").out.strip())
-        root = page.url.partition("/c/")[0]
+        root = open_link(page, shell.pai("cluster.portal", "--no-browser").out.strip())
         for name in names:
             page.goto(root + PICTURES[name])
             settle(page)

@@ -4,10 +4,10 @@ import json
 import time
 
 import pytest
-import requests
 
 from tests.attacks import ATTACKS, forbidden
 from tests.hostile import Hostile
+from tests.portal.conftest import Web
 from tests.scripted import Reply
 from tests.sdk.pai_server import jwt
 
@@ -125,8 +125,7 @@ def test_clusters_are_listed_at_once_and_their_states_follow(cluster, visitor, l
 
 def test_a_user_who_signed_in_sees_only_that_cluster(cluster, visitor, lab):
     login = json.loads((cluster.home / "local" / "credentials.json").read_text())
-    guest = requests.Session()
-    guest.headers["accept"] = "text/html"
+    guest = Web()
     form = {"cluster": "local", "user": login["user"], "password": login["password"]}
     guest.post(f"{visitor.root}/sign-in", data=form, timeout=60)
     page = guest.get(f"{visitor.root}/clusters", timeout=60)

@@ -15,6 +15,7 @@ from openpai_tasks.portal.live import LiveEvent
 from openpai_tasks.portal.pages.logs import LogTexts
 from openpai_tasks.sdk.logs.output import Chunk
 from tests.e2e.test_request_counts import Relay
+from tests.portal.conftest import open_link
 from tests.storage.relay import received
 
 LOOKS = r"""
@@ -201,8 +202,8 @@ def test_the_browser_continues_after_a_lost_connection(cluster, chromium, link, 
     relay = Cuttable(urlsplit(address).port)
     page = chromium.new_context().new_page()
     try:
-        page.goto(f"http://127.0.0.1:{relay.port}/open/{address.partition('/open/')[2]}")
-        page.goto(f"http://127.0.0.1:{relay.port}/c/local/jobs/counts/logs")
+        root = open_link(page, address.replace(f":{urlsplit(address).port}/", f":{relay.port}/"))
+        page.goto(f"{root}/c/local/jobs/counts/logs")
         page.wait_for_selector("[data-log-status]:has-text('50 lines')")
         relay.cut()
         page.wait_for_selector("[data-log-status]:has-text('connection was lost')")
@@ -235,8 +236,7 @@ def test_a_job_is_followed_through_a_restart_of_the_cluster(cluster, chromium, l
     gate = tmp_path / "go"
     cluster.ok("job.sub", f"echo one; until test -e {gate}; do sleep 0.1; done; echo two", "-j", "outlives")
     page = chromium.new_context().new_page()
-    page.goto(link())
-    page.goto(f"{page.url.partition('/c/')[0]}/c/local/jobs/outlives/logs")
+    page.goto(f"{open_link(page, link())}/c/local/jobs/outlives/logs")
     page.wait_for_selector(".log-line:text('one')")
     page.wait_for_selector("[data-log-task] option:text('main-0')", state="attached")
     cluster.ok("cluster.stop", "--keep-jobs")

@@ -5,6 +5,8 @@ import json
 import pytest
 import requests
 
+from tests.portal.conftest import Web, open_link
+
 HOSTILE = "<img src=x onerror=alert(1)>.txt"
 NOTEBOOK = {
     "cells": [
@@ -127,8 +129,7 @@ def test_no_other_file_can_be_read(visitor, written, name):
 def test_notebooks_and_pages_run_nothing_in_the_browser(chromium, link, written):
     page = chromium.new_context().new_page()
     try:
-        page.goto(link())
-        root = page.url.partition("/c/")[0]
+        root = open_link(page, link())
         for name, selector in (("result.ipynb", "#out"), ("page.html", "h1:text('Page')")):
             page.goto(f"{root}{FILES}/outputs/{name}")
             page.frame_locator("iframe").locator(selector).wait_for()
@@ -148,8 +149,7 @@ def test_users_with_a_password_see_no_files_of_others(cluster, visitor, written)
     assert (
         requests.post(f"{login['uri']}/api/v2/users", json=bob, headers=head, timeout=60).status_code == 201
     )
-    web = requests.Session()
-    web.headers["accept"] = "text/html"
+    web = Web()
     form = {"cluster": "local", "user": "bob", "password": "bob-secret"}
     assert web.post(f"{visitor.root}/sign-in", data=form, timeout=60).status_code == 200
     job = f"{visitor.root}/c/local/jobs/{login['user']}~writes"

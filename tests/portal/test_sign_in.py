@@ -13,7 +13,7 @@ from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.portal import app
 from openpai_tasks.portal.sessions import SESSION_SECONDS, PortalSession, PortalSessions
 from openpai_tasks.portal.starting import link_file
-from tests.portal.conftest import Visitor
+from tests.portal.conftest import Visitor, Web
 from tests.ports import free_port
 
 WRONG = "correct horse battery"
@@ -22,8 +22,7 @@ WRONG = "correct horse battery"
 @pytest.fixture
 def guest(visitor):
     """A browser that is not signed in."""
-    web = requests.Session()
-    web.headers["accept"] = "text/html"
+    web = Web()
     web.address = f"{visitor.root}/sign-in"
     return web
 
@@ -85,7 +84,10 @@ def test_signing_in_and_out(cluster, visitor, guest, account):
     out = guest.post(f"{visitor.root}/sign-out", data={"csrf": token}, timeout=60)
     assert out.url == guest.address and not guest.cookies
     stolen = requests.get(
-        jobs, cookies={cookie.name: cookie.value}, timeout=60, headers={"accept": "text/html"}
+        jobs,
+        cookies={cookie.name: cookie.value},
+        timeout=60,
+        headers={"accept": "text/html", "host": guest.headers["host"]},
     )
     assert stolen.url.startswith(guest.address)
 
@@ -100,7 +102,7 @@ def test_each_sign_in_makes_a_new_session_and_ends_the_one_before(cluster, visit
         f"{visitor.root}/c/local/jobs",
         cookies={before.name: before.value},
         timeout=60,
-        headers={"accept": "text/html"},
+        headers={"accept": "text/html", "host": guest.headers["host"]},
     )
     assert bare.url.startswith(guest.address)
 
@@ -113,10 +115,14 @@ def test_other_sites_cannot_sign_a_browser_in(guest, account):
 
 def test_sessions_expire_when_they_are_not_used(tmp_path):
     sessions = PortalSessions(tmp_path)
-    session = sessions.open(PortalSession(lambda alias: None))
-    assert sessions.find(session.id) is session
+    session = sessions.open(PortalSession(lambda alias: None, host="host", caller="uid 1"))
+    for host, caller in (("other", "uid 1"), ("host", "uid 2"), ("host", "nobody")):
+        assert sessions.find(session.id, host, caller) is None
+    assert sessions.find(session.id, "host", "uid 1") is session
     session.used -= SESSION_SECONDS + 1
-    assert sessions.find(session.id) is None and sessions.find(session.id) is None
+    assert sessions.find(session.id, "host", "uid 1") is None
+    session.used = time.monotonic()
+    assert sessions.find(session.id, "host", "uid 1") is None
 
 
 def test_links_expire(tmp_path):

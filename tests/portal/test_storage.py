@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from tests.attacks import ATTACKS, forbidden
+from tests.portal.conftest import Web
 
 ROOT = "/c/local/storage/home"
 EVIL = "<img src=x onerror=alert(1)>"
@@ -36,7 +37,12 @@ def raw(visitor, method, path, body=b"", **headers):
     address = urlsplit(visitor.root)
     cookie = "; ".join(f"{one.name}={one.value}" for one in visitor.web.cookies)
     connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-    connection.request(method, path, body, {"cookie": cookie, "accept": "text/html", **headers})
+    connection.request(
+        method,
+        path,
+        body,
+        {"cookie": cookie, "host": visitor.web.headers["host"], "accept": "text/html", **headers},
+    )
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
@@ -258,7 +264,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(visitor, home):
     address = urlsplit(visitor.root)
     cookie = "; ".join(f"{one.name}={one.value}" for one in visitor.web.cookies)
     head = (
-        f"PUT {ROOT}/broken/file?replace=yes HTTP/1.1\r\nhost: {address.netloc}\r\ncookie: {cookie}\r\n"
+        f"PUT {ROOT}/broken/file?replace=yes HTTP/1.1\r\n"
+        f"host: {visitor.web.headers['host']}\r\ncookie: {cookie}\r\n"
         f"x-csrf-token: {visitor.token}\r\ncontent-length: 1000000\r\n\r\n"
     )
     with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
@@ -289,8 +296,7 @@ def test_other_users_see_nothing_that_the_owner_has_added(cluster, visitor, tmp_
     try:
         assert "mine" in names(visitor.get("/c/local/storage").text)
         assert "secret.txt" in visitor.get("/c/local/storage/mine").text
-        guest = requests.Session()
-        guest.headers["accept"] = "text/html"
+        guest = Web()
         login = json.loads((cluster.home / "local" / "credentials.json").read_text())
         form = {"cluster": "local", "user": login["user"], "password": login["password"]}
         assert guest.post(f"{visitor.root}/sign-in", data=form, timeout=60).status_code == 200

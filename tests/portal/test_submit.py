@@ -22,6 +22,7 @@ from openpai_tasks.portal import uploads
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.portal.sessions import PortalSession
 from openpai_tasks.portal.uploads import SourceUpload
+from tests.portal.conftest import Web
 
 HERE = "/c/local/submit"
 FORM = f"{HERE}/form"
@@ -361,7 +362,7 @@ def test_other_users_get_nothing_of_the_project(cluster, visitor):
     try:
         password = json.loads((cluster.home / "local" / "credentials.json").read_text())["password"]
         user = cluster.ok("cluster.credentials", "-o", "json").json()["user"]
-        web = requests.Session()
+        web = Web()
         login = {"cluster": "local", "user": user, "password": password}
         signed_in = web.post(f"{visitor.root}/sign-in?next={HERE}", data=login, timeout=60)
         token = re.search(r'name="csrf" content="([^"]+)"', signed_in.text)

@@ -7,6 +7,8 @@ import signal
 import pytest
 import requests
 
+from tests.portal.conftest import Web
+
 BROWSER = {"accept": "text/html,application/xhtml+xml", "sec-fetch-dest": "document"}
 
 
@@ -79,6 +81,6 @@ def test_hostile_queries_stay_queries(cluster, server, visitor, query):
 def test_job_open_links_to_the_job_and_signs_in_once(cluster):
     cluster.ok("job.sub", "true", "--job-name", "shown")
     link = cluster.ok("job.open", "shown", "--no-browser").out.strip()
-    page = requests.get(link, timeout=60)
+    page = Web().get(link, timeout=60)
     assert page.url.endswith("~shown") and "<h1>shown</h1>" in page.text
     assert "used already" in requests.get(link, timeout=60).text

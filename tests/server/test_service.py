@@ -118,7 +118,7 @@ def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
 
 def test_responses_are_sent_without_tcp_delay(tmp_path: Path) -> None:
     """Without TCP_NODELAY they may wait 0.04 s for the client's acknowledgement."""
-    bound = service.bind(tmp_path, 0)
+    (bound,) = service.bind(tmp_path, 0)
 
     async def is_without_delay() -> int:
         nodelay = asyncio.get_running_loop().create_future()

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError, Denied
+from openpai_tasks.loopback.callers import connection
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, faults, router
@@ -123,7 +124,7 @@ class Dispatch:
             headers=dict(web.headers),
             body=bodies.parse(web.headers.get("content-type", ""), raw),
             identity=identity,
-            ports=(web.client.port if web.client else 0, (web.scope.get("server") or ("", 0))[1] or 0),
+            connection=connection(web.scope),
         )
         return self._faults.answer(self._context, match, request)
 

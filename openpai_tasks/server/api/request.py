@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.loopback.callers import Connection, caller_process
 from openpai_tasks.server.accounts.identity import Identity
-
-TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_OWN_END, _FAR_END, _USER = 1, 2, 7  # columns
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     body: Any = None  # parsed JSON or form; the text itself for text/*
     identity: Identity | None = None
-    ports: tuple[int, int] = (0, 0)  # of the connection: the caller's and ours
+    connection: Connection = (None, None)
 
     @property
     def caller(self) -> Identity:
@@ -41,7 +38,7 @@ class Request:
     @property
     def process(self) -> str:
         """The user whose process makes the call."""
-        return caller_process(*self.ports)
+        return caller_process(self.connection)
 
     def first(self, name: str, default: str = "") -> str:
         """Return the first value of a query parameter."""
@@ -85,17 +82,3 @@ class Headed:
 
 Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | Headed | None
 Reply = tuple[int, Body]
-
-
-def caller_process(port: int, server_port: int) -> str:
-    """The user of the process with this port, as ``uid N``, or ``anyone`` if unknown."""
-    for table in TCP_TABLES:
-        try:
-            lines = table.read_text(encoding="ascii").splitlines()[1:]
-        except (OSError, ValueError):
-            continue
-        for line in lines:
-            words = line.split()
-            if words[_OWN_END].endswith(f":{port:04X}") and words[_FAR_END].endswith(f":{server_port:04X}"):
-                return f"uid {words[_USER]}"
-    return "anyone"

@@ -22,6 +22,7 @@ from starlette.requests import Request as WebRequest
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.loopback.callers import caller_process, connection
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, router
@@ -39,7 +40,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import authn
 from openpai_tasks.server.api.limits.rates import TooMany
 from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Headed, Reply, Request, caller_process
+from openpai_tasks.server.api.request import Headed, Reply, Request
 from openpai_tasks.server.api.router import Match, RouteAccess, Router
 from openpai_tasks.server.paddlecloud.pfs.chunks import MOST
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
@@ -121,7 +122,7 @@ class PaddleCloudApp:
                 headers=dict(web.headers),
                 body=body,
                 identity=identity,
-                ports=_ports(web),
+                connection=connection(web.scope),
             )
             return await self._pools.run(pool, match.route.handler, self._context, request)
         finally:
@@ -149,7 +150,8 @@ class PaddleCloudApp:
             user, _, password = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError) as err:
             raise unauthorized("Invalid basic header.") from err
-        return user if self._context.check_password(caller_process(*_ports(web)), user, password) else ""
+        process = caller_process(connection(web.scope))
+        return user if self._context.check_password(process, user, password) else ""
 
     def _no_route(self, path: str) -> RefusedCall:
         methods = [method for method in ("GET", "POST", "DELETE") if self._router.match(method, path)]
@@ -185,10 +187,6 @@ def _is_chunk(match: Match) -> bool:
 
 def is_pfs(path: str) -> bool:
     return router.split(path.lower())[:3] == router.split(PFS)
-
-
-def _ports(web: WebRequest) -> tuple[int, int]:
-    return web.client.port if web.client else 0, (web.scope.get("server") or ("", 0))[1] or 0
 
 
 def _failure(err: ApiError, pfs: bool) -> Reply:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from openpai_tasks.errors import ApiError, TooManyRequests
 from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.server.api import pools
 from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1
-from openpai_tasks.server.api.request import TCP_TABLES, caller_process
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.profiles import serving
 
@@ -221,15 +219,6 @@ def test_guess_counters_use_bounded_memory() -> None:
     for number in range(5000):
         guesses.note_wrong(f"uid {number}", "alice")
     assert len(guesses._buckets) <= 1000
-
-
-@pytest.mark.skipif(not TCP_TABLES[0].exists(), reason="the system does not tell")
-def test_caller_is_identified_by_the_owner_of_its_process() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        ours = listening.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", ours)) as connection:
-            assert caller_process(connection.getsockname()[1], ours) == f"uid {os.getuid()}"
-            assert caller_process(connection.getsockname()[1], 1) == "anyone"
 
 
 # Large requests
