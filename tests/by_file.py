@@ -5,7 +5,9 @@ Otherwise each worker collects all files first: 10,000 tests and their modules, 
 
 from __future__ import annotations
 
+import compileall
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +126,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return min((LONG_FIRST.index(part) for part in parts if part in LONG_FIRST), default=len(LONG_FIRST))
 
     items.sort(key=rank)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the package's bytecode before the workers and their fork servers all compile it at once."""
+    if getattr(config.option, "numprocesses", None) and not sys.dont_write_bytecode:
+        compileall.compile_dir(Path(__file__).parent.parent / "openpai_tasks", quiet=2)
 
 
 @pytest.hookimpl(wrapper=True)
