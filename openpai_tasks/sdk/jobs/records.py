@@ -19,6 +19,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
+from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
@@ -59,9 +60,14 @@ class Record:
     def revision(self) -> Revision:
         return Revision(self.commit, self.dirty)
 
+    @property
+    def text(self) -> str:
+        """The content of its file."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
-def save_record(client: Backend, text: str, origin: Origin | None) -> None:
-    """Record a successful submission; only warn if the folder cannot be written to."""
+
+def save_record(client: Backend, text: str, origin: Origin | None, chosen: Iterable[str] = ()) -> None:
+    """Record a successful submission, with the secrets that the user chose; only warn if that fails."""
     if origin is None:
         return
     record = _record(client, protocol.read(text).value, origin)
@@ -70,7 +76,8 @@ def save_record(client: Backend, text: str, origin: Origin | None) -> None:
         with locked(path):
             if path.exists():  # of an earlier job of that name, or on another cluster
                 os.replace(path, path.with_name(f"record-{path.stat().st_mtime_ns}.json"))
-            write_private(path, json.dumps(dataclasses.asdict(record), indent=2, ensure_ascii=False) + "\n")
+            write_private(path, record.text)
+        chosen_secrets.save(client, record.name, record.text, chosen)
     except (ConfigError, OSError) as err:
         log.warning("warning: the job was submitted, but cannot be recorded: %s", err)
 

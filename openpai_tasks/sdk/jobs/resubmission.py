@@ -18,7 +18,7 @@ from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
-from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
+from openpai_tasks.sdk.jobs import chosen_secrets, documents, lookup, provenance, records, relocation, updates
 from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
@@ -44,7 +44,8 @@ class Original:
     document: dict[str, Any]
     origin: Origin
     archive: Archive | None = None
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # names; those it uses may be others
+    chosen: frozenset[str] = frozenset()  # names that the user chose when it was submitted
     is_exact: bool = False  # by default, it starts fresh
 
     @property
@@ -123,7 +124,8 @@ def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Origin
         cloned_from=stamp.cloned_from or job.name,
     )
     secrets = record.secrets if record else ()
-    return Original(source, job.user, job.name, document, origin, archive, secrets)
+    chosen = chosen_secrets.load(source, job.user, job.name)
+    return Original(source, job.user, job.name, document, origin, archive, secrets, chosen)
 
 
 def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
@@ -144,7 +146,8 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
         record.revision,
         record.cloned_from or name,
     )
-    return Original(source, record.user, record.name, document, origin, archive, record.secrets, True)
+    chosen = chosen_secrets.load(source, record.user, record.name, record.text)
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets, chosen, True)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -167,7 +170,14 @@ def prepare_resubmission(
     start = _start_of(original, target, mounts, resume)
     document, home = _moved({**original.document, "name": name}, original, target, name, start, mounts)
     document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
-    document = unmask(document, original.secrets, ask)
+    chosen: set[str] = set()
+
+    def secret(name: str) -> str:
+        is_chosen = name in request.secrets or name in original.chosen
+        chosen.update([name] if is_chosen else ())
+        return request.secrets[name] if name in request.secrets else ask(name, is_chosen)
+
+    document = unmask(document, original.secrets, secret)
     text = protocol.dump(document)
     named = protocol.validate(text).name
     return Submission(
@@ -180,6 +190,7 @@ def prepare_resubmission(
         after=request.after,
         notes=(f"job {named} {start.note}",) if start.note else (),
         resumes_from=start.checkpoint,
+        secrets=tuple(chosen),
     )
 
 
