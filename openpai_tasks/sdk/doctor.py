@@ -25,6 +25,7 @@ from openpai_tasks.sdk.images import programs
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings import engines, home
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.registry import LOCAL
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -215,7 +216,12 @@ def check_image(settings: Settings) -> HealthCheck:
 def _succeeds(*argv: str) -> bool:
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ENGINE_SECONDS, check=False
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=hidden_environment(),
+            timeout=ENGINE_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -19,6 +19,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.home import home, locked, socket_folder
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class SharedConnection:
                 stdin=quiet,
                 stdout=quiet,
                 stderr=handle,
+                env=hidden_environment(),
                 timeout=limit,
                 check=False,
             )
@@ -165,7 +167,14 @@ class SharedConnection:
 
         argv = [*self.argv("BatchMode=yes"), *self.address.words, command]
         try:
-            done = subprocess.run(argv, input=sent, capture_output=True, timeout=seconds, check=False)
+            done = subprocess.run(
+                argv,
+                input=sent,
+                capture_output=True,
+                env=hidden_environment(),
+                timeout=seconds,
+                check=False,
+            )
         except subprocess.TimeoutExpired as err:
             raise Unreachable(f"ssh: {self.address.label} did not answer within {seconds:g} s") from err
         except OSError as err:
@@ -187,6 +196,7 @@ class SharedConnection:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL if errors is None else errors,
+                env=hidden_environment(),
                 start_new_session=True,  # Ctrl-C is ours: cleaning up may need the session
             )
         except OSError as err:
@@ -225,6 +235,7 @@ class SharedConnection:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
+                env=hidden_environment(),
                 timeout=LOGIN_SECONDS,
                 check=False,
             )

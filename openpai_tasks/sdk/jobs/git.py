@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings.credentials import hidden_environment
 
 SAFE_SETTINGS = {
     "core.fsmonitor": "false",
@@ -78,7 +79,7 @@ def _git(folder: Path, settings: dict[str, str], *words: str, may_fail: bool = F
     done = subprocess.run(
         ["git", "--no-pager", *options, *words],
         cwd=folder,
-        env={**os.environ, **ENVIRONMENT},
+        env={**hidden_environment(), **ENVIRONMENT},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=SECONDS,
