@@ -21,7 +21,7 @@ CLUSTERS = (
     CLIENTS
     | LOOPBACK
     | TUNNEL
-    | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+    | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.git", "sdk.ssh", "sdk.clusters"}
 )
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import socket
 import sys
@@ -31,6 +32,9 @@ LOGIN_SECONDS = 60.0  # if nobody can be asked for a password
 ALIVE_SECONDS, ALIVE_TRIES = 5, 3  # a connection that is dead ends after 15 seconds
 FAILED = 255
 """Exit code of ssh itself."""
+
+_FORGET_KEY = re.compile(r"""\s*(ssh-keygen -f (["'])[\w/. @~+-]+\2 -R (["'])[\w.:\[\]%-]+\3)\s*""")
+"""The command that ssh suggests for a changed host key; the machine may have printed another one."""
 
 _NO_EXTRAS = (
     "RemoteCommand=none",
@@ -255,8 +259,8 @@ def connects(path: Path) -> bool:
 def login_error(address: SshAddress, text: str) -> PaiError:
     """Return the error for what ssh has printed."""
     if "IDENTIFICATION HAS CHANGED" in text:
-        found = next((line for line in text.splitlines() if "ssh-keygen" in line), "").strip()
-        hint = f"; if that is expected: `{one_line(found)}`" if found else ""
+        found = next(filter(None, map(_FORGET_KEY.fullmatch, text.splitlines())), None)
+        hint = f"; if that is expected: `{found[1]}`" if found else ""
         return Denied(
             f"ssh: the host key of {address.label} has changed: the connection may be intercepted{hint}", 403
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,13 +15,13 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted
+from openpai_tasks.plain_text import counted, one_line
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
+from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets, documents, lookup, provenance, records, relocation, updates
-from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
@@ -30,6 +32,7 @@ from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
 
 LONGEST = 255
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 Say = Callable[[str], None]
 
@@ -153,7 +156,8 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
 def _unrecorded(name: str, here: Path) -> str:
     elsewhere = records.find_record(here, name)
     if elsewhere:
-        return f"it was submitted to cluster {elsewhere.cluster!r}; add `-a {elsewhere.cluster}`"
+        flag = shlex.join(("-a", one_line(elsewhere.cluster)))
+        return f"it was submitted to cluster {elsewhere.cluster!r}; add `{flag}`"
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
 
 
@@ -332,7 +336,7 @@ def _changed(record: Record, now: dict[str, str]) -> str:
     examples = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if record.dirty:
         back = f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot restore them"
-    elif record.commit:
+    elif COMMIT.fullmatch(record.commit):
         back = f"`git checkout {record.commit[:12]}` may restore them"
     else:
         back = "it was not submitted from a git commit"

@@ -19,8 +19,8 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.git import revision
 from openpai_tasks.sdk.jobs import chosen_secrets, documents, records, resubmission
-from openpai_tasks.sdk.jobs.git import revision
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import Original

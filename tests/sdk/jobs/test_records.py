@@ -11,8 +11,8 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.sdk.git import Revision, revision
 from openpai_tasks.sdk.jobs import provenance, records
-from openpai_tasks.sdk.jobs.git import Revision, revision
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.job_files.archive import pack

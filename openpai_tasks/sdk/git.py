@@ -65,6 +65,14 @@ def revision(folder: Path) -> Revision:
     return Revision(commits[0], any(not line.startswith("#") for line in lines))
 
 
+def is_tracked(folder: Path, *files: Path) -> bool:
+    """Whether one of the files in the folder belongs to the repository around it."""
+    try:
+        return bool(_git(folder, SAFE_SETTINGS, "ls-files", "--", *map(str, files)))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return False
+
+
 def _no_filters(names: str) -> dict[str, str]:
     """Return settings that turn off the filters with these setting names."""
     found = {name.removeprefix("filter.").rpartition(".")[0] for name in names.split("\0") if name}
