@@ -19,6 +19,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
+from openpai_tasks.protocol.document.shape import Shape, first_mismatch
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
@@ -28,6 +29,13 @@ from openpai_tasks.settings.trust import Fenced
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
+
+SHAPE: Shape = {
+    **dict.fromkeys(("name", "user", "cluster", "uri", "command", "commit"), str),
+    **dict.fromkeys(("source_hash", "cloned_from", "document"), str),
+    **{"submitted": int, "dirty": bool, "settings": dict, "archive": (str,), "format": (int,)},
+    **{"sources": [str], "secrets": [str], "files": {"*": str}},
+}
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -179,8 +187,10 @@ def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
+        if wrong := first_mismatch(fields, SHAPE):
+            raise ValueError(wrong)
         record = Record(**{key: value for key, value in fields.items() if key in names})
-    except (OSError, ValueError, TypeError, AttributeError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise ConfigError(f"{path} is not a valid record of a submission; remove it") from err
     return dataclasses.replace(record, sources=tuple(record.sources), secrets=tuple(record.secrets))
 

@@ -136,7 +136,7 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
     record = records.find_record(here, name, source.cluster.alias)
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
-    document = documents.as_v2(protocol.read(record.document).value)
+    document = documents.recorded_document(record)
     archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
     say(f"repeats job {name} of {record.cluster}: its command, its settings{_describe_files(record, count)}")

@@ -180,7 +180,7 @@ def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mou
 
 def _with_current_files(source: Backend, last: Record, notebook: Notebook, here: Path) -> Original:
     """Return the recorded job with the notebook and sources as they are now."""
-    document = documents.as_v2(protocol.read(last.document).value)
+    document = documents.recorded_document(last)
     named = _other_sources(last, notebook, here)
     with tempfile.TemporaryDirectory() as folder:
         ours = running.job_files(notebook, Path(folder))
