@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from tests import forked_server, needs
+from tests import forked_server, needs, starts
 
 ENVIRONMENT = dict(os.environ)
 ROOT = Path(__file__).parent.parent
@@ -389,6 +389,8 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    if path := environment.get(starts.VARIABLE):
+        starts.record(path)
     if argv[: len(CODE)] == CODE:
         sys.argv[:], sys.path[0] = ["-c"], ""
         forked_server.exit_with(lambda: exec(argv[-1], {"__name__": "__main__"}))

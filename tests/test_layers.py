@@ -21,7 +21,7 @@ CLUSTERS = (
     CLIENTS
     | LOOPBACK
     | TUNNEL
-    | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.ssh", "sdk.clusters"}
+    | {"sdk.known_names", "sdk.parallel", "sdk.amounts", "sdk.git", "sdk.ssh", "sdk.clusters"}
 )
 FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
@@ -278,3 +278,19 @@ def test_lazy_packages_offer_what_their_stubs_declare():
         }
         assert declared == set(package.__all__), path
         assert all(hasattr(package, name) for name in declared)
+
+
+def test_programs_that_the_client_starts_get_a_chosen_environment():
+    """They must not inherit the variables with logins; see `settings.credentials.hidden_environment`."""
+    elsewhere = ("server.", "loopback.", "sdk.payloads.")  # where these variables are not set
+    starts = [
+        (own_name(path), {keyword.arg for keyword in node.keywords})
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTS
+    ]
+    assert len(starts) > 10
+    assert [name for name, given in starts if "env" not in given and not name.startswith(elsewhere)] == []
+
+
+STARTS = {*(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen")), "c.run"}

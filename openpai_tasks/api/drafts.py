@@ -141,16 +141,16 @@ class FileDraft(JobDraft):
 
     def _changes(self) -> JobRequest:
         """Return the request with which the file is completed."""
-        flags, (_, is_v1) = self.flags, sdk.jobs.load_document(self.path)
+        flags, (_, is_v1), read = self.flags, sdk.jobs.load_document(self.path), secret_reader(self.secrets)
+        secrets = {name: read(name) for name in self._flags()["secret"]}
         return JobRequest(
+            secrets=secrets,
             tags=flags.get("tag", ()),
             after=flags.get("after", ()),
-            updates=(*self._updates(is_v1), *flags.get("update", ())),
+            updates=(*self._updates(is_v1, secrets), *flags.get("update", ())),
         )
 
-    def _updates(self, is_v1: bool) -> tuple[str, ...]:
-        read = secret_reader(self.secrets)
-        secrets = {name: read(name) for name in self._flags()["secret"]}
+    def _updates(self, is_v1: bool, secrets: Mapping[str, str]) -> tuple[str, ...]:
         if is_v1 and (self.params or secrets):
             raise ConfigError(f"{self.path} is a v1 job, which has no parameters and secrets")
         changes = {f"parameters:{name}": value for name, value in self.params.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks import sdk
 from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import Where, name_of, open_backend, say, settings_here
-from openpai_tasks.api.options import Words, read_options, secret_reader, secret_values
+from openpai_tasks.api.options import Words, document_secret, read_options, secret_reader, secret_values
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.value_types import one_of
@@ -220,27 +220,28 @@ class JobHandle:
         exact: bool = False,
         fresh: bool = False,
         resume: bool = False,
-        secret: Mapping[str, str] | None = None,
+        secret: Mapping[str, str] | Words | None = None,
     ) -> Self:
         """Submit the job again under a new name, with changes or exactly as it was; return the new job.
 
         It continues at the last checkpoint of the job, ``resumes_from``, unless ``fresh`` or ``exact`` is
-        given; ``resume`` makes sure that it does. ``to`` is the cluster to run it on. Secrets of the job are
-        read from the environment, or given.
+        given; ``resume`` makes sure that it does. ``to`` is the cluster to run it on. ``secret`` are
+        secrets of the job: values by name, or names to read from the environment; those that were chosen in
+        this way when it was submitted are read again.
         """
         start = sdk.jobs.choose_start(fresh, resume)
         new_name = one_of(name=name, job_name=job_name)
-        flags = read_options({"job_name": new_name, "update": update, "gpu": gpu})
+        flags = read_options({"job_name": new_name, "update": update, "gpu": gpu, "secret": secret})
         target = open_backend(to) if to is not None else self.backend
-        ask = secret_reader(secret_values({"secret": secret}), is_chosen=False)
+        read = secret_reader(secret_values({"secret": secret}))
         submission = sdk.jobs.repeat(
             self.backend,
             target,
             self.name,
-            sdk.jobs.build_changes(flags),
+            sdk.jobs.build_changes(flags, read),
             Path.cwd(),
             exact,
-            ask,
+            document_secret,
             say,
             sdk.files.mounts(settings_here()),
             resume=start,

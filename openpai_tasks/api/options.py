@@ -176,18 +176,19 @@ def secret_values(options: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in given.items()} if isinstance(given, Mapping) else {}
 
 
-def secret_reader(values: Mapping[str, str], is_chosen: bool = True) -> Callable[[str], str]:
-    """Return a function that reads secrets, from the given values or the environment; nobody is asked.
-
-    Unless the caller has chosen their names, variables with a login to a cluster are never read.
-    """
+def secret_reader(values: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that reads secrets, from the given values or the environment; nobody is asked."""
 
     def read(name: str) -> str:
-        variable = name.replace(".", "_").replace("-", "_")
-        if name in values:
-            return values[name]
-        if variable in os.environ and (is_chosen or not variable.upper().startswith("OPENPAI_")):
-            return os.environ[variable]
-        raise ConfigError(f"secret {name!r} is needed: pass secret={{{name!r}: ...}}, or set {variable}")
+        return values[name] if name in values else document_secret(name, is_chosen=True)
 
     return read
+
+
+def document_secret(name: str, is_chosen: bool) -> str:
+    """Return a secret that a job's document names; from the environment only if the caller chose the name."""
+    variable = name.replace(".", "_").replace("-", "_")
+    if is_chosen and variable in os.environ:
+        return os.environ[variable]
+    otherwise = f"set {variable}" if is_chosen else f"secret={name!r} to take it from the variable {variable}"
+    raise ConfigError(f"secret {name!r} is needed: pass secret={{{name!r}: ...}}, or {otherwise}")

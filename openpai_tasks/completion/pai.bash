@@ -39,7 +39,6 @@ _@ID@_paths() { # the same with paths, level by level
             [[ $rest == */* ]] && line="$typed${rest%%/*}/"
             [[ $line == "$last" ]] && continue
             last="$line"
-            [[ $line == *[!A-Za-z0-9_.,:/@%+=~-]* ]] && printf -v line %q "$line"
             COMPREPLY+=("$prefix$line")
         done <"$file"
     done
@@ -47,6 +46,7 @@ _@ID@_paths() { # the same with paths, level by level
 
 _@ID@_values() { # values of a kind
     local lists="${OPENPAI_HOME:-$HOME/.openpai}/cache/names" file
+    typed="${typed//\\/}"
     case "$1" in
         clusters | virtual-clusters | storages) _@ID@_lines "$lists/$1" ;;
         jobs)
@@ -58,13 +58,13 @@ _@ID@_values() { # values of a kind
             ;;
         templates)
             for file in job_templates/*.yaml job_templates/*.yml; do
+                [[ -e $file && $file != *[[:cntrl:]]* ]] || continue
                 file="${file##*/}"
-                [[ $file == '*'* ]] || _@ID@_offer "${file%.*}"
+                _@ID@_offer "${file%.*}"
             done
             _@ID@_lines "$lists/templates"
             ;;
         paths)
-            typed="${typed//\\/}"
             if [[ $typed == pai://* ]]; then
                 _@ID@_paths "$lists/paths"
             elif [[ $typed ]]; then
@@ -130,6 +130,11 @@ _@ID@_complete() {
         [[ $task ]] || _@ID@_offer @FIRST@
         _@ID@_offer @TASKS@
     fi
+    for ((i = 0; i < ${#COMPREPLY[@]}; i++)); do # bash would run what is in the names of files
+        word="${COMPREPLY[i]}"
+        [[ $word == *[!A-Za-z0-9_.,:/@%+=~-]* || $word == '~'* ]] && printf -v word %q "$word"
+        COMPREPLY[i]="$word"
+    done
     for mark in : =; do # bash replaces only what follows the last of them
         [[ $COMP_WORDBREAKS == *"$mark"* && $whole == *"$mark"* ]] || continue
         word="${whole%"${whole##*"$mark"}"}"

@@ -44,7 +44,7 @@ function __@ID@_values # values of the kind argv[1]; argv[2] is what is typed, a
             end
         case templates
             for file in job_templates/*.yaml job_templates/*.yml
-                string replace -r '.*/([^/]*)\.ya?ml$' '$1' -- $file
+                string match -qr '[[:cntrl:]]' -- $file; or string replace -r '.*/([^/]*)\.ya?ml$' '$1' -- $file
             end
             __@ID@_lines $lists/templates
         case paths

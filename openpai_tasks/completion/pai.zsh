@@ -50,7 +50,7 @@ _@ID@_values() { # values of a kind
     for list in $lists; do
         [[ -f $list && -r $list ]] && found+=("${(@f)$(<$list)}")
     done
-    found=(${found:#})
+    found=(${${found:#}:#*[[:cntrl:]]*})
     if [[ ${found[1]} == *= ]]; then
         compadd -S '' -a found
     else

@@ -18,13 +18,14 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.web_address import SSH
 from openpai_tasks.sdk import clusters
 from openpai_tasks.sdk.clusters import embedded
-from openpai_tasks.sdk.clusters.inactive_python import activation, inactive_environments
+from openpai_tasks.sdk.clusters.inactive_python import FOREIGN, activation, inactive_environments
 from openpai_tasks.sdk.clusters.start_options import next_engine
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.images import programs
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings import engines, home
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.registry import LOCAL
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -82,7 +83,9 @@ def check_python() -> HealthCheck:
     if active and os.path.realpath(active) != os.path.realpath(sys.prefix):
         about += f"; {active} is active"
     if idle := inactive_environments(Path.cwd()):
-        return HealthCheck(WARN, "python", f"{about}; {idle[0]} is not active", activation(idle[0]))
+        activate = activation(idle[0])
+        more = "" if activate else f"; {FOREIGN}"
+        return HealthCheck(WARN, "python", f"{about}; {idle[0]} is not active{more}", activate)
     return HealthCheck(OK, "python", about)
 
 
@@ -215,7 +218,12 @@ def check_image(settings: Settings) -> HealthCheck:
 def _succeeds(*argv: str) -> bool:
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ENGINE_SECONDS, check=False
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=hidden_environment(),
+            timeout=ENGINE_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -24,6 +24,8 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.home import home, locked, write_private
 
 SERVICE = "openpai-tasks"
+VARIABLES = ("OPENPAI_PASSWORD", "OPENPAI_TOKEN", "OPENPAI_STORAGE_PASSWORD", "OPENPAI_SMB_PASSWORD")
+"""The environment variables with logins."""
 FAILURES = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
 """Exceptions that broken keyring back ends raise besides KeyringError."""
 
@@ -115,6 +117,11 @@ def forget(destination: Destination) -> None:
 def from_environment() -> Credentials:
     """Return the credentials in ``OPENPAI_PASSWORD`` and ``OPENPAI_TOKEN``."""
     return Credentials(os.environ.get("OPENPAI_PASSWORD", ""), os.environ.get("OPENPAI_TOKEN", "").strip())
+
+
+def hidden_environment() -> dict[str, str]:
+    """Return the environment for programs that need no login of ours: git, ssh, docker, an editor."""
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
 
 
 def read_secret(source: str) -> str:

@@ -51,9 +51,13 @@ def answers(program: str) -> bool:
     """Whether docker or podman can be used: it is installed, its daemon runs, and the user has access."""
     import subprocess
 
+    from openpai_tasks.settings.credentials import hidden_environment
+
     argv, quiet = [program, "ps", "--quiet"], subprocess.DEVNULL
     try:
-        done = subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=ANSWER_SECONDS)
+        done = subprocess.run(
+            argv, stdin=quiet, stdout=quiet, stderr=quiet, env=hidden_environment(), timeout=ANSWER_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

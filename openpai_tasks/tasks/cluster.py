@@ -12,6 +12,7 @@ from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import counted
 from openpai_tasks.portal import starting
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
@@ -149,7 +150,7 @@ def edit(c, editor=None):
     command = sdk.clusters.editor_command(given.editor)
     draft = sdk.clusters.begin_edit(sdk.clusters.open_registry(given))
     # The editor gets the terminal itself: through c.run it would not notice a resized window.
-    code = subprocess.call([*command, str(draft.path)])
+    code = subprocess.call([*command, str(draft.path)], env=hidden_environment())
     say(f"changed {draft.registry.path}" if sdk.clusters.finish_edit(draft, code) else "nothing changed")
 
 

@@ -11,6 +11,7 @@ from invoke.exceptions import CommandTimedOut
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import TimedOut
 from openpai_tasks.hints import command
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, settings, show
 from openpai_tasks.tasks.framework.task import task
@@ -103,7 +104,8 @@ def _run(c, argv, longest=None, **how):
     if not c.config.run.dry:
         say(f"`{what}` may take {render.duration(limit)} (`{command('-T SECONDS ...')}` changes the limit)")
     try:
-        return c.run(shlex.join(argv), warn=True, timeout=limit, **how)
+        alone = hidden_environment()
+        return c.run(shlex.join(argv), warn=True, timeout=limit, env=alone, replace_env=True, **how)
     except CommandTimedOut as err:
         raise TimedOut(f"`{what}` did not finish within {render.duration(limit)} and was stopped") from err
 

@@ -13,18 +13,20 @@ from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.task import task
 
+SECRET_HELP = "name of a secret of the job, to read from your environment; repeat for more"
 OTHER = "a job's name, or cluster:name for a job on another cluster"
 
 
 @task(
     positional=["name"],
-    iterable=["update"],
+    iterable=["update", "secret"],
     kinds={"gpu": int},
     help={
         "name": job_tasks.NAME_HELP,
         "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
         "update": "change its document, path=value; repeat for more",
         "gpu": "GPUs of each task that uses any",
+        "secret": SECRET_HELP,
         "to": "the cluster to run it on (default: the same)",
         "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
         "resume": "continue at its last checkpoint, the default without --exact; fail if it has none",
@@ -41,6 +43,7 @@ def resubmit(
     job_name=None,
     update=None,
     gpu=None,
+    secret=None,
     to=None,
     fresh=False,
     resume=False,
@@ -54,7 +57,8 @@ def resubmit(
 ):
     """Submit a job again under a new name, with changes or exactly as it was."""
     start = sdk.jobs.choose_start(fresh, resume)
-    request = sdk.jobs.build_changes({"job_name": job_name, "update": update, "gpu": gpu})
+    flags = {"job_name": job_name, "update": update, "gpu": gpu, "secret": secret}
+    request = sdk.jobs.build_changes(flags, secrets.job_secret)
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
     mounted = sdk.files.mounts(settings(c))

@@ -91,7 +91,7 @@ def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=No
 
 
 @job_task(
-    *("gpu", "cpu", "memoryMB", "image", "virtual_cluster", "job_name", "update", "preview"),
+    *("gpu", "cpu", "memoryMB", "image", "virtual_cluster", "job_name", "secret", "update", "preview"),
     positional=["what"],
     iterable=["parameter"],
     help={
@@ -123,7 +123,7 @@ def resubmit(
 ):
     """Run a notebook again with other resources, keeping its code and parameters."""
     start = sdk.jobs.choose_start(fresh, resume)
-    request = sdk.jobs.build_changes(flags)
+    request = sdk.jobs.build_changes(flags, secrets.job_secret)
     parameters = sdk.notebooks.parse_parameters(parameter or ())
     here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
     chosen = sdk.notebooks.choose_original(

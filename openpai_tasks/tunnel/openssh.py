@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import socket
 import sys
@@ -19,6 +20,7 @@ from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.home import home, locked, socket_folder
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ LOGIN_SECONDS = 60.0  # if nobody can be asked for a password
 ALIVE_SECONDS, ALIVE_TRIES = 5, 3  # a connection that is dead ends after 15 seconds
 FAILED = 255
 """Exit code of ssh itself."""
+
+_FORGET_KEY = re.compile(r"""\s*(ssh-keygen -f (["'])[\w/. @~+-]+\2 -R (["'])[\w.:\[\]%-]+\3)\s*""")
+"""The command that ssh suggests for a changed host key; the machine may have printed another one."""
 
 _NO_EXTRAS = (
     "RemoteCommand=none",
@@ -135,6 +140,7 @@ class SharedConnection:
                 stdin=quiet,
                 stdout=quiet,
                 stderr=handle,
+                env=hidden_environment(),
                 timeout=limit,
                 check=False,
             )
@@ -165,7 +171,14 @@ class SharedConnection:
 
         argv = [*self.argv("BatchMode=yes"), *self.address.words, command]
         try:
-            done = subprocess.run(argv, input=sent, capture_output=True, timeout=seconds, check=False)
+            done = subprocess.run(
+                argv,
+                input=sent,
+                capture_output=True,
+                env=hidden_environment(),
+                timeout=seconds,
+                check=False,
+            )
         except subprocess.TimeoutExpired as err:
             raise Unreachable(f"ssh: {self.address.label} did not answer within {seconds:g} s") from err
         except OSError as err:
@@ -187,6 +200,7 @@ class SharedConnection:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL if errors is None else errors,
+                env=hidden_environment(),
                 start_new_session=True,  # Ctrl-C is ours: cleaning up may need the session
             )
         except OSError as err:
@@ -225,6 +239,7 @@ class SharedConnection:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
+                env=hidden_environment(),
                 timeout=LOGIN_SECONDS,
                 check=False,
             )
@@ -244,8 +259,8 @@ def connects(path: Path) -> bool:
 def login_error(address: SshAddress, text: str) -> PaiError:
     """Return the error for what ssh has printed."""
     if "IDENTIFICATION HAS CHANGED" in text:
-        found = next((line for line in text.splitlines() if "ssh-keygen" in line), "").strip()
-        hint = f"; if that is expected: `{one_line(found)}`" if found else ""
+        found = next(filter(None, map(_FORGET_KEY.fullmatch, text.splitlines())), None)
+        hint = f"; if that is expected: `{found[1]}`" if found else ""
         return Denied(
             f"ssh: the host key of {address.label} has changed: the connection may be intercepted{hint}", 403
         )

@@ -343,6 +343,16 @@ def test_secrets_of_a_job_are_needed_to_submit_it_again(project, monkeypatch):
     assert output_of(job.resubmit()) == ["three"]
 
 
+def test_names_in_a_job_file_are_not_read_from_the_environment(project, monkeypatch):
+    (project / "job.yml").write_text(yaml.safe_dump(DOCUMENT))
+    monkeypatch.setenv("key", "mine")
+    job = Job("named-$").from_file("job.yml").submit()
+    with pytest.raises(ConfigError, match="secret='key' to take it from the variable key"):
+        job.resubmit()
+    again = job.resubmit(secret="key")
+    assert output_of(again) == output_of(again.resubmit()) == ["old mine"]
+
+
 # Asynchronously
 
 

@@ -11,6 +11,7 @@ from openpai_tasks.api.options import (
     SHORT_NAMES,
     JobOptions,
     ShortNames,
+    document_secret,
     read_options,
     secret_reader,
 )
@@ -49,9 +50,9 @@ def test_submit_takes_every_flag_of_job_sub():
 
 
 def test_resubmit_takes_every_flag_of_job_resubmit():
-    """The job knows its cluster; a preview is not offered; the values of secrets may be given."""
+    """The job knows its cluster; a preview is not offered."""
     wanted = flags(job_after.resubmit) - SCREEN - {"name", "cluster", "cluster_alias", "preview"}
-    assert parameters(Job.resubmit) == wanted | {"secret", "name"}
+    assert parameters(Job.resubmit) == wanted | {"name"}
 
 
 @pytest.mark.parametrize("method", [Job.logs, Job.logs_async])
@@ -131,10 +132,11 @@ def test_secrets_come_from_values_or_the_environment(monkeypatch):
         read("LOST")
 
 
-def test_a_document_never_gets_the_login_of_a_cluster(monkeypatch):
-    monkeypatch.setenv("OPENPAI_TOKEN", "of a login")
-    with pytest.raises(ConfigError, match="OPENPAI_TOKEN"):
-        secret_reader({}, is_chosen=False)("OPENPAI_TOKEN")
+@pytest.mark.parametrize("name", ["OPENPAI_TOKEN", "GITHUB_TOKEN"])
+def test_a_document_does_not_get_a_variable_by_naming_it(monkeypatch, name):
+    monkeypatch.setenv(name, "hunter2")
+    with pytest.raises(ConfigError, match=f"or secret='{name}' to take it from the variable {name}"):
+        document_secret(name, is_chosen=False)
 
 
 @pytest.mark.parametrize(

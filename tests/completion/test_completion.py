@@ -32,13 +32,30 @@ ns = namespace(train_model)
 """
 LISTS = {
     "clusters": "local\nlab\nlab-2\n",
-    "virtual-clusters": "default\nresearch\n",
+    "virtual-clusters": "default\nresearch\nvc;echo>pwned\n",
     "storages": "home\nteam\n",
     "jobs/local": "train-1\ntrain-2\nbob~x\n",
     "jobs/lab": "other-1\n",
     "templates": "hello\npytorch-ddp\n",
-    "paths": "pai://lab/nfs/data/a.txt\npai://lab/nfs/data/b c.txt\npai://lab/nfs/out/\npai://lab-2/x\n",
+    "paths": "pai://lab/nfs/data/a.txt\npai://lab/nfs/data/b c.txt\npai://lab/nfs/out/\npai://lab-2/x\npai://x/$(echo>pwned)\n",
 }
+HOSTILE = [
+    "run$(echo>pwned)",
+    "tick`echo>pwned`",
+    "next;echo>pwned",
+    "both&echo>pwned",
+    "into>pwned",
+    "quote'; echo>pwned; '",
+    'double"; echo>pwned; "',
+    "slash\\; echo>pwned",
+    "fish(echo>pwned)",
+    "home~$HOME",
+    "~root",
+    "bang!!",
+    "# hash",
+    "*",
+]
+"""Names of templates in a stranger's folder."""
 COPY = {"storage.copy": Command(words=("paths", "paths"))}
 
 TYPED = {
@@ -74,6 +91,9 @@ TYPED = {
     "copy storage.copy pai://lab/nfs/d": ["storage.copy", "pai://lab/nfs/data/"],
     "copy storage.copy x pai://lab/nfs/data/b": ["storage.copy", "x", "pai://lab/nfs/data/b c.txt"],
     "copy storage.copy pai:": ["storage.copy", "pai://"],
+    "copy storage.copy pai://x/": ["storage.copy", "pai://x/$(echo>pwned)"],
+    "pai job.list --vc vc": ["job.list", "--vc", "vc;echo>pwned"],
+    "pai job.list --vc=vc": ["job.list", "--vc=vc;echo>pwned"],
 }
 
 
@@ -145,6 +165,21 @@ class Fish:
         words = line.split(" ")
         return [*words[1:-1], found[0]]
 
+    def complete_quoted(self, line: str) -> list[str]:
+        """Return the words of the line with its only completion, as it is inserted, when fish runs it."""
+        begin = "source pai.fish; set -gx PATH /nowhere; function pai; printf '<%s>' $argv; end"
+        insert = r"string join '' -- (string replace -r '\S*$' '' -- $TYPED) (complete --escape -C $TYPED)"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"{begin}; eval ({insert})"],
+            cwd=self.folder,
+            env={**self.environment, "TYPED": line},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout[1:-1].split("><")
+
     def close(self) -> None:
         pass
 
@@ -156,7 +191,8 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (shell.project / "tasks.py").write_text(TASKS)
     (shell.project / "our-job.yaml").write_text("")
     (shell.project / "job_templates").mkdir()
-    (shell.project / "job_templates" / "our-own.yaml").write_text("")
+    for template in ("our-own", *HOSTILE, "escape\x1b[2J"):
+        (shell.project / "job_templates" / f"{template}.yaml").write_text("")
     for name, lines in LISTS.items():
         path = shell.home / "cache" / "names" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,6 +229,17 @@ def test_tab_completes_the_line(typist, line, words):
     assert typist.complete(line) == words
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_tab_does_not_insert_what_the_shell_would_run(typist, scripted, name):
+    complete = getattr(typist, "complete_quoted", typist.complete)
+    for typed in BEGINNINGS.get(name, (name[:2],)):
+        assert complete(f"pai job.new {typed}") == ["job.new", name]
+    assert not (scripted.project / "pwned").exists()
+
+
+BEGINNINGS = {"*": (r"\*",), "# hash": (r"\#",), "~root": (r"\~",)}
+
+
 def bash(scripted: Any, *words: str) -> list[str]:
     """Everything that bash offers for the last word."""
     quoted = " ".join(f"'{word}'" for word in words)
@@ -212,6 +259,11 @@ def bash(scripted: Any, *words: str) -> list[str]:
 def test_jobs_of_all_clusters_are_offered_without_a_cluster_alias(scripted):
     assert bash(scripted, "job.logs", "") == ["other-1", "train-1", "train-2", "bob~x"]
     assert bash(scripted, "job.logs", "-a", "local", "") == ["train-1", "train-2", "bob~x"]
+
+
+def test_names_with_control_characters_are_not_offered(scripted):
+    assert bash(scripted, "job.new", "esc") == []
+    assert bash(scripted, "job.new", "our") == ["our-own"]
 
 
 def test_new_names_are_not_completed_with_existing_names(scripted):

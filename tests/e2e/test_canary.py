@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pty
+import re
+import shlex
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,15 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
 import yaml
 
-from tests.conftest import Ran, Shell, make_shell
+from tests import starts
+from tests.conftest import Ran, Shell, end_portals, make_shell
 from tests.forkserver import FRESH
 from tests.leaks import files_with
 from tests.server.conftest import Api
+from tests.starts import Start
 
 pytestmark = pytest.mark.timeout(600)  # runs every command
 
@@ -27,6 +34,10 @@ PASSWORD = "canary-password-3f9a"
 SECRET = "canary-job-secret-77c1"
 STORAGE = "canary-storage-key-1d2e"
 VARIABLE = "canary-variable-b804"
+LOGIN = "canary-login-5e0d"
+
+GIVEN = {"T": SECRET, "AWS_SECRET_ACCESS_KEY": VARIABLE, "OPENPAI_STORAGE_PASSWORD": LOGIN}
+"""The variables of the user who runs the commands."""
 
 RUNS = {
     "cluster.add": ["again {uri} --user ann --password-file {project}/password", "broken {uri} --user ann"],
@@ -155,14 +166,26 @@ class World:
     token: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
     processes: set[str] = field(default_factory=set)
+    variables: set[bytes] = field(default_factory=set)
     environments: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def canaries(self) -> tuple[str, ...]:
-        return (PASSWORD, SECRET, STORAGE, VARIABLE, self.token)
+        return (PASSWORD, SECRET, STORAGE, VARIABLE, LOGIN, self.token)
+
+    @property
+    def links(self) -> set[str]:
+        """The secret parts of the links that sign in once."""
+        pages = [page.read_text() for page in (self.user.home / "browser").iterdir()]
+        return set(re.findall(r"/open/([\w-]+)", "\n".join((*pages, *self.outputs.values()))))
+
+    @property
+    def starts(self) -> list[Start]:
+        """What the commands, the user's embedded cluster and the portal have started."""
+        return starts.recorded(self.user.home.with_name("starts"))
 
     def run(self, name: str, *argv: str, **environment: str) -> Ran:
-        ran = self.user.run("pai", *argv, T=SECRET, AWS_SECRET_ACCESS_KEY=VARIABLE, **environment)
+        ran = self.user.run("pai", *argv, **GIVEN, **environment)
         key = " ".join(argv)
         self.outputs[f"{name}: {key}"] = ran.out + ran.err
         return ran
@@ -177,11 +200,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         assert started.code == 0, started
         made = World(server, user, _with_user(server))
         _write_project(user.project)
+        user.environment[starts.VARIABLE] = str(user.home.with_name("starts"))
         with _watched_processes(made):
             _use_everything(made)
             yield made
     finally:
         user.pai("cluster.stop")
+        end_portals(user.home)
         server.pai("cluster.stop")
 
 
@@ -234,14 +259,28 @@ def _use_everything(world: World) -> None:
         line = ("job.sub", command, "--secret", "T", "--job-name", name, "--cpu", "1", "--follow")
         ran = world.run("job.sub", *line)
         assert ran.code == (0 if name == "secretive" else 1), ran
+    assert world.run("job.sub", "job.sub", "true", "-j", "shown", "-a", "local", "--follow").code == 0
+    for words in (["cluster.portal"], ["job.open", "shown", "-a", "local"], ["job.open", "secretive"]):
+        _open_browser(world, *words)
     for name, lines in RUNS.items():
         for line in lines:
             words = line.format(uri=world.uri, project=world.user.project).split()
             world.run(name, "-d", name, *words, INVOKE_OPENPAI_OUTPUT="json")
 
 
+def _open_browser(world: World, *words: str) -> None:
+    """Run a command that opens the browser, which it does only for somebody at a terminal."""
+    shell, (screen, terminal) = copy.copy(world.user), pty.openpty()
+    shell.environment = {**shell.environment, **GIVEN, "DISPLAY": ":99", "BROWSER": "test %s"}
+    with shell.start("pai", *words, stderr=terminal) as process:
+        os.close(terminal)
+        world.outputs[f"browser: {' '.join(words)}"] = process.stdout.read() if process.stdout else ""
+    os.close(screen)
+    assert process.returncode == 0
+
+
 class _watched_processes:
-    """Record every command line on this machine, and the environment of each server process."""
+    """Record every command line on this machine, and the variables of the processes that we start."""
 
     def __init__(self, world: World) -> None:
         self._world, self._over = world, threading.Event()
@@ -256,12 +295,16 @@ class _watched_processes:
 
     def _watch(self) -> None:
         looks: dict[str, int] = {}
+        ours = [os.fsencode(shell.home) for shell in (self._world.server, self._world.user)]
         while not self._over.wait(0.05):
             looks = {pid: looks.get(pid, -1) + 1 for pid in filter(str.isdigit, os.listdir("/proc"))}
             for pid in (pid for pid, number in looks.items() if number < SETTLED or number % SETTLED == 0):
                 with suppress(OSError):  # it has ended
                     line = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
+                    is_new = line not in self._world.processes
                     self._world.processes.add(line)
+                    if is_new and any(home in (held := _read(f"/proc/{pid}/environ")) for home in ours):
+                        self._world.variables.update(held.split(b"\0"))
                     if "openpai_tasks.server" in line or "runner.py" in line:
                         # The last sample counts: a server restarts itself without forbidden variables.
                         self._world.environments[pid] = _read(f"/proc/{pid}/environ")
@@ -296,8 +339,30 @@ def test_no_command_prints_an_internal_traceback(world: World) -> None:
 
 def test_no_command_line_shows_a_secret(world: World) -> None:
     assert any("openpai_tasks.server" in line for line in world.processes)
-    shown = [(line, word) for line in world.processes for word in world.canaries if word in line]
-    assert shown == []
+    assert len(world.links) == 3  # two for the browser, one printed
+    lines = world.processes.union(start.line for start in world.starts)
+    secrets = (*world.canaries, *world.links)
+    assert [(line, word) for line in lines for word in secrets if word in line] == []
+
+
+def test_browser_gets_pages_and_no_links_that_sign_in(world: World) -> None:
+    started = [shlex.split(start.line) for start in world.starts]
+    opened = [words[1] for words in started if words[0] == "test"]
+    assert [urlsplit(address).scheme for address in opened] == ["file", "file", "http"], opened
+
+
+def test_only_our_own_programs_get_the_variables_with_logins(world: World) -> None:
+    given = f"OPENPAI_STORAGE_PASSWORD={LOGIN}"
+    others = [start for start in world.starts if "-m openpai_tasks.portal" not in start.line]
+    assert {Path(start.line.split()[0]).name for start in others} >= {"git", "test", "true"}
+    assert [start.line for start in others if given in start.variables] == []
+    assert given.encode() not in world.variables
+
+
+def test_no_variable_holds_what_was_typed_or_received(world: World) -> None:
+    found = world.variables.union(os.fsencode(text) for start in world.starts for text in start.variables)
+    secrets = (PASSWORD, STORAGE, world.token, *world.links)
+    assert [(text, word) for text in found for word in secrets if word.encode() in text] == []
 
 
 def test_server_processes_do_not_inherit_secret_variables(world: World) -> None:

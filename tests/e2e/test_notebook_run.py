@@ -379,6 +379,10 @@ def test_unusual_parameters_are_kept_and_templates_in_them_are_not_filled(cluste
     given = yaml.safe_load(again.out)["extras"]["openpaiNotebook"]["parameters"]
     assert '"x": Infinity, "z": 12345678901234567890' in given and '"alpha": 9' in given
     assert "<% $secrets.TOK %> " not in again.out.replace("'<% $secrets.TOK %>'", "")
+    for record in (cluster.project / ".openpai" / "jobs").glob("odd*/record.json"):  # somebody else names it
+        record.write_text(record.read_text().replace("TOK", "GITHUB_TOKEN"))
+    again = cluster.inv("notebook.resubmit", "odd.ipynb", "--preview", GITHUB_TOKEN="stolen")
+    assert again.code == 120 and "`--secret GITHUB_TOKEN` takes it" in again.err
 
 
 def test_resubmit_runs_a_notebook_that_was_never_run(cluster):

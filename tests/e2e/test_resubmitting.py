@@ -165,9 +165,9 @@ def test_secrets_are_not_in_the_record_and_are_asked_for_again(cluster, secret_j
     assert "opensesame" not in "".join(path.read_text() for path in folder.iterdir())
     assert record(cluster, secret_job)["secrets"] == ["word"]
     for flags in ((), ("--exact",)):
-        alone = cluster.inv("job.resubmit", secret_job, *flags)
-        assert alone.code == 120 and "'word'" in alone.err and "variable word" in alone.err
-        ran = cluster.ok("job.resubmit", secret_job, "--follow", *flags, word="swordfish")
+        alone = cluster.inv("job.resubmit", secret_job, *flags, word="of the environment")
+        assert alone.code == 120 and "'word'" in alone.err and "`--secret word` takes it" in alone.err
+        ran = cluster.ok("job.resubmit", secret_job, "--follow", "--secret", "word", *flags, word="swordfish")
         assert ran.out == "the word is swordfish\n"
 
 
@@ -196,6 +196,26 @@ def test_secret_may_have_special_characters_when_resubmitted(cluster):
     submit(cluster, 'printf "%s" "$KEY"', "--secret", "KEY", "-j", "generated", KEY="plain")
     odd = "a'b\"c&d <e>\\n%s"
     assert cluster.ok("job.resubmit", "generated", "--follow", KEY=odd).out == odd
+
+
+def test_only_secrets_that_the_user_chose_for_that_very_job_come_from_the_environment(other):
+    variables = {"KEY": "mine", "AWS_SECRET_ACCESS_KEY": "stolen"}
+    submit(other, "true", "--secret", "KEY", "-j", "chosen", **variables)
+    for flags in ((), ("--exact",)):
+        assert "export KEY=" in other.ok("job.resubmit", "chosen", "--preview", *flags, **variables).out
+    path = other.project / ".openpai" / "jobs" / "chosen" / "record.json"
+    text = path.read_text()
+    for forged in (
+        text.replace("KEY", "AWS_SECRET_ACCESS_KEY"),
+        text.replace('"command": "true"', '"command": "env"'),
+    ):
+        assert forged != text
+        path.write_text(forged)
+        ran = other.inv("job.resubmit", "chosen", "--exact", **variables)
+        assert ran.code == 120 and "no terminal to ask on; `--secret " in ran.err, ran
+    path.write_text(text.replace('"secrets": [', '"secrets": ["AWS_SECRET_ACCESS_KEY",'))
+    ran = other.inv("job.resubmit", "chosen", **variables)  # the document is the cluster's
+    assert ran.code == 120 and "`--secret AWS_SECRET_ACCESS_KEY`" in ran.err
 
 
 def test_exact_repeats_the_recorded_files_from_the_storage(cluster):

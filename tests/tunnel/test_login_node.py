@@ -61,3 +61,16 @@ def test_an_unknown_host_key_is_not_called_a_changed_one():
         parse_ssh("ann@login"), "No ED25519 host key is known\nHost key verification failed.\n"
     )
     assert "is not known yet; `ssh -l ann login` shows it and asks" in str(found)
+
+
+def test_only_the_command_of_ssh_itself_is_suggested_for_a_changed_host_key():
+    changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n"
+    own = 'ssh-keygen -f "/home/ann/.ssh/known_hosts" -R "[login]:2222"'
+    assert f"if that is expected: `{own}`" in str(login_error(parse_ssh("login"), f"{changed}  {own}\r\n"))
+    for printed in (
+        f"{own}; id",
+        'ssh-keygen -f "$(id)" -R "a"',
+        "id # ssh-keygen",
+        'ssh-keygen -f "a" -R "`id`"',
+    ):
+        assert "`" not in str(login_error(parse_ssh("login"), changed + printed))

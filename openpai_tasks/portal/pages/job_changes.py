@@ -84,15 +84,15 @@ def _submission(request: PortalRequest) -> Submission:
     edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
     if not isinstance(edited, dict):
         raise ConfigError("the document must be a mapping of YAML")
-    changes = sdk.jobs.build_changes({"job_name": request.form.get("name", "").strip()})
 
-    def secret(name: str) -> str:
+    def secret(name: str, is_chosen: bool = True) -> str:
         value = request.form.get(f"secret.{name}", "")
         if not value:
             raise ConfigError(f"type the secret {name!r}: clusters never show it")
         return value
 
     client = request.client
+    changes = sdk.jobs.build_changes({"job_name": request.form.get("name", "").strip()}, secret)
     return sdk.jobs.repeat(
         client,
         client,

@@ -36,7 +36,7 @@ from openpai_tasks.sdk.clusters.start_options import (
     read_last,
     recorded,
 )
-from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.credentials import Credentials, hidden_environment
 from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.home import home, lock_file, locked
@@ -332,7 +332,13 @@ def _start(options: LocalOptions, *flags: str) -> None:
     with _log_file() as log:
         end = os.lseek(log, 0, os.SEEK_END)
         started = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder(), start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder(),
+            env=hidden_environment(),
+            start_new_session=True,
         )
     _wait_until(
         lambda: _facts() is not None or started.poll() is not None,

@@ -17,13 +17,19 @@ from pathlib import Path
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.loopback import lock
 from openpai_tasks.protocol.environment import python_folder
+from openpai_tasks.regular_files import open_regular
+from openpai_tasks.sdk import git
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.settings import engines, project
+from openpai_tasks.settings.ownership import is_trusted_by_variable, problem
 from openpai_tasks.settings.registry import LOCAL
 
 NAMES = (".venv", "venv")
 USES_PYTHON = re.compile(r"(?:^|[\s;&|('\"])(?:python|pip|torchrun|pytest)[0-9.]*(?=\s|$)")
 MARK = "pyvenv.cfg"
+LONGEST = 16 << 10
+"""Bytes of a script that activates an environment; real ones have a quarter of that."""
+FOREIGN = "it was not made here, so activate it only if you trust whoever made it"
 
 
 def inactive_environments(folder: Path, own: bool = False) -> list[Path]:
@@ -54,10 +60,31 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def activation(environment: Path) -> str:
-    """Return the shell command that activates it."""
+    """Return the shell command that activates it; empty unless the user has made it: it runs a script."""
+    if not _is_own(environment):
+        return ""
     here = Path.cwd()
     near = environment.relative_to(here) if environment.is_relative_to(here) else environment
     return f". {shlex.quote(str(near / 'bin' / 'activate'))}"
+
+
+def _is_own(environment: Path) -> bool:
+    """Whether the environment was made here: it names its folder, and others have not written it.
+
+    One that came with a clone is tracked by git; one from an archive was made for another folder.
+    """
+    if is_trusted_by_variable(environment):
+        return True
+    real = Path(os.path.realpath(environment))
+    scripts = [real / MARK, real / "bin" / "activate"]
+    if problem(environment, *scripts) or git.is_tracked(real, *scripts):
+        return False
+    try:
+        with open_regular(scripts[-1]) as file:
+            script = file.read(LONGEST)
+    except OSError:
+        return False
+    return os.fsencode(real) in script or os.fsencode(environment) in script
 
 
 def describe_inactive(client: Backend, command: str, folder: Path) -> str:
@@ -68,5 +95,6 @@ def describe_inactive(client: Backend, command: str, folder: Path) -> str:
     facts = lock.read_status(embedded.folder()) or {}
     if not found or facts.get("engine", engines.DEFAULT) in engines.PROGRAMS:
         return ""
-    how = f"`{activation(found[0])}` activates it"
+    activate = activation(found[0])
+    how = f"`{activate}` activates it" if activate else FOREIGN
     return f"{found[0]} is not active, so the job uses another Python; {how}"

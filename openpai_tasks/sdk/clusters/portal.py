@@ -13,6 +13,7 @@ from pathlib import Path
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.net.web_address import SSH
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.settings.credentials import VARIABLES
 from openpai_tasks.settings.home import home, make_private, write_private
 from openpai_tasks.settings.registry import LOCAL
 
@@ -39,7 +40,11 @@ def open_browser(url: str) -> bool:
     """Open the address in the user's browser; False if there is none."""
     import webbrowser
 
-    return webbrowser.open(url)
+    hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}  # it takes no env=
+    try:
+        return webbrowser.open(url)
+    finally:
+        os.environ.update(hidden)
 
 
 def open_private_link(url: str) -> bool:

@@ -13,7 +13,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.clusters.inactive_python import activation, inactive_environments
+from openpai_tasks.sdk.clusters.inactive_python import FOREIGN, activation, inactive_environments
 from openpai_tasks.sdk.diagnosis import symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 
@@ -37,9 +37,14 @@ def explain_module(client: Backend, job: JobInfo, lines: Sequence[str]) -> tuple
     if job.python and os.path.realpath(job.python) == os.path.realpath(here):
         return f"{found}, but the command used another Python", "start `python` without a path before it"
     ran = f"with {job.python}" if job.python else "without a virtual environment"
-    activate = "" if active else f"activate it (`{activation(Path(here))}`), then "
+    activate = "" if active else _activate(Path(here))
     again = f"`{lookup.command_for(client, 'job.resubmit', job)}` runs the job in your environment"
     return f"{found}, but the job ran {ran}", activate + again
+
+
+def _activate(environment: Path) -> str:
+    how = activation(environment)
+    return f"activate it (`{how}`), then " if how else f"{FOREIGN}; then "
 
 
 def _is_installed(name: str, folder: Path) -> bool:

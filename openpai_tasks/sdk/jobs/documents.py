@@ -12,7 +12,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs import lookup
-from openpai_tasks.sdk.jobs.records import mask_secrets
+from openpai_tasks.sdk.jobs.records import Record, mask_secrets
 
 ORDER = (
     "protocolVersion",
@@ -64,6 +64,16 @@ def job_document(client: Backend, name: str) -> tuple[JobInfo, dict[str, Any]]:
         where = f"cluster {client.cluster.alias!r}"
         raise ApiError(f"the document of job {name!r} on {where} is invalid: {wrong} has the wrong type")
     return job, document
+
+
+def recorded_document(record: Record) -> dict[str, Any]:
+    """Return the document of a record in version 2; the record may have come with the folder."""
+    found = protocol.read(record.document).value
+    document = as_v2(found) if isinstance(found, dict) else {}
+    if wrong := first_mismatch(document):
+        what = f"the recorded document of job {record.name!r}"
+        raise ConfigError(f"{what} is invalid: {wrong} has the wrong type")
+    return document
 
 
 def as_v2(document: dict[str, Any]) -> dict[str, Any]:

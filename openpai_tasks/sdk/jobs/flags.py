@@ -67,7 +67,7 @@ def setting_overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "memory_mb": None if memory is None else megabytes(memory, "--memoryMB (--mem)")}
 
 
-def build_changes(flags: Mapping[str, Any]) -> JobRequest:
+def build_changes(flags: Mapping[str, Any], ask: Ask) -> JobRequest:
     """Build the request of a resubmission: what no flag gives stays as it was."""
     given = setting_overrides(flags)
     return JobRequest(
@@ -77,6 +77,7 @@ def build_changes(flags: Mapping[str, Any]) -> JobRequest:
         gpu=given["gpu"],
         memory_mb=given["memory_mb"],
         virtual_cluster=given["virtual_cluster"] or "",
+        secrets=read_secrets(flags.get("secret") or (), ask),
         updates=tuple(flags.get("update") or ()),
     )
 
@@ -109,7 +110,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         pip_installs=settings.pip_installs,
         python=settings.python,
         environment=dict(map(parse_variable, given.get("env", ()))),
-        secrets=read_secrets(given.get("secret", ()), ask),
+        secrets=read_secrets(map(variable_name, given.get("secret", ())), ask),
         sources=settings.sources,
         outputs=kept_files.check(settings.outputs),
         workspace=settings.workspace,
@@ -156,7 +157,6 @@ def read_secrets(names: Iterable[str], ask: Ask) -> dict[str, str]:
         if "=" in name:
             hint = f"use --secret {name.partition('=')[0]}, which asks for the value"
             raise ConfigError(f"do not give a secret's value on the command line: {hint}")
-        variable_name(name)
     return {name: ask(name) for name in found}
 
 

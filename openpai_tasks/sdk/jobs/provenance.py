@@ -18,7 +18,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import environment
 from openpai_tasks.protocol.document.request import JobRequest
-from openpai_tasks.sdk.jobs.git import Revision, revision
+from openpai_tasks.sdk.git import Revision, revision
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.registry import LOCAL
 

@@ -19,7 +19,9 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
-from openpai_tasks.sdk.jobs.git import Revision
+from openpai_tasks.protocol.document.shape import Shape, first_mismatch
+from openpai_tasks.sdk.git import Revision
+from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
 from openpai_tasks.settings.home import locked, write_private
@@ -27,6 +29,13 @@ from openpai_tasks.settings.trust import Fenced
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
+
+SHAPE: Shape = {
+    **dict.fromkeys(("name", "user", "cluster", "uri", "command", "commit"), str),
+    **dict.fromkeys(("source_hash", "cloned_from", "document"), str),
+    **{"submitted": int, "dirty": bool, "settings": dict, "archive": (str,), "format": (int,)},
+    **{"sources": [str], "secrets": [str], "files": {"*": str}},
+}
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -59,9 +68,14 @@ class Record:
     def revision(self) -> Revision:
         return Revision(self.commit, self.dirty)
 
+    @property
+    def text(self) -> str:
+        """The content of its file."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
-def save_record(client: Backend, text: str, origin: Origin | None) -> None:
-    """Record a successful submission; only warn if the folder cannot be written to."""
+
+def save_record(client: Backend, text: str, origin: Origin | None, chosen: Iterable[str] = ()) -> None:
+    """Record a successful submission, with the secrets that the user chose; only warn if that fails."""
     if origin is None:
         return
     record = _record(client, protocol.read(text).value, origin)
@@ -70,7 +84,8 @@ def save_record(client: Backend, text: str, origin: Origin | None) -> None:
         with locked(path):
             if path.exists():  # of an earlier job of that name, or on another cluster
                 os.replace(path, path.with_name(f"record-{path.stat().st_mtime_ns}.json"))
-            write_private(path, json.dumps(dataclasses.asdict(record), indent=2, ensure_ascii=False) + "\n")
+            write_private(path, record.text)
+        chosen_secrets.save(client, record.name, record.text, chosen)
     except (ConfigError, OSError) as err:
         log.warning("warning: the job was submitted, but cannot be recorded: %s", err)
 
@@ -172,8 +187,10 @@ def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
+        if wrong := first_mismatch(fields, SHAPE):
+            raise ValueError(wrong)
         record = Record(**{key: value for key, value in fields.items() if key in names})
-    except (OSError, ValueError, TypeError, AttributeError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         raise ConfigError(f"{path} is not a valid record of a submission; remove it") from err
     return dataclasses.replace(record, sources=tuple(record.sources), secrets=tuple(record.secrets))
 

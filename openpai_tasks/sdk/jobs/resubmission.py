@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,13 +15,13 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted
+from openpai_tasks.plain_text import counted, one_line
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
-from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, relocation, updates
-from openpai_tasks.sdk.jobs.git import Revision
+from openpai_tasks.sdk.git import Revision
+from openpai_tasks.sdk.jobs import chosen_secrets, documents, lookup, provenance, records, relocation, updates
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
@@ -30,6 +32,7 @@ from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
 
 LONGEST = 255
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 Say = Callable[[str], None]
 
@@ -44,7 +47,8 @@ class Original:
     document: dict[str, Any]
     origin: Origin
     archive: Archive | None = None
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()  # names; those it uses may be others
+    chosen: frozenset[str] = frozenset()  # names that the user chose when it was submitted
     is_exact: bool = False  # by default, it starts fresh
 
     @property
@@ -123,7 +127,8 @@ def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Origin
         cloned_from=stamp.cloned_from or job.name,
     )
     secrets = record.secrets if record else ()
-    return Original(source, job.user, job.name, document, origin, archive, secrets)
+    chosen = chosen_secrets.load(source, job.user, job.name)
+    return Original(source, job.user, job.name, document, origin, archive, secrets, chosen)
 
 
 def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
@@ -131,7 +136,7 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
     record = records.find_record(here, name, source.cluster.alias)
     if record is None:
         raise ConfigError(f"job {name!r} cannot be repeated exactly: {_unrecorded(name, here)}")
-    document = documents.as_v2(protocol.read(record.document).value)
+    document = documents.recorded_document(record)
     archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
     say(f"repeats job {name} of {record.cluster}: its command, its settings{_describe_files(record, count)}")
@@ -144,13 +149,15 @@ def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ())
         record.revision,
         record.cloned_from or name,
     )
-    return Original(source, record.user, record.name, document, origin, archive, record.secrets, True)
+    chosen = chosen_secrets.load(source, record.user, record.name, record.text)
+    return Original(source, record.user, record.name, document, origin, archive, record.secrets, chosen, True)
 
 
 def _unrecorded(name: str, here: Path) -> str:
     elsewhere = records.find_record(here, name)
     if elsewhere:
-        return f"it was submitted to cluster {elsewhere.cluster!r}; add `-a {elsewhere.cluster}`"
+        flag = shlex.join(("-a", one_line(elsewhere.cluster)))
+        return f"it was submitted to cluster {elsewhere.cluster!r}; add `{flag}`"
     return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
 
 
@@ -167,7 +174,14 @@ def prepare_resubmission(
     start = _start_of(original, target, mounts, resume)
     document, home = _moved({**original.document, "name": name}, original, target, name, start, mounts)
     document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
-    document = unmask(document, original.secrets, ask)
+    chosen: set[str] = set()
+
+    def secret(name: str) -> str:
+        is_chosen = name in request.secrets or name in original.chosen
+        chosen.update([name] if is_chosen else ())
+        return request.secrets[name] if name in request.secrets else ask(name, is_chosen)
+
+    document = unmask(document, original.secrets, secret)
     text = protocol.dump(document)
     named = protocol.validate(text).name
     return Submission(
@@ -180,6 +194,7 @@ def prepare_resubmission(
         after=request.after,
         notes=(f"job {named} {start.note}",) if start.note else (),
         resumes_from=start.checkpoint,
+        secrets=tuple(chosen),
     )
 
 
@@ -321,7 +336,7 @@ def _changed(record: Record, now: dict[str, str]) -> str:
     examples = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if record.dirty:
         back = f"its tree had uncommitted changes on top of {record.commit[:12]}, so git cannot restore them"
-    elif record.commit:
+    elif COMMIT.fullmatch(record.commit):
         back = f"`git checkout {record.commit[:12]}` may restore them"
     else:
         back = "it was not submitted from a git commit"

@@ -69,6 +69,7 @@ class Submission:
     after: tuple[str, ...] = ()  # jobs that must have succeeded first
     notes: tuple[str, ...] = ()  # what the user should know before it is sent
     resumes_from: SavedCheckpoint | None = None  # of a resubmitted job
+    secrets: tuple[str, ...] = ()  # names that the user chose; its document may have others
 
     @property
     def shown(self) -> str:
@@ -122,7 +123,14 @@ def build(request: JobRequest, files: JobFiles) -> Submission:
     """Build the submission of a request whose files are packed."""
     text = protocol.dump(build_document(request, files))
     return Submission(
-        _name(text), text, files.archive, files.home, files.origin, tags=request.tags, after=request.after
+        _name(text),
+        text,
+        files.archive,
+        files.home,
+        files.origin,
+        tags=request.tags,
+        after=request.after,
+        secrets=tuple(request.secrets),
     )
 
 
@@ -173,7 +181,8 @@ def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
 def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Submission:
     """Read a job file, v2 YAML or v1 JSON, and apply updates; convert v1 unless the cluster accepts it."""
     read = _read(path, request.updates, takes_v1)
-    return dataclasses.replace(read, tags=request.tags, after=request.after)
+    chosen = tuple(request.secrets)
+    return dataclasses.replace(read, tags=request.tags, after=request.after, secrets=chosen)
 
 
 def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
@@ -253,7 +262,7 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
         raise Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
     with sent(client, submission, say=say):
         report_notices(client, submit_once(client, submission))
-    records.save_record(client, submission.text, submission.origin)
+    records.save_record(client, submission.text, submission.origin, submission.secrets)
     try:
         job = wait_for_job(client, key)
         note_jobs(client, [job])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.masking import STARS
 
-Ask = Callable[[str], str]
-"""Returns the value of the secret with that name."""
+
+class Ask(Protocol):
+    """Returns the value of a secret; only a name that the user has chosen is read from the environment."""
+
+    def __call__(self, name: str, is_chosen: bool) -> str: ...
+
 
 _USED = re.compile(r"<%\s*\$secrets((?:\.[A-Za-z0-9_-]+|\[\d+\])+)\s*%>")
 
 
-def unmask(document: dict[str, Any], known: Iterable[str], ask: Ask) -> dict[str, Any]:
+def unmask(document: dict[str, Any], known: Iterable[str], ask: Callable[[str], str]) -> dict[str, Any]:
     """Ask for each secret that the document uses, and put it in."""
     result = _with_passwords(document, lambda item: ask(_password_name(item)))
     if document.get("secrets") != STARS:

@@ -19,8 +19,8 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import documents, records, resubmission
-from openpai_tasks.sdk.jobs.git import revision
+from openpai_tasks.sdk.git import revision
+from openpai_tasks.sdk.jobs import chosen_secrets, documents, records, resubmission
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import Original
@@ -180,7 +180,7 @@ def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mou
 
 def _with_current_files(source: Backend, last: Record, notebook: Notebook, here: Path) -> Original:
     """Return the recorded job with the notebook and sources as they are now."""
-    document = documents.as_v2(protocol.read(last.document).value)
+    document = documents.recorded_document(last)
     named = _other_sources(last, notebook, here)
     with tempfile.TemporaryDirectory() as folder:
         ours = running.job_files(notebook, Path(folder))
@@ -188,7 +188,8 @@ def _with_current_files(source: Backend, last: Record, notebook: Notebook, here:
         archive = pack([*(one for one in collect(named, here) if one.name not in names), *ours])
     first = last.cloned_from or last.name
     origin = Origin(here, last.command, last.sources, archive.files, last.settings, revision(here), first)
-    return Original(source, last.user, last.name, document, origin, archive, last.secrets)
+    chosen = chosen_secrets.load(source, last.user, last.name, last.text)
+    return Original(source, last.user, last.name, document, origin, archive, last.secrets, chosen)
 
 
 def _includes(record: Record, notebook: Notebook, here: Path) -> bool:

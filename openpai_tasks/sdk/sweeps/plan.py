@@ -67,7 +67,7 @@ class Sweep:
         origin = dataclasses.replace(self.files.origin, command=request.command)
         files = dataclasses.replace(self.files, origin=origin)
         text = protocol.dump(submission.build_document(request, files))
-        return Submission(name, text, files.archive, files.home, origin)
+        return Submission(name, text, files.archive, files.home, origin, secrets=tuple(request.secrets))
 
 
 def plan_sweep(

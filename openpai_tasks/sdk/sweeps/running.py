@@ -131,7 +131,7 @@ class SweepRun:
             self._sender.submit(made, self._claim)
         self._has_sent = True
         self._record.add(name, self.sweep.points[name])
-        records.save_record(self.client, made.text, made.origin)
+        records.save_record(self.client, made.text, made.origin, made.secrets)
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
         for tag in self.sweep.request.tags if self.client.capabilities.tags else ():
             key = job_key(self.client.user, name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
+from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework.base import say
 
@@ -55,11 +57,12 @@ def job_secret(name: str) -> str:
     return _typed(name, f"set the variable {variable}")
 
 
-def document_secret(name: str) -> str:
-    """Return a secret that a job's document names, but never one that logs in to a cluster or storage."""
-    if _variable(name).upper().startswith("OPENPAI_"):
-        return _typed(name, "variables that begin with OPENPAI_ are never passed to a job's document")
-    return job_secret(name)
+def document_secret(name: str, is_chosen: bool) -> str:
+    """Return a secret that a job's document names; from the environment only if the user chose the name."""
+    if is_chosen:
+        return job_secret(name)
+    words = shlex.join(("--secret", one_line(name)))
+    return _typed(name, f"`{words}` takes it from the variable {_variable(name)}")
 
 
 def _variable(name: str) -> str:

@@ -129,12 +129,17 @@ def _send(title: str, text: str) -> bool:
     import shutil  # here and not above, as few commands need them
     import subprocess
 
+    from openpai_tasks.settings.credentials import hidden_environment
+
     program = shutil.which("notify-send")
     if program is None:
         return False
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         words = [program, "--app-name=pai", "--", title, text]
-        return subprocess.run(words, capture_output=True, timeout=NOTIFY_SECONDS, check=False).returncode == 0
+        done = subprocess.run(
+            words, capture_output=True, env=hidden_environment(), timeout=NOTIFY_SECONDS, check=False
+        )
+        return done.returncode == 0
     return False
 
 

@@ -11,8 +11,8 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol import JobRequest
-from openpai_tasks.sdk.jobs import provenance, records
-from openpai_tasks.sdk.jobs.git import Revision, revision
+from openpai_tasks.sdk.git import Revision, revision
+from openpai_tasks.sdk.jobs import documents, provenance, records
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.job_files.archive import pack
@@ -180,3 +180,25 @@ def test_symlinks_that_the_user_has_submitted_before_can_be_repeated(project, el
         source.name for source in collect(records.trusted_sources(shipped(project, "lib"), project), project)
     ]
     assert names == ["lib/link", "lib/model.py"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"sources": 3}, {"secrets": [{}]}, {"files": []}, {"document": 1}, {"submitted": "x"}, {"name": None}],
+    ids=str,
+)
+def test_a_forged_record_is_refused_in_one_line(project, forged):
+    records.save_record(client(), protocol.dump({"name": "one"}), origin(project))
+    path = project / ".openpai" / "jobs" / "one" / "record.json"
+    assert records.find_record(project, "one").name == "one"
+    path.write_text(json.dumps(json.loads(path.read_text()) | forged))
+    with pytest.raises(ConfigError, match="is not a valid record of a submission; remove it"):
+        records.find_record(project, "one")
+
+
+@pytest.mark.parametrize("text", ["- 1", "taskRoles: 1", "taskRoles: {a: {commands: 1}}", "jobName"])
+def test_a_forged_document_of_a_record_is_refused_in_one_line(project, text):
+    records.save_record(client(), protocol.dump({"name": "one"}), origin(project))
+    record = dataclasses.replace(records.find_record(project, "one"), document=text)
+    with pytest.raises(ConfigError, match="the recorded document of job 'one' is invalid"):
+        documents.recorded_document(record)

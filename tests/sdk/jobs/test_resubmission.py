@@ -1,13 +1,16 @@
 """Preparing a document to run again: its paths and its GPUs."""
 
+import dataclasses
+
 import pytest
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import job_storage
-from openpai_tasks.sdk.jobs import provenance, relocation
+from openpai_tasks.sdk.jobs import provenance, relocation, resubmission
 from openpai_tasks.sdk.jobs.provenance import Stamp
+from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import with_gpus
 
 WORKSPACE = "my $team/`x`"
@@ -69,3 +72,20 @@ def test_error_for_gpus_that_cannot_be_set_says_what_to_change():
     hived = {"hivedScheduler": {"taskRoles": {"main": {"skuType": "V100", "skuNumber": 1}}}}
     with pytest.raises(ConfigError, match="skuNumber"):
         with_gpus({**roles(main=1), "extras": hived}, 2)
+
+
+def test_hints_do_not_suggest_what_a_record_of_the_folder_says(tmp_path):
+    fields = dict.fromkeys(("user", "uri", "command", "source_hash", "cloned_from", "document"), "")
+    lists = {"sources": (), "secrets": (), "files": {"a.py": "1"}, "settings": {}}
+    record = Record(
+        "train", cluster="lab;id", submitted=0, commit="x;sh a.sh", dirty=False, **fields, **lists
+    )
+    assert "git checkout" not in resubmission._changed(record, {})
+    commit = "0123456789abcdef"
+    assert f"`git checkout {commit[:12]}`" in resubmission._changed(
+        dataclasses.replace(record, commit=commit), {}
+    )
+    file = tmp_path / ".openpai" / "jobs" / "train" / "record.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(record.text)
+    assert "add `-a 'lab;id'`" in resubmission._unrecorded("train", tmp_path)

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings.credentials import hidden_environment
 
 SAFE_SETTINGS = {
     "core.fsmonitor": "false",
@@ -64,6 +65,14 @@ def revision(folder: Path) -> Revision:
     return Revision(commits[0], any(not line.startswith("#") for line in lines))
 
 
+def is_tracked(folder: Path, *files: Path) -> bool:
+    """Whether one of the files in the folder belongs to the repository around it."""
+    try:
+        return bool(_git(folder, SAFE_SETTINGS, "ls-files", "--", *map(str, files)))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return False
+
+
 def _no_filters(names: str) -> dict[str, str]:
     """Return settings that turn off the filters with these setting names."""
     found = {name.removeprefix("filter.").rpartition(".")[0] for name in names.split("\0") if name}
@@ -78,7 +87,7 @@ def _git(folder: Path, settings: dict[str, str], *words: str, may_fail: bool = F
     done = subprocess.run(
         ["git", "--no-pager", *options, *words],
         cwd=folder,
-        env={**os.environ, **ENVIRONMENT},
+        env={**hidden_environment(), **ENVIRONMENT},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=SECONDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.sdk.jobs.git import Revision, revision
+from openpai_tasks.sdk.git import Revision, revision
 from tests.needs import needs
 
 pytestmark = needs("git")
