@@ -84,7 +84,8 @@ MAY_IMPORT = {
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
     "storage.patterns": STORE | {"storage.location"},
     "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
-    "storage.job_files": STORE | {"protocol.document", "settings.trust", "storage.copying.transfer"},
+    "storage.job_files": STORE
+    | {"protocol.document", "settings.trust", "storage.copying.transfer", "storage.local.store"},
     "storage.packing": COPYING | {"storage.copying"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},

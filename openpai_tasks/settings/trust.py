@@ -78,13 +78,17 @@ class Fenced(tuple[str, ...]):
         fenced.folder = os.path.realpath(folder)
         return fenced
 
-    def holds(self, path: Path, root: Path) -> bool:
-        """Whether a file is in the folder, or in a source (relative to ``root``) trusted to be elsewhere."""
+    def around(self, path: Path, root: Path) -> str:
+        """Return what confines a file: the folder, or a source (relative to ``root``) trusted elsewhere.
+
+        Empty if the file is in neither.
+        """
         real = os.path.realpath(path)
+        if _is_plainly_inside(real, self.folder):
+            return self.folder
         named = (os.path.realpath(os.path.normpath(root / source)) for source in self)
-        return _is_plainly_inside(real, self.folder) or any(
-            Path(real).is_relative_to(place) for place in named if not _is_plainly_inside(place, self.folder)
-        )
+        elsewhere = (place for place in named if not _is_plainly_inside(place, self.folder))
+        return next((place for place in elsewhere if Path(real).is_relative_to(place)), "")
 
 
 def claims_by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import IO, BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.storage.job_files.sources import SourceFile
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
 
@@ -102,8 +103,8 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     info = tarfile.TarInfo(source.name)
     info.mtime = MADE
     try:
-        with open(source.path, "rb") as file:
-            facts = Path(source.path).stat()
+        with _open(source) as file:
+            facts = os.fstat(file.fileno())
             info.size, info.mode = facts.st_size, facts.st_mode & 0o777
             hashed = _Hashed(file, bool(info.mode & 0o100))
             tar.addfile(info, hashed)
@@ -114,6 +115,14 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     except OSError as err:
         raise PathError(f"cannot pack the source {source.path}: {err.strerror or 'it changed'}") from err
     return ArchiveMember(source.name, info.size, hashed.digest.hexdigest())
+
+
+def _open(source: SourceFile) -> BinaryIO:
+    """Open a source, even if its links have changed since they were checked, inside its fence."""
+    inside = os.path.relpath(os.path.realpath(source.path), source.fence or None)
+    if not source.fence or inside == os.curdir:  # the fence is the file itself
+        return open(source.fence or source.path, "rb")
+    return os.fdopen(LocalStore(source.fence).open_file(f"/{inside}"), "rb")
 
 
 def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArchiveMember:
