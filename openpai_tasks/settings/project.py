@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,8 @@ def settings_problem(folder: Path) -> str:
     """Return why a project's settings (an invoke.py runs code) are ignored; empty if they count."""
     files = (folder / name for name in SETTINGS_FILES)
     file = next((file for file in files if is_file(file)), None)
-    problem = ownership.problem(file) if file else ""
+    compiled = [cache_from_source(file)] if file and file.suffix == ".py" else []
+    problem = ownership.problem(file, *compiled) if file else ""
     return f"{file} is ignored: {problem}" if problem else ""
 
 

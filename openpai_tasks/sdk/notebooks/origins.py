@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.payloads.notebook_server import LARGEST, digest_of
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.job_files.sources import SourceFile
@@ -46,6 +45,8 @@ def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
 
 def _digest(path: Path) -> str:
     """Return the digest of a file; empty for one so large that the job does not send it back."""
+    from openpai_tasks.sdk.payloads.notebook_server import LARGEST, digest_of  # loads much
+
     return digest_of(path) if path.stat().st_size <= LARGEST else ""
 
 
