@@ -85,7 +85,8 @@ MAY_IMPORT = {
     "storage.patterns": STORE | {"storage.location"},
     "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
     "storage.job_files": STORE
-    | {"protocol.document", "settings.trust", "storage.copying.transfer", "storage.local.store"},
+    | {"protocol.document", "regular_files", "settings.trust"}
+    | {"storage.copying.transfer", "storage.local.store"},
     "storage.packing": COPYING | {"storage.copying"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},

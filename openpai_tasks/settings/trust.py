@@ -15,6 +15,7 @@ from typing import Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
@@ -195,7 +196,7 @@ def cluster_claims(path: Path) -> list[Claim]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_limited(path).decode(errors="surrogateescape")
         records = yaml.safe_load(text) or []
     except OSError:
         return []

@@ -84,22 +84,16 @@ class TasksLoader(FilesystemLoader):
 
     def find(self, name: str) -> ModuleSpec | None:
         for folder in project.upwards(Path(self.start)):
-            file, package = folder / f"{name}.py", folder / name / "__init__.py"
-            if project.is_file(file) and project.is_for_invoke(file):
-                self._check(name, file, cache_from_source(file))
-                self._add_to_path(folder)
-                return spec_from_file_location(name, file)
-            if project.is_file(package) and project.is_for_invoke(*package.parent.glob("*.py")):
-                self._check(name, package, *ownership.everything_in(package.parent))
-                self._add_to_path(package.parent)
-                places = [str(package.parent)]
-                return spec_from_file_location(name, package, submodule_search_locations=places)
+            if file := project.tasks_module(folder, name):
+                is_package = file.parent != folder
+                problem = ownership.problem(file, cache_from_source(file))
+                problem = problem or (ownership.tree_problem(file.parent) if is_package else "")
+                if problem:
+                    raise UnsafeTasksFile(name, self.start, f"{file} is not loaded: {problem}")
+                self._add_to_path(file.parent)
+                places = [str(file.parent)] if is_package else None
+                return spec_from_file_location(name, file, submodule_search_locations=places)
         raise CollectionNotFound(name=name, start=self.start)
-
-    def _check(self, name: str, file: Path, *more: str | Path) -> None:
-        problem = ownership.problem(file, *more)
-        if problem:
-            raise UnsafeTasksFile(name, self.start, f"{file} is not loaded: {problem}")
 
     def _add_to_path(self, folder: Path) -> None:
         """Let the tasks import what is next to them, after all that is installed, which Invoke would hide."""

@@ -195,7 +195,8 @@ def test_unreadable_tasks_file_is_skipped(project, monkeypatch):
     project.write("tasks.py", TASKS)
     (project.folder / "tasks.py").chmod(0)
     if os.geteuid() == 0:  # root can read everything
-        monkeypatch.setattr(Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
+        refuse = lambda *a, **k: (_ for _ in ()).throw(PermissionError())  # noqa: E731
+        monkeypatch.setattr("openpai_tasks.settings.project.open_regular", refuse)
     assert project.pai("--list").code == 0
 
 
@@ -262,6 +263,56 @@ def test_compiled_invoke_py_in_a_folder_of_others_is_not_run(project):
     (project.folder / "__pycache__").chmod(0o777)
     ran = project.pai("config.show")
     assert ran.code == 0 and "mine" not in ran.out and "invoke.py is ignored: " in ran.err
+
+
+# Files that are too large to be read, or that never end
+
+
+HUGE = 1 << 42  # bytes, of which a sparse file needs none
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("tasks.py", TASKS),
+        ("tasks.py", "import celery\n"),
+        ("tasks/__init__.py", TASKS),
+        ("invoke.yaml", "openpai: {image: theirs}\n"),
+        ("invoke.py", "openpai = {'image': 'theirs'}\n"),
+        (".openpai/defaults.yaml", "image: theirs\n"),
+        ("job_templates/evil.yaml", ""),
+    ],
+)
+def test_huge_file_of_another_user_in_a_shared_folder_is_not_read(project, spoil, monkeypatch, name, text):
+    project.write(name, text)
+    project.write("mine/x", "")
+    os.truncate(project.folder / name, HUGE)
+    spoil(project.folder / name)
+    monkeypatch.chdir(project.folder / "mine")
+    for words in (["config.show"], ["job.templates"], ["--list"]):
+        ran = project.pai(*words)
+        assert ran.code == 0 and "theirs" not in ran.out and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("name", [".openpai/defaults.yaml", ".openpai/clusters.yaml", "tasks/huge.py"])
+def test_huge_file_of_the_user_ends_in_one_line(project, name):
+    assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
+    project.write("tasks/__init__.py", "")
+    project.write(name, "")
+    os.truncate(project.folder / name, HUGE)
+    ran = project.pai("cluster.list")
+    assert ran.err.count("\n") <= 1 and "Traceback" not in ran.err
+    assert ran.code == (0 if name.endswith(".py") else 120)
+
+
+@pytest.mark.parametrize(
+    "name", [".openpai/defaults.yaml", ".openpai/clusters.yaml", "tasks.py", "invoke.yaml"]
+)
+def test_pipe_in_the_place_of_a_file_is_not_waited_for(project, name):
+    assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
+    (project.folder / ".openpai").mkdir()
+    os.mkfifo(project.folder / name)
+    assert project.pai("cluster.list").code == 0
 
 
 # What Invoke itself would do with an invoke.yaml

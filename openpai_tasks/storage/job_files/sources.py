@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.trust import Fenced
 
 if TYPE_CHECKING:
@@ -107,8 +108,15 @@ def _rules_in(folder: Path) -> Rules:
     lines: list[str] = []
     for name in IGNORE_FILES:
         if (folder / name).is_file():
-            lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+            lines += _text(folder / name).splitlines()
     return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_limited(file).decode(errors="replace")
+    except OSError as err:
+        raise PathError(f"cannot read {file}: {err.strerror}") from err
 
 
 def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[SourceFile]:

@@ -139,3 +139,10 @@ def test_trusted_sources_from_elsewhere_are_packed(tmp_path, secret):
     root = tmp_path / "project"
     for given in ("../secret", "../secret/key"):
         assert len(pack(collect(Fenced.within(str(root), [given]), root)).members) == 1
+
+
+def test_huge_ignore_file_ends_in_one_line(tmp_path):
+    write(tmp_path, "src/train.py", "src/.paiignore")
+    os.truncate(tmp_path / "src" / ".paiignore", 1 << 42)
+    with pytest.raises(PathError, match=r"src/\.paiignore: it is larger than 1 MB"):
+        collect(["src"], tmp_path)
