@@ -70,6 +70,7 @@ MAY_IMPORT = {
     "storage.store": {"errors"},
     "storage.crc": {"storage.store"},
     "storage.parts": {"storage.store"},
+    "storage.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "storage.store"},
     "storage.local": STORE | {"settings.home"},
@@ -86,8 +87,8 @@ MAY_IMPORT = {
     "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
     "storage.job_files": STORE
     | {"protocol.document", "regular_files", "settings.trust"}
-    | {"storage.copying.transfer", "storage.local.store"},
-    "storage.packing": COPYING | {"storage.copying"},
+    | {"storage.copying.transfer", "storage.local.store", "storage.tar_headers"},
+    "storage.packing": COPYING | {"storage.copying", "storage.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS | TUNNEL,

@@ -8,6 +8,7 @@ import io
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import IO, BinaryIO
@@ -19,9 +20,11 @@ from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
+from openpai_tasks.storage.tar_headers import LimitedHeaders
 
 MADE = 946_684_800
 """The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
+MOST_HEADERS = 64 << 20  # bytes, for 100,000 files
 IN_MEMORY = 8 << 20  # bytes of an archive before it is moved to the disk
 
 
@@ -81,13 +84,27 @@ def received(pieces: Iterable[bytes], sha256: str) -> Archive:
         content.write(piece)
     if digest.hexdigest() != sha256:
         raise Damaged(f"the archive {sha256}.tar.gz is damaged: its sha256 is {digest.hexdigest()}")
-    content.seek(0)
     try:
-        with tarfile.open(fileobj=content, mode="r:gz", errors="surrogateescape") as tar:
-            members = tuple([_member(tar, info) for info in tar if info.isfile()])
-    except (tarfile.TarError, OSError, EOFError) as err:
+        members = tuple([_member(info, file) for info, file in unpacked(content)])
+    except (tarfile.TarError, OSError, EOFError, RecursionError, zlib.error) as err:
         raise PathError(f"the archive {sha256}.tar.gz cannot be read: {err}") from err
     return _archive(content, members)
+
+
+def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Yield the files of an archive, which somebody may have crafted; each is read before the next."""
+    content.seek(0)
+    with gzip.GzipFile(fileobj=content, mode="rb") as packed:
+        file = LimitedHeaders(packed, MOST_HEADERS)
+        with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:  # type: ignore[call-overload]
+            while (info := tar.next()) is not None:
+                vars(tar)["members"] = []  # otherwise it would remember all of them
+                if info.issparse():
+                    raise PathError(f"{info.name!r} is sparse")
+                if info.isfile():
+                    file.is_content = True
+                    yield info, tar.extractfile(info)
+                    file.is_content = False
 
 
 def _scratch() -> BinaryIO:
@@ -125,8 +142,7 @@ def _open(source: SourceFile) -> BinaryIO:
     return os.fdopen(LocalStore(source.fence).open_file(f"/{inside}"), "rb")
 
 
-def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArchiveMember:
-    file = tar.extractfile(info) or io.BytesIO()
+def _member(info: tarfile.TarInfo, file: IO[bytes]) -> ArchiveMember:
     hashed = _Hashed(file, bool(info.mode & 0o100))
     while hashed.read(PIECE):
         pass
