@@ -101,7 +101,7 @@ def test_unsafe_module_that_is_linked_to_is_not_imported(project, spoil, tmp_pat
     (project.folder / "helper").symlink_to(tmp_path / "shared" / "helper")
     spoil(tmp_path / "shared" / "helper" / "__init__.py")
     project.write("tasks.py", f"import helper\n{TASKS}")
-    assert "the tasks are not loaded: module 'helper' is not loaded: " in project.pai("--list").err
+    assert " is not loaded: " in project.pai("--list").err
     assert not (project.folder / "marker").exists()
 
 
