@@ -8,11 +8,15 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+LARGEST = 1 << 20
+"""Bytes of a file that people write: settings, a template, a list of names."""
 
-def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading; a symlink, pipe or device counts as missing."""
+
+def open_regular(path: str | Path, follow: bool = False) -> BinaryIO:
+    """Open a regular file for reading; pipes, devices and, unless ``follow``, symlinks count as missing."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        links = 0 if follow else os.O_NOFOLLOW
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
     except OSError as err:
         if err.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
             raise FileNotFoundError(err.errno, os.strerror(err.errno), str(path)) from err
@@ -21,6 +25,15 @@ def open_regular(path: str | Path) -> BinaryIO:
         os.close(handle)
         raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
     return open(handle, "rb")
+
+
+def read_limited(path: str | Path, most: int = LARGEST) -> bytes:
+    """Return the content of a file that may be another user's; raise OSError if it has more bytes."""
+    with open_regular(path, follow=True) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MB", str(path))
+    return content
 
 
 def is_regular(path: Path) -> bool:

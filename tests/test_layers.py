@@ -70,6 +70,7 @@ MAY_IMPORT = {
     "storage.store": {"errors"},
     "storage.crc": {"storage.store"},
     "storage.parts": {"storage.store"},
+    "storage.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "storage.store"},
     "storage.local": STORE | {"settings.home"},
@@ -84,8 +85,10 @@ MAY_IMPORT = {
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
     "storage.patterns": STORE | {"storage.location"},
     "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
-    "storage.job_files": STORE | {"protocol.document", "settings.trust", "storage.copying.transfer"},
-    "storage.packing": COPYING | {"storage.copying"},
+    "storage.job_files": STORE
+    | {"protocol.document", "regular_files", "settings.trust"}
+    | {"storage.copying.transfer", "storage.local.store", "storage.tar_headers"},
+    "storage.packing": COPYING | {"storage.copying", "storage.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS | TUNNEL,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.regular_files import is_regular, open_regular
+from openpai_tasks.regular_files import LARGEST, is_regular, open_regular, read_limited
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
@@ -20,3 +20,15 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             open_regular(tmp_path / name)
         assert not is_regular(tmp_path / name)
+
+
+def test_larger_files_are_refused_and_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * LARGEST)
+    (tmp_path / "link").symlink_to("file")
+    assert len(read_limited(tmp_path / "link")) == LARGEST
+    os.truncate(tmp_path / "file", LARGEST + 1)
+    with pytest.raises(OSError, match="it is larger than 1 MB"):
+        read_limited(tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        read_limited(tmp_path / "pipe")

@@ -12,6 +12,7 @@ from typing import Any
 from openpai_tasks.compat import config_level, config_path, is_of_fabric
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings import ownership, project, trust
 from openpai_tasks.settings.home import home
 
@@ -41,7 +42,7 @@ def layers(config: Any = None) -> Iterator[Layer]:
     yield from (project_layer(_file_layer(one, "project")) for one in files)
     own = defaults_path(is_global=False)
     if trust.is_project_file(own):
-        yield project_layer(defaults_layer(own))
+        yield _project_defaults(own)
     yield _environment()
     yield _file_layer(config, "runtime")
     for level in ("overrides", "modifications"):
@@ -57,10 +58,19 @@ def project_layer(layer: Layer) -> Layer:
     """Mark the layer as a project's; empty it if another user could have written its file."""
     if not layer.values or layer.origin.endswith(".py"):  # its code has already run
         return layer
-    problem = ownership.problem(layer.origin)
-    if problem:
-        return Layer(layer.origin, {}, ignored=f"{layer.origin} is ignored: {problem}")
+    if problem := ownership.problem(layer.origin):
+        return _ignored(layer.origin, problem)
     return dataclasses.replace(layer, is_own=False, is_project=True)
+
+
+def _project_defaults(path: Path) -> Layer:
+    """Read a project's defaults.yaml, unless another user could have written it."""
+    problem = ownership.problem(path) if project.is_file(path) else ""
+    return _ignored(str(path), problem) if problem else project_layer(defaults_layer(path))
+
+
+def _ignored(origin: str, problem: str) -> Layer:
+    return Layer(origin, {}, ignored=f"{origin} is ignored: {problem}")
 
 
 def section(data: Any, origin: str) -> dict[str, Any]:
@@ -102,7 +112,7 @@ def defaults_layer(path: Path) -> Layer:
 def read_defaults(path: Path) -> dict[str, Any]:
     """Read a defaults.yaml; empty if there is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path).decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as err:

@@ -19,6 +19,10 @@ MOST_LINKS = 40
 
 def problem(*files: str | Path) -> str:
     """Return why another user could have changed one of the files, and a fix; empty if nobody could."""
+    return _first_problem(files)
+
+
+def _first_problem(files: Iterable[str | Path]) -> str:
     seen: set[str] = set()
     for file in files:
         if is_trusted_by_variable(file):
@@ -28,6 +32,11 @@ def problem(*files: str | Path) -> str:
                 return found
             seen.add(place)
     return ""
+
+
+def tree_problem(folder: Path) -> str:
+    """Return the first problem of a folder and everything in it; what another user made is not searched."""
+    return _first_problem(everything_in(folder))
 
 
 def is_trusted_by_variable(path: str | Path) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import compat
+from openpai_tasks.regular_files import LARGEST, open_regular
 from openpai_tasks.settings import ownership
 from openpai_tasks.settings.home import home
 
@@ -60,13 +62,19 @@ def _read_files(folder: Path | None) -> tuple[Config, str]:
 
 def project_folder(start: Path) -> Path | None:
     """Return the nearest folder with a tasks.py for Invoke, else the nearest one with an invoke.yaml."""
-    for folder in upwards(start):
-        file, package = folder / "tasks.py", folder / "tasks" / "__init__.py"
-        if is_file(file) and is_for_invoke(file):
-            return folder
-        if is_file(package) and is_for_invoke(*package.parent.glob("*.py")):
-            return folder
-    return settings_folder(start)
+    found = (folder for folder in upwards(start) if tasks_module(folder))
+    return next(found, None) or settings_folder(start)
+
+
+def tasks_module(folder: Path, name: str = "tasks") -> Path | None:
+    """Return the folder's tasks.py, or the ``__init__.py`` of its package, if it is for Invoke."""
+    file, package = folder / f"{name}.py", folder / name / "__init__.py"
+    if is_file(file) and is_for_invoke(file):
+        return file
+    if is_file(package):  # in another user's, there may be millions of files
+        modules = [package] if ownership.problem(package) else package.parent.glob("*.py")
+        return package if is_for_invoke(*modules) else None
+    return None
 
 
 def settings_folder(start: Path) -> Path | None:
@@ -102,7 +110,8 @@ def settings_problem(folder: Path) -> str:
     """Return why a project's settings (an invoke.py runs code) are ignored; empty if they count."""
     files = (folder / name for name in SETTINGS_FILES)
     file = next((file for file in files if is_file(file)), None)
-    problem = ownership.problem(file) if file else ""
+    compiled = [cache_from_source(file)] if file and file.suffix == ".py" else []
+    problem = ownership.problem(file, *compiled) if file else ""
     return f"{file} is ignored: {problem}" if problem else ""
 
 
@@ -127,6 +136,7 @@ def is_for_invoke(*files: Path) -> bool:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        with open_regular(file, follow=True) as opened:
+            return opened.read(LARGEST).decode(errors="replace")
     except OSError:  # another user's
         return ""

@@ -19,6 +19,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings import credentials, project, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.digests import sha256
@@ -148,7 +149,7 @@ class Registry:
     def text(self) -> str:
         """Return the text of the file; empty if there is none."""
         try:
-            return self.path.read_text(encoding="utf-8")
+            return read_limited(self.path).decode()
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as err:

@@ -15,6 +15,7 @@ from typing import Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
@@ -78,13 +79,17 @@ class Fenced(tuple[str, ...]):
         fenced.folder = os.path.realpath(folder)
         return fenced
 
-    def holds(self, path: Path, root: Path) -> bool:
-        """Whether a file is in the folder, or in a source (relative to ``root``) trusted to be elsewhere."""
+    def around(self, path: Path, root: Path) -> str:
+        """Return what confines a file: the folder, or a source (relative to ``root``) trusted elsewhere.
+
+        Empty if the file is in neither.
+        """
         real = os.path.realpath(path)
+        if _is_plainly_inside(real, self.folder):
+            return self.folder
         named = (os.path.realpath(os.path.normpath(root / source)) for source in self)
-        return _is_plainly_inside(real, self.folder) or any(
-            Path(real).is_relative_to(place) for place in named if not _is_plainly_inside(place, self.folder)
-        )
+        elsewhere = (place for place in named if not _is_plainly_inside(place, self.folder))
+        return next((place for place in elsewhere if Path(real).is_relative_to(place)), "")
 
 
 def claims_by_file(claims: Iterable[Claim]) -> list[tuple[str, list[str]]]:
@@ -191,7 +196,7 @@ def cluster_claims(path: Path) -> list[Claim]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_limited(path).decode(errors="surrogateescape")
         records = yaml.safe_load(text) or []
     except OSError:
         return []

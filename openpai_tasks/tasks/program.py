@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from collections.abc import Callable
+from importlib import machinery
+from importlib.machinery import FileFinder, ModuleSpec
+from importlib.util import cache_from_source, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from invoke.collection import Collection
@@ -15,6 +18,7 @@ from invoke.loader import FilesystemLoader
 from invoke.program import Program
 
 from openpai_tasks import __version__, compat, exits
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings import ownership, project
 from openpai_tasks.tasks import Namespace, namespace
 from openpai_tasks.tasks.framework import terminal, verbosity
@@ -24,6 +28,11 @@ from openpai_tasks.tasks.index import COLLECTIONS
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
 HELP = "help"
+LOADERS = (
+    (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+    (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+)
 
 
 class UnsafeTasksFile(CollectionNotFound):
@@ -34,26 +43,64 @@ class UnsafeTasksFile(CollectionNotFound):
         self.reason = reason
 
 
+class UnsafeModule(ConfigError, ModuleNotFoundError):
+    """Raised for a module next to a tasks.py that another user could have written."""
+
+
+class OwnModules(FileFinder):
+    """Finds the modules in a project that no other user could have written, at the moment of their import."""
+
+    @classmethod
+    def below(cls, folder: Path) -> Callable[[str], OwnModules]:
+        """Return a path hook for the folder and its packages, but not for a virtual environment in it."""
+
+        def hook(path: str) -> OwnModules:
+            place, installed = Path(path), [Path(entry) for entry in sys.path if entry != str(folder)]
+            if not place.is_relative_to(folder) or any(map(place.is_relative_to, installed)):
+                raise ImportError(f"not a package in {folder}", path=path)
+            return cls(path, *LOADERS)
+
+        return hook
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = super().find_spec(fullname, target)
+        if spec is None:
+            return None
+        files = (spec.origin, spec.cached, *(spec.submodule_search_locations or ()))
+        problem = ownership.problem(*(file for file in files if file))
+        if problem:
+            raise UnsafeModule(f"module {fullname!r} is not loaded: {problem}", name=fullname)
+        return spec
+
+
 class TasksLoader(FilesystemLoader):
     """Finds the nearest tasks.py for Invoke; other programs, such as Celery, use that name too."""
 
+    def load(self, name: str | None = None) -> tuple[ModuleType, str]:
+        try:
+            return super().load(name)
+        except UnsafeModule as err:
+            raise UnsafeTasksFile(name or "tasks", self.start, f"the tasks are not loaded: {err}") from err
+
     def find(self, name: str) -> ModuleSpec | None:
         for folder in project.upwards(Path(self.start)):
-            file, package = folder / f"{name}.py", folder / name / "__init__.py"
-            if project.is_file(file) and project.is_for_invoke(file):
-                # It can import the files next to it.
-                self._check(name, file, *folder.glob("*.py"), *folder.glob("__pycache__/*"))
-                return spec_from_file_location(name, file)
-            if project.is_file(package) and project.is_for_invoke(*package.parent.glob("*.py")):
-                self._check(name, package, *ownership.everything_in(package.parent))
-                places = [str(package.parent)]
-                return spec_from_file_location(name, package, submodule_search_locations=places)
+            if file := project.tasks_module(folder, name):
+                is_package = file.parent != folder
+                problem = ownership.problem(file, cache_from_source(file))
+                problem = problem or (ownership.tree_problem(file.parent) if is_package else "")
+                if problem:
+                    raise UnsafeTasksFile(name, self.start, f"{file} is not loaded: {problem}")
+                self._add_to_path(file.parent)
+                places = [str(file.parent)] if is_package else None
+                return spec_from_file_location(name, file, submodule_search_locations=places)
         raise CollectionNotFound(name=name, start=self.start)
 
-    def _check(self, name: str, file: Path, *more: Path) -> None:
-        problem = ownership.problem(file, *more)
-        if problem:
-            raise UnsafeTasksFile(name, self.start, f"{file} is not loaded: {problem}")
+    def _add_to_path(self, folder: Path) -> None:
+        """Let the tasks import what is next to them, after all that is installed, which Invoke would hide."""
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+            sys.path_hooks.insert(0, OwnModules.below(folder))
+            sys.path_importer_cache.pop(str(folder), None)
 
 
 class PaiProgram(Program):

@@ -132,4 +132,5 @@ def test_pull_without_a_saved_session_uses_the_current_folder(cluster, call, cha
     assert f"note: job odd was not served from this machine; its files go to {folder}" in ran.err
     assert ran.code == 123 and "failed .flake8: it is hidden and was not sent from here" in ran.err
     assert sources_of(folder / ".work" / "hid.ipynb") == ["there"]  # it is named in the job's document
-    assert (folder / "lib" / "l.py").read_text() == "there" and not (folder / ".flake8").exists()
+    assert "failed lib/l.py: it is not a notebook and was not sent from here; download it with `" in ran.err
+    assert not (folder / "lib").exists() and not (folder / ".flake8").exists()

@@ -176,3 +176,10 @@ def test_everything_in_a_package_is_found_despite_a_symlink_loop(file):
     (package / "sub" / "again").symlink_to(package)
     found = {path.relative_to(package).as_posix() for path in ownership.everything_in(package)}
     assert {".", "sub", "sub/x.py", "sub/again"} <= found
+
+
+def test_folder_of_another_user_is_not_searched(file, give_away, monkeypatch):
+    (file.parent / "everything").symlink_to("/")
+    give_away(file.parent)
+    monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("searched"))
+    assert "belongs to" in ownership.tree_problem(file.parent)

@@ -358,3 +358,62 @@ def test_folder_swapped_for_a_symlink_after_the_check_is_not_followed(tmp_path, 
     there = tmp_path / "out" / "f"
     assert there.read_bytes() == b"out" and os.listdir(tmp_path / "out") == ["f"]
     assert (there.stat().st_mode & 0o777, there.stat().st_mtime) == (0o644, 5)
+
+
+LOOKS = {
+    "stat": lambda store: store.stat("/d/f"),
+    "stat a link": lambda store: store.stat("/link"),
+    "list": lambda store: list(store.list("/d")),
+    "list a link": lambda store: [entry for entry in store.list("/") if entry.name == "link"],
+    "list files": lambda store: list(store.list_files("/d", [])),
+    "compare": lambda store: list(store.same_files(store, "/d", "/d")),
+    "make a folder": lambda store: store.make_folder("/d/new/er"),
+}
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+@pytest.mark.parametrize("look", LOOKS)
+def test_folder_swapped_after_its_path_was_resolved_is_not_looked_into(tmp_path, monkeypatch, look, calls):
+    for folder, size in {"out": 54321, "s/d": 2}.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "f").write_bytes(b"x" * size)
+    (tmp_path / "s" / "link").symlink_to("d/f")
+    store, resolve, left = LocalStore(str(tmp_path / "s")), local.real_path, iter(range(calls, 0, -1))
+
+    def resolve_and_lose(path):
+        """Swap the folder between a check and the next use, as a fast job could."""
+        found = resolve(path)
+        if next(left, 0) == 1:
+            os.rename(tmp_path / "s" / "d", tmp_path / "s" / "old")
+            os.symlink("../out", tmp_path / "s" / "d")
+        return found
+
+    monkeypatch.setattr(local, "real_path", resolve_and_lose)
+    try:
+        seen = repr(LOOKS[look](store))
+    except PaiError:
+        seen = ""
+    assert "54321" not in seen
+    assert os.listdir(tmp_path / "out") == ["f"]
+
+
+def test_parent_of_the_root_is_neither_shown_nor_removed(tmp_path):
+    (tmp_path / "top" / "s").mkdir(parents=True)
+    store = LocalStore(str(tmp_path / "top" / "s"))
+    for act in (store.stat, lambda path: store.remove(path, recursive=True), store.make_folder):
+        with pytest.raises(PathError):
+            act("/..")
+    assert (tmp_path / "top" / "s").is_dir()
+
+
+@pytest.mark.parametrize("act", ["write", "append"])
+def test_pipe_in_a_storage_is_not_written_to(tmp_path, act):
+    os.mkfifo(tmp_path / "p")
+    store = LocalStore(str(tmp_path))
+    for readers in (0, 1):  # without a reader, opening the pipe would block
+        held = [os.open(tmp_path / "p", os.O_RDONLY | os.O_NONBLOCK) for _ in range(readers)]
+        with pytest.raises(PathError):
+            store.write("/p", [b"x"]) if act == "write" else store.append("/p", [b"x"], 1)
+        for reader in held:
+            assert os.read(reader, 1) == b""
+            os.close(reader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,86 @@ def test_unsafe_tasks_file_is_not_run(project, spoil):
     assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
 
 
-def test_unsafe_module_beside_the_tasks_file_prevents_loading(project, spoil):
-    project.write("tasks.py", TASKS)
-    project.write("helper.py", "")
-    spoil(project.folder / "helper.py")
-    assert_only_built_in_tasks_are_loaded(project, project.folder / "tasks.py")
+@pytest.fixture(autouse=True)
+def modules(monkeypatch):
+    """Forget the modules that a project's tasks have imported."""
+    known = set(sys.modules)
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith("helper"):
+            del sys.modules[name]
+
+
+IMPORTED = {
+    "helper.py": "helper",
+    "helper/__init__.py": "helper",
+    "helper/deep/er.py": "helper.deep.er",
+    "helper.pyc": "helper",
+    f"helper{EXTENSION_SUFFIXES[0]}": "helper",
+    "helper.so": "helper",
+    f"__pycache__/helper.{sys.implementation.cache_tag}.pyc": "helper",
+}
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_unsafe_module_beside_the_tasks_file_is_not_imported(project, spoil, name):
+    if "__pycache__" in name:
+        project.write("helper.py", "")
+    project.write(name, TASKS)
+    spoil(project.folder / name)
+    project.write("tasks.py", f"import {IMPORTED[name]}\n{TASKS}")
+    ran = project.pai("--list")
+    assert ran.code == 0 and "job.sub" in ran.out and "theirs" not in ran.out
+    assert ran.err.startswith("warning: ") and "is not loaded: " in ran.err and ran.err.count("\n") == 1
+    assert not (project.folder / "marker").exists()
+
+
+def test_unsafe_module_that_is_linked_to_is_not_imported(project, spoil, tmp_path):
+    (tmp_path / "shared" / "helper").mkdir(parents=True)
+    (tmp_path / "shared" / "helper" / "__init__.py").write_text(TASKS)
+    (project.folder / "helper").symlink_to(tmp_path / "shared" / "helper")
+    spoil(tmp_path / "shared" / "helper" / "__init__.py")
+    project.write("tasks.py", f"import helper\n{TASKS}")
+    assert " is not loaded: " in project.pai("--list").err
+    assert not (project.folder / "marker").exists()
+
+
+def test_unsafe_namespace_package_or_module_that_is_optional_counts_as_missing(project):
+    project.write("helper_one/x.py", TASKS)
+    project.write("helper_two.py", TASKS)
+    for name in ("helper_one", "helper_two.py"):
+        (project.folder / name).chmod(0o777)
+    attempts = "".join(
+        f"try:\n    import {name}\nexcept ImportError:\n    pass\n" for name in ("helper_one.x", "helper_two")
+    )
+    project.write("tasks.py", attempts + TASKS.replace('open("marker", "w").close()', ""))
+    assert project.pai("theirs").out == "ran\n" and not (project.folder / "marker").exists()
+
+
+def test_unsafe_module_that_a_task_imports_later_ends_in_one_line(project):
+    project.write("helper.py", "open('marker', 'w').close()\n")
+    (project.folder / "helper.py").chmod(0o666)
+    project.tasks("@task\ndef late(c):\n    import helper\n\nns.add_task(late)\n")
+    ran = project.pai("late")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (120, "", 1) and "chmod go-w" in ran.err
+    assert not (project.folder / "marker").exists()
+
+
+def test_safe_modules_of_every_kind_are_imported_after_those_that_are_installed(project):
+    project.write("helper_mine.py", "value = 'mine'\n")
+    project.write("helper_package/__init__.py", "")
+    project.write("helper_package/deep/er.py", "value = 'deeper'\n")
+    project.write("yaml/__init__.py", "raise SystemExit('hides the installed one')\n")
+    project.write("unused.py", "")
+    (project.folder / "unused.py").chmod(0o666)
+    imports = "import helper_mine, helper_package.deep.er as deeper, yaml\n"
+    project.write("tasks.py", imports + TASKS.replace('"ran"', "helper_mine.value, deeper.value"))
+    loaded = sys.modules.pop("yaml", None)
+    try:
+        assert project.pai("theirs").out == "mine deeper\n"
+    finally:
+        sys.modules.update({"yaml": loaded} if loaded else {})
 
 
 @pytest.mark.parametrize(
@@ -119,7 +195,8 @@ def test_unreadable_tasks_file_is_skipped(project, monkeypatch):
     project.write("tasks.py", TASKS)
     (project.folder / "tasks.py").chmod(0)
     if os.geteuid() == 0:  # root can read everything
-        monkeypatch.setattr(Path, "read_text", lambda *a, **k: (_ for _ in ()).throw(PermissionError()))
+        refuse = lambda *a, **k: (_ for _ in ()).throw(PermissionError())  # noqa: E731
+        monkeypatch.setattr("openpai_tasks.settings.project.open_regular", refuse)
     assert project.pai("--list").code == 0
 
 
@@ -178,6 +255,64 @@ def test_unsafe_templates_are_ignored(project, spoil, caplog):
     ran = project.pai("job.templates")
     assert ran.code == 0 and "evil" not in ran.out
     assert f"ignoring {project.folder}/job_templates" in caplog.text
+
+
+def test_compiled_invoke_py_in_a_folder_of_others_is_not_run(project):
+    project.write("invoke.py", "openpai = {'image': 'mine'}\n")
+    (project.folder / "__pycache__").mkdir()
+    (project.folder / "__pycache__").chmod(0o777)
+    ran = project.pai("config.show")
+    assert ran.code == 0 and "mine" not in ran.out and "invoke.py is ignored: " in ran.err
+
+
+# Files that are too large to be read, or that never end
+
+
+HUGE = 1 << 42  # bytes, of which a sparse file needs none
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("tasks.py", TASKS),
+        ("tasks.py", "import celery\n"),
+        ("tasks/__init__.py", TASKS),
+        ("invoke.yaml", "openpai: {image: theirs}\n"),
+        ("invoke.py", "openpai = {'image': 'theirs'}\n"),
+        (".openpai/defaults.yaml", "image: theirs\n"),
+        ("job_templates/evil.yaml", ""),
+    ],
+)
+def test_huge_file_of_another_user_in_a_shared_folder_is_not_read(project, spoil, monkeypatch, name, text):
+    project.write(name, text)
+    project.write("mine/x", "")
+    os.truncate(project.folder / name, HUGE)
+    spoil(project.folder / name)
+    monkeypatch.chdir(project.folder / "mine")
+    for words in (["config.show"], ["job.templates"], ["--list"]):
+        ran = project.pai(*words)
+        assert ran.code == 0 and "theirs" not in ran.out and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("name", [".openpai/defaults.yaml", ".openpai/clusters.yaml", "tasks/huge.py"])
+def test_huge_file_of_the_user_ends_in_one_line(project, name):
+    assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
+    project.write("tasks/__init__.py", "")
+    project.write(name, "")
+    os.truncate(project.folder / name, HUGE)
+    ran = project.pai("cluster.list")
+    assert ran.err.count("\n") <= 1 and "Traceback" not in ran.err
+    assert ran.code == (0 if name.endswith(".py") else 120)
+
+
+@pytest.mark.parametrize(
+    "name", [".openpai/defaults.yaml", ".openpai/clusters.yaml", "tasks.py", "invoke.yaml"]
+)
+def test_pipe_in_the_place_of_a_file_is_not_waited_for(project, name):
+    assert project.pai("config.set", "-g", "clusters-in-local=true").code == 0
+    (project.folder / ".openpai").mkdir()
+    os.mkfifo(project.folder / name)
+    assert project.pai("cluster.list").code == 0
 
 
 # What Invoke itself would do with an invoke.yaml

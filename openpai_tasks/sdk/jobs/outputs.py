@@ -135,9 +135,9 @@ def download_outputs(outputs: Outputs, target: Path, watch: Watch | None = None)
     for folder in {(root / name).parent for name in outputs.files}:
         if not folder.resolve().is_relative_to(root):  # through an existing link
             raise PathError(f"{folder} is a link that leads out of {root}; remove it")
-    here, store = LocalStore(), outputs.folder.store
+    here, store = LocalStore(str(root)), outputs.folder.store
     errands = [
-        Errand(Location(store, entry.path, name), entry, Location(here, str(root / name), str(root / name)))
+        Errand(Location(store, entry.path, name), entry, Location(here, f"/{name}", str(root / name)))
         for name, entry in outputs.files.items()
     ]
     return copying.copy(errands, watch=watch)

@@ -20,6 +20,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.protocol.document.shape import Shape, first_mismatch
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
@@ -30,6 +31,7 @@ from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
 
+LARGEST = 64 << 20  # bytes of a record, which lists all sources
 SHAPE: Shape = {
     **dict.fromkeys(("name", "user", "cluster", "uri", "command", "commit"), str),
     **dict.fromkeys(("source_hash", "cloned_from", "document"), str),
@@ -131,7 +133,7 @@ def remember_sources(folder: Path, sources: Sequence[str], found: Iterable[Sourc
     file = str(folder / ".openpai" / "jobs")
     claims = trust.sources_claims(file, sources, folder)
     fence = Fenced.within(str(folder), sources)
-    if any(not fence.holds(source.path, folder) for source in found):
+    if any(not fence.around(source.path, folder) for source in found):
         claims.append(trust.links_claim(file, sources))
     trust.remember(trust.untrusted(claims))
 
@@ -186,7 +188,7 @@ def cluster_records(folder: Path, cluster: str) -> list[Record]:
 def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(read_limited(path, LARGEST))
         if wrong := first_mismatch(fields, SHAPE):
             raise ValueError(wrong)
         record = Record(**{key: value for key, value in fields.items() if key in names})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
-import tarfile
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
@@ -23,7 +24,7 @@ from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, RunOptions
 from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN
-from openpai_tasks.storage.job_files.archive import Archive, pack
+from openpai_tasks.storage.job_files.archive import Archive, pack, unpacked
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 PLUGINS = "com.microsoft.pai.runtimeplugin"
@@ -131,21 +132,19 @@ def _notebook_file(original: Original, saved_files: dict[str, bytes], ways: str)
 def _sent_sources(archive: Archive, folder: Path) -> Iterator[SourceFile]:
     """Unpack the sources the job was sent with, except the server."""
     folder.mkdir()
-    archive.content.seek(0)
-    with tarfile.open(fileobj=archive.content, mode="r:gz", errors="surrogateescape") as tar:
-        for number, info in enumerate(tar):
-            content = tar.extractfile(info) if info.isfile() else None
-            if content and not info.name.startswith(f"{FOLDER}/"):
-                yield _source(folder / str(number), info.name, content.read(), info.mode)
+    for number, (info, content) in enumerate(unpacked(archive.content)):
+        if not info.name.startswith(f"{FOLDER}/"):
+            yield _source(folder / str(number), info.name, content, info.mode)
 
 
 def _kept_sources(saved_files: dict[str, bytes], folder: Path) -> Iterator[SourceFile]:
     folder.mkdir()
     for number, (name, content) in enumerate(saved_files.items()):
-        yield _source(folder / str(number), name, content, 0o644)
+        yield _source(folder / str(number), name, io.BytesIO(content), 0o644)
 
 
-def _source(path: Path, name: str, content: bytes, mode: int) -> SourceFile:
-    path.write_bytes(content)
+def _source(path: Path, name: str, content: IO[bytes], mode: int) -> SourceFile:
+    with path.open("wb") as file:
+        shutil.copyfileobj(content, file)
     path.chmod(mode & 0o777 | 0o600)
-    return SourceFile(path, name, len(content))
+    return SourceFile(path, name, path.stat().st_size)

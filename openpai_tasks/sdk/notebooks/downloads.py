@@ -27,6 +27,11 @@ def target_path(path: Path) -> Path:
     return free_path(path, lambda there: _is_ours(there, known))
 
 
+def is_ours(path: Path) -> bool:
+    """Whether the file is still as a download or pull has written it."""
+    return _is_ours(path, _known())
+
+
 def free_path(path: Path, is_ours: Callable[[Path], bool], first: int = 0) -> Path:
     """Return the first of ``path`` and its ``.remote`` variants that is free or ours."""
     for number in range(first, MOST_NAMES):

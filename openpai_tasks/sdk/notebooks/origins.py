@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -26,8 +26,8 @@ class Origins:
     """The folder of the rest; empty if unknown."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Paths of files and folders outside of it, or behind a link that leads out of it."""
-    hidden: tuple[str, ...] = ()
-    """Hidden files that were sent: no other hidden file is written."""
+    sent: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the files that were sent, or empty texts: of other files, only notebooks are written."""
 
 
 def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
@@ -40,7 +40,14 @@ def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
     for name, path in paths.items():  # local files in a folder whose other files are elsewhere
         if not _resolves_to(name, path, here, elsewhere):
             elsewhere[name] = str(path)
-    return Origins(str(here), elsewhere, tuple(name for name in paths if _is_hidden(name)))
+    return Origins(str(here), elsewhere, {name: _digest(path) for name, path in paths.items()})
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file; empty for one so large that the job does not send it back."""
+    from openpai_tasks.sdk.payloads.notebook_server import LARGEST, digest_of  # loads much
+
+    return digest_of(path) if path.stat().st_size <= LARGEST else ""
 
 
 def _root(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> dict[str, str]:
@@ -72,7 +79,7 @@ def target_path(name: str, root: Path, known: Origins) -> Path:
     Refuse names that leave the folder, and hidden files that were not sent: a job must not write there.
     """
     check_name(name, root)
-    if _is_hidden(name) and not _was_sent(name, known.hidden):
+    if _is_hidden(name) and not _was_sent(name, known.sent):
         raise PathError("it is hidden and was not sent from here")
     return _resolve(name, root, known.elsewhere)
 
@@ -117,9 +124,8 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _was_sent(name: str, hidden: Iterable[str]) -> bool:
+def _was_sent(name: str, sent: Collection[str]) -> bool:
     """Return whether the file was sent, or is a new notebook in a hidden folder from which files were."""
-    sent = set(hidden)
     folder, last = os.path.split(name)
     is_new = last.endswith(SUFFIX) and not last.startswith(".")
     return name in sent or (is_new and any(folder in _with_parents(os.path.dirname(one)) for one in sent))

@@ -1,7 +1,8 @@
 """Download files changed on a Jupyter server, without overwriting local changes.
 
-The job lists each file's digest as sent and all digests since. A local file with one of these digests has no
-local changes and is replaced; otherwise the job's file is written beside it as ``*.remote.*``.
+A local file that is as it was sent or last pulled, by the digests kept on this machine, is replaced;
+otherwise the job's file is written beside it as ``*.remote.*``. Of other files, only notebooks are
+written: the next command could run a new program.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
+from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.json_text import parse
@@ -111,7 +113,7 @@ def _origins(client: Backend, job: JobInfo, file: str) -> Origins:
     known = here.origins if here else Origins()
     notebook = {here.file: here.path} if here and here.file else {}
     return dataclasses.replace(
-        known, elsewhere={**known.elsewhere, **notebook}, hidden=(*known.hidden, *([file] if file else []))
+        known, elsewhere={**known.elsewhere, **notebook}, sent={**({file: ""} if file else {}), **known.sent}
     )
 
 
@@ -126,10 +128,19 @@ def pull_changes(saved: SavedChanges, here: Path, target: Path | None = None) ->
     files, failed = [], []
     for change in saved.changes:
         try:
-            files.append(_pull_file(saved, change, notebook_origins.target_path(change.name, root, known)))
+            path = notebook_origins.target_path(change.name, root, known)
+            _check_was_sent(saved, change.name)
+            files.append(_pull_file(saved, change, path))
         except PaiError as err:
             failed.append(CopyFailure(change.name, str(err)))
+    downloads.remember(Path(one.path) for one in files if one.change != SAME)
     return PullResult(files, tuple(failed))
+
+
+def _check_was_sent(saved: SavedChanges, name: str) -> None:
+    if not name.endswith(notebook_origins.SUFFIX) and name not in saved.origins.sent:
+        hint = f"download it with `{command('job.outputs', saved.job.name)} --to FOLDER`"
+        raise PathError(f"it is not a notebook and was not sent from here; {hint}")
 
 
 def check_pulled(pulled: PullResult) -> None:
@@ -152,7 +163,7 @@ def read_changes(saved: SavedChanges) -> dict[str, bytes]:
 def is_newer(saved: SavedChanges, name: str, path: Path) -> bool:
     """Return whether the file was changed in the job and not here."""
     here = _digest_of(path)
-    return any(one.name == name and here != one.now and here in one.before for one in saved.changes)
+    return any(one.name == name and here != one.now and _is_known(saved, one, path) for one in saved.changes)
 
 
 # The job's manifest
@@ -203,19 +214,29 @@ def _pull_file(saved: SavedChanges, change: ChangedFile, path: Path) -> PulledFi
     if here is None and not os.path.lexists(path):
         _write(path, content)
         return PulledFile(change.name, NEW, str(path), len(content))
-    if here in change.before and not path.is_symlink():
+    if _is_known(saved, change, path):
         _write(path, content)
         return PulledFile(change.name, UPDATED, str(path), len(content))
     beside = _beside(path, change)
     if _digest_of(beside) != change.now:
         _write(beside, content)
-    return PulledFile(change.name, CONFLICT, str(beside), len(content), _why_beside(path))
+    return PulledFile(change.name, CONFLICT, str(beside), len(content), _why_beside(saved, change, path))
 
 
-def _why_beside(path: Path) -> str:
+def _is_known(saved: SavedChanges, change: ChangedFile, path: Path) -> bool:
+    """Whether the local file is one that was sent or pulled, and that the job has changed since."""
+    here = _digest_of(path)
+    if path.is_symlink() or here not in change.before:
+        return False
+    return here == saved.origins.sent.get(change.name) or downloads.is_ours(path)
+
+
+def _why_beside(saved: SavedChanges, change: ChangedFile, path: Path) -> str:
     if path.is_symlink():
         return "is a link here"
-    return "was changed here too" if path.is_file() else "is not a regular file here"
+    if not path.is_file():
+        return "is not a regular file here"
+    return "was changed here too" if saved.origins.sent.get(change.name) else "exists here, but was not sent"
 
 
 def _content(saved: SavedChanges, change: ChangedFile) -> bytes:
@@ -232,10 +253,12 @@ def _content(saved: SavedChanges, change: ChangedFile) -> bytes:
 
 
 def _beside(path: Path, change: ChangedFile) -> Path:
-    """Return the first ``*.remote.*`` name that is free or from an earlier pull."""
-    return downloads.free_path(
-        path, lambda there: not there.is_symlink() and _digest_of(there) in change.before, 1
-    )
+    """Return the first ``*.remote.*`` name that is free, from an earlier pull, or has this content."""
+
+    def is_ours(there: Path) -> bool:
+        return not there.is_symlink() and (_digest_of(there) == change.now or downloads.is_ours(there))
+
+    return downloads.free_path(path, is_ours, 1)
 
 
 def _digest_of(path: Path) -> str | None:

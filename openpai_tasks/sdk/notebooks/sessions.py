@@ -59,10 +59,11 @@ def _read(path: Path) -> SavedSession | None:
 
 
 def _origins(value: Any) -> Origins:
-    """Read origins, which files of earlier versions lack."""
+    """Read origins, which files of earlier versions lack, or have without digests."""
     if not isinstance(value, dict):
         return Origins()
-    return Origins(str(value["folder"]), dict(value["elsewhere"]), tuple(value["hidden"]))
+    sent = value["sent"] if "sent" in value else dict.fromkeys(value["hidden"], "")
+    return Origins(str(value["folder"]), dict(value["elsewhere"]), dict(sent))
 
 
 def token_of(client: Backend, job: JobInfo) -> str:

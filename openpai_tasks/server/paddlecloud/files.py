@@ -6,23 +6,21 @@ import contextlib
 import os
 import secrets
 import shutil
-import stat
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import BinaryIO
 from urllib.parse import quote
 
 from starlette.datastructures import FormData, UploadFile
 
-from openpai_tasks.errors import ApiError, NotFound
-from openpai_tasks.regular_files import open_regular
+from openpai_tasks.errors import ApiError, Denied, NotFound
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import LogSlice, Reply, Request
 from openpai_tasks.server.paddlecloud import places
+from openpai_tasks.server.paddlecloud.pfs.tree import PIECE, WRITE
 
 PART = ".pai-part-"
 """Begins the names of files that are not complete, which copies leave out and `storage.clean` removes."""
-_PIECE = 1 << 20
 
 
 def upload(context: Context, request: Request) -> Reply:
@@ -31,10 +29,10 @@ def upload(context: Context, request: Request) -> Reply:
     file = request.body.get("file") if isinstance(request.body, FormData) else None
     if not isinstance(file, UploadFile):
         raise ApiError("no file in the form: expected a field named 'file'", 400)
-    if place.real == place.root or place.real.is_dir():
+    if not place.names or place.is_folder():
         raise ApiError(f"file path not valid: {place.path} is a folder", 400)
-    _make_folders(place.real.parent, place.path)
-    _replace(place.real, file.file)
+    with _explaining(place):
+        _replace(place, file.file)
     return 200, {"code": 200, "msg": ""}
 
 
@@ -42,10 +40,11 @@ def download(context: Context, request: Request) -> Reply:
     """Return the content of a file; a failure is JSON."""
     place = places.locate(context, request.caller.user, request.first("path"))
     try:
-        file = open_regular(place.real)
-    except FileNotFoundError as err:
+        with _explaining(place), place.tree.open(place.names) as handle:
+            file = os.fdopen(os.dup(handle), "rb")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as err:
         raise NotFound("file not exist", 404) from err
-    name = quote(place.real.name, safe="")
+    name = quote(place.names[-1], safe="")
     headers = {
         "content-type": "application/force-download",
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
@@ -56,7 +55,8 @@ def download(context: Context, request: Request) -> Reply:
 def list_names(context: Context, request: Request) -> Reply:
     place = places.locate(context, request.caller.user, request.first("path"))
     try:
-        names = sorted(os.listdir(place.real))
+        with _explaining(place):
+            names = sorted(place.tree.names(place.names))
     except FileNotFoundError as err:
         raise NotFound(f"no such file or directory: {place.path}", 404) from err
     except NotADirectoryError as err:
@@ -65,27 +65,27 @@ def list_names(context: Context, request: Request) -> Reply:
     return 200, {"code": 200, "msg": "", "items": shown}
 
 
-def _make_folders(folder: Path, path: str) -> None:
+@contextlib.contextmanager
+def _explaining(place: places.PfsPlace) -> Iterator[None]:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as err:
-        raise ApiError(f"file path not valid: a file is in the way of {path}", 400) from err
+        yield
+    except PermissionError as err:
+        raise Denied("what you request is unauthorized", 403) from err
+    except FileExistsError as err:
+        raise ApiError(f"file path not valid: a file is in the way of {place.path}", 400) from err
 
 
-def _replace(target: Path, source: BinaryIO) -> None:
-    """Write a private file that readers see complete or not at all; an executable stays one."""
-    part = target.with_name(f"{PART}{int(time.time()):08x}{secrets.token_hex(4)}")
-    mode = 0o600
-    with contextlib.suppress(FileNotFoundError):
-        mode |= stat.S_IMODE(target.lstat().st_mode) & 0o100
+def _replace(place: places.PfsPlace, source: BinaryIO) -> None:
+    """Write a file that readers see complete or not at all; it gets the mode of the one that it replaces."""
+    tree, part = place.tree, (*place.names[:-1], f"{PART}{int(time.time()):08x}{secrets.token_hex(4)}")
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        with open(handle, "wb") as file:
-            shutil.copyfileobj(source, file, _PIECE)
+        with tree.open(part, WRITE, create=True) as handle, open(os.dup(handle), "wb") as file:
+            os.fchmod(handle, 0o600)
+            shutil.copyfileobj(source, file, PIECE)
             file.flush()
             os.fsync(handle)
-        os.replace(part, target)
+        tree.move(part, place.names)
     except BaseException:
         with contextlib.suppress(OSError):
-            part.unlink()
+            tree.remove(part)
         raise

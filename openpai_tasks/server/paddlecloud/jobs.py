@@ -70,7 +70,7 @@ def no_job(name: str) -> NotFound:
 
 def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> None:
     path = places.home_path(wanted.datacenter, user, "jobs", wanted.name)
-    if not places.locate(context, user, path).real.is_dir():
+    if not places.locate(context, user, path).is_folder():
         raise NotFound(f"package not exist in cloud: {path}", 404)
 
 

@@ -6,14 +6,13 @@ Any name of a datacenter leads to this one, as its users choose the name in thei
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-from pathlib import Path
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree
 from openpai_tasks.settings import home
 
 DATACENTER = "local"
@@ -25,14 +24,20 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", re.ASCII)
 class PfsPlace:
     """A file or folder, which need not exist."""
 
-    path: str  # as the user knows it, without ``..`` and double slashes
-    real: Path  # on this machine, without symbolic links
-    root: Path  # the area that contains it
-    is_public: bool  # anyone may read it, nobody may write it
+    prefix: str  # the path of the area that contains it, as the user knows it
+    names: Names  # below the area
+    tree: Tree
 
-    def below(self, real: str | Path) -> str:
-        """Return the path in PFS of a file below this place."""
-        return posixpath.join(self.path, os.path.relpath(real, self.real))
+    @property
+    def path(self) -> str:
+        """The path as the user knows it, without ``..`` and double slashes."""
+        return "/".join([self.prefix, *self.names])
+
+    def is_folder(self) -> bool:
+        try:
+            return self.tree.stat(self.names).is_folder
+        except OSError:
+            return False
 
 
 def check_datacenter(name: str) -> str:
@@ -49,7 +54,7 @@ def home_path(datacenter: str, user: str, *parts: str) -> str:
 def locate(context: Context, user: str, path: str, writes: bool = False) -> PfsPlace:
     """Return the place that a path names; raise if the user may not read it, or write it with ``writes``.
 
-    Neither ``..`` nor symbolic links lead out of the user's home and the public area.
+    Neither ``..`` nor, in its tree, symbolic links lead out of the user's home and the public area.
     """
     clean = posixpath.normpath(path)
     if not path.startswith("/pfs/") or not f"{clean}/".startswith("/pfs/") or "\0" in path:
@@ -68,8 +73,5 @@ def locate(context: Context, user: str, path: str, writes: bool = False) -> PfsP
         root, rest = home.make_private(storage / user), rest[1:]
     else:
         raise Denied("what you request is unauthorized", 403)
-    root = Path(os.path.realpath(root))
-    real = Path(os.path.realpath(root.joinpath(*rest)))
-    if real != root and root not in real.parents:
-        raise Denied("what you request is unauthorized", 403)
-    return PfsPlace(clean, real, root, area == PUBLIC)
+    prefix = clean.split("/")[: -len(rest) or None]
+    return PfsPlace("/".join(prefix), tuple(rest), Tree(root))

@@ -5,22 +5,26 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import IO, BinaryIO
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.storage.job_files.sources import SourceFile
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
+from openpai_tasks.storage.tar_headers import LimitedHeaders
 
 MADE = 946_684_800
 """The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
+MOST_HEADERS = 64 << 20  # bytes, for 100,000 files
 IN_MEMORY = 8 << 20  # bytes of an archive before it is moved to the disk
 
 
@@ -80,13 +84,27 @@ def received(pieces: Iterable[bytes], sha256: str) -> Archive:
         content.write(piece)
     if digest.hexdigest() != sha256:
         raise Damaged(f"the archive {sha256}.tar.gz is damaged: its sha256 is {digest.hexdigest()}")
-    content.seek(0)
     try:
-        with tarfile.open(fileobj=content, mode="r:gz", errors="surrogateescape") as tar:
-            members = tuple([_member(tar, info) for info in tar if info.isfile()])
-    except (tarfile.TarError, OSError, EOFError) as err:
+        members = tuple([_member(info, file) for info, file in unpacked(content)])
+    except (tarfile.TarError, OSError, EOFError, RecursionError, zlib.error) as err:
         raise PathError(f"the archive {sha256}.tar.gz cannot be read: {err}") from err
     return _archive(content, members)
+
+
+def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Yield the files of an archive, which somebody may have crafted; each is read before the next."""
+    content.seek(0)
+    with gzip.GzipFile(fileobj=content, mode="rb") as packed:
+        file = LimitedHeaders(packed, MOST_HEADERS)
+        with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:  # type: ignore[call-overload]
+            while (info := tar.next()) is not None:
+                vars(tar)["members"] = []  # otherwise it would remember all of them
+                if info.issparse():
+                    raise PathError(f"{info.name!r} is sparse")
+                if info.isfile():
+                    file.is_content = True
+                    yield info, tar.extractfile(info)
+                    file.is_content = False
 
 
 def _scratch() -> BinaryIO:
@@ -102,8 +120,8 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     info = tarfile.TarInfo(source.name)
     info.mtime = MADE
     try:
-        with open(source.path, "rb") as file:
-            facts = Path(source.path).stat()
+        with _open(source) as file:
+            facts = os.fstat(file.fileno())
             info.size, info.mode = facts.st_size, facts.st_mode & 0o777
             hashed = _Hashed(file, bool(info.mode & 0o100))
             tar.addfile(info, hashed)
@@ -116,8 +134,15 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
     return ArchiveMember(source.name, info.size, hashed.digest.hexdigest())
 
 
-def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArchiveMember:
-    file = tar.extractfile(info) or io.BytesIO()
+def _open(source: SourceFile) -> BinaryIO:
+    """Open a source, even if its links have changed since they were checked, inside its fence."""
+    inside = os.path.relpath(os.path.realpath(source.path), source.fence or None)
+    if not source.fence or inside == os.curdir:  # the fence is the file itself
+        return open(source.fence or source.path, "rb")
+    return os.fdopen(LocalStore(source.fence).open_file(f"/{inside}"), "rb")
+
+
+def _member(info: tarfile.TarInfo, file: IO[bytes]) -> ArchiveMember:
     hashed = _Hashed(file, bool(info.mode & 0o100))
     while hashed.read(PIECE):
         pass

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.trust import Fenced
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class SourceFile:
     path: Path
     name: str
     size: int
+    fence: str = ""
+    """The folder, or the file itself, that symlinks must not lead out of; empty if they may."""
 
 
 def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
@@ -40,7 +44,7 @@ def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
     for given in paths:
         for source in _behind(given, root):
             if isinstance(paths, Fenced):
-                _check_inside(source.path, root, paths)
+                source = _fenced(source, root, paths)
             other = found.setdefault(source.name, source)
             if other.path.resolve() != source.path.resolve():
                 raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
@@ -73,12 +77,14 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
 
 
-def _check_inside(path: Path, root: Path, fence: Fenced) -> None:
-    """Raise if a symlink points to a file outside the fence, unless the user named the sources."""
-    if not fence.holds(path, root):
-        why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
-        hint = shlex.join(word for source in fence for word in ("--sources", source))
-        raise PathError(f"{why}; to send it anyway, use `{hint}`")
+def _fenced(source: SourceFile, root: Path, fence: Fenced) -> SourceFile:
+    """Confine a source that the user did not name; raise if a symlink leads it out of the fence."""
+    path = source.path
+    if around := fence.around(path, root):
+        return replace(source, fence=around)
+    why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
+    hint = shlex.join(word for given in fence for word in ("--sources", given))
+    raise PathError(f"{why}; to send it anyway, use `{hint}`")
 
 
 def _source(path: Path, name: str) -> SourceFile:
@@ -102,8 +108,15 @@ def _rules_in(folder: Path) -> Rules:
     lines: list[str] = []
     for name in IGNORE_FILES:
         if (folder / name).is_file():
-            lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+            lines += _text(folder / name).splitlines()
     return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_limited(file).decode(errors="replace")
+    except OSError as err:
+        raise PathError(f"cannot read {file}: {err.strerror}") from err
 
 
 def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[SourceFile]:

@@ -7,6 +7,7 @@ Only two folders are open at a time: on the way up, each parent is checked to be
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import field
 
@@ -19,17 +20,28 @@ SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | o
 Identity = tuple[int, int]
 
 
-def open_folder(path: str, root: str) -> int:
-    """Open the folder name by name from the root, following no symlinks."""
+def open_folder(path: str, root: str, create: bool = False) -> int:
+    """Open the folder name by name from the root, following no symlinks; ``create``: make missing ones."""
     handle = os.open(root, SEARCH)
     for name in path.removeprefix(root).split("/"):
         if name:
             above = handle
             try:
-                handle = os.open(name, SEARCH, dir_fd=above)
+                handle = _open_or_create(name, above) if create else os.open(name, SEARCH, dir_fd=above)
             finally:
                 os.close(above)
     return handle
+
+
+def _open_or_create(name: str, above: int) -> int:
+    try:
+        return os.open(name, SEARCH, dir_fd=above)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):  # another thread was faster
+            os.mkdir(name, dir_fd=above)
+        return os.open(name, SEARCH, dir_fd=above)
+    except NotADirectoryError as err:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from err
 
 
 def remove_tree(name: str, holder: int) -> None:

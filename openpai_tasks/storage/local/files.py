@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.local import clearing
@@ -56,9 +56,9 @@ def umask(second: int) -> int:
     return mask
 
 
-def regular(handle: int, path: str) -> BinaryIO:
+def regular(handle: int, path: str, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
     """Open the file; refuse pipes and devices, as reading them could block or never end."""
-    file = os.fdopen(handle, "rb", buffering=0)
+    file = os.fdopen(handle, mode, buffering=0)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
         raise PathError(f"{path} is neither a file nor a folder")

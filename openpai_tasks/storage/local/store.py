@@ -65,26 +65,28 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
 
     def stat(self, path: str) -> Entry | None:
         """Return the entry at the path; for a symlink that points outside the storage, the link itself."""
-        place = self._plain(path)
+        place = self._plain(path).rstrip("/") or "/"
         with contextlib.suppress(NotFound), mapping_errors(path):
-            if self._leads_out(place) and os.path.islink(place.rstrip("/")) and self._is_parent_inside(place):
-                return _link_entry(place.rstrip("/"), base(path), path)
-            return _entry(self._inside(path), base(path), path)
+            with self._in_parent(place) as (name, holder):
+                facts = os.lstat(name, dir_fd=holder)
+            if stat.S_ISLNK(facts.st_mode):
+                return self._link_entry(place, base(path), path, facts)
+            return _make_entry(base(path), path, facts, False)
         return None
 
     def list(self, path: str) -> Iterator[Entry]:
         return self.list_except(path, ())
 
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
-        place, inside = self._inside(path), join(path, "")
-        with mapping_errors(path), _scanned(place) as entries:
+        place, inside = self._plain(path), join(path, "")
+        with mapping_errors(path), self._scanned(path) as entries:
             for found in entries:
                 if found.name not in names:
                     yield self._listed_entry(found, place, inside)
 
     def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
-        place, inside = self._inside(path), join(path, "")
-        with mapping_errors(path), _scanned(place) as entries:
+        place, inside = self._plain(path), join(path, "")
+        with mapping_errors(path), self._scanned(path) as entries:
             for found in entries:
                 if found.is_file(follow_symlinks=False):
                     try:
@@ -98,20 +100,37 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
 
     def _listed_entry(self, found: os.DirEntry[str], place: str, inside: str) -> Entry:
         name, is_link = found.name, found.is_symlink()
-        if is_link and self._leads_out(join(place, name)):
-            return _link_entry(join(place, name), name, inside + name)
         try:
-            return _make_entry(name, inside + name, found.stat(), is_link)
+            facts = found.stat(follow_symlinks=False)
+            if is_link:
+                return self._link_entry(join(place, name), name, inside + name, facts)
+            return _make_entry(name, inside + name, facts, False)
         except OSError as err:  # a dangling symlink, or a file that was just removed
             if err.errno == errno.ENAMETOOLONG:  # all content of a folder would be left out silently
                 raise
             return Entry(name, inside + name, False, is_link=is_link)
 
+    def _link_entry(self, place: str, name: str, path: str, facts: os.stat_result) -> Entry:
+        """Return the entry of a symlink: its target's, or that of the link itself if it leads out."""
+        if not self._confined:
+            return _make_entry(name, path, os.stat(place), True)
+        real = real_path(place)
+        if not is_below(real, self.root):
+            return Entry(name, path, False, mtime_ms=facts.st_mtime_ns // 1_000_000, is_link=True)
+        with self._in_parent(real) as (last, holder):
+            target = os.lstat(last, dir_fd=holder)
+        if stat.S_ISLNK(target.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return _make_entry(name, path, target, True)
+
     def make_folder(self, path: str) -> None:
-        """Create by path: a symlink that appears meanwhile can at most lead to an empty folder elsewhere."""
         self._refuse_change(path)
         with mapping_errors(path):
-            make_folders(self._inside(path))
+            place = self._inside(path)
+            if self._confined:
+                os.close(open_folder(real_path(place), self.root, create=True))
+            else:
+                make_folders(place)
 
     def remove(self, path: str, recursive: bool = False) -> None:
         place = self._holding(path)
@@ -166,8 +185,10 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
         place = self._holding(path)
         with mapping_errors(path), self._in_parent(place) as (name, holder):
-            handle = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | how, 0o600, dir_fd=holder)
-        with os.fdopen(handle, "wb", buffering=0) as file:
+            how |= os.O_WRONLY | os.O_NOFOLLOW | (os.O_NONBLOCK if self._confined else 0)
+            handle = os.open(name, how, 0o600, dir_fd=holder)
+            file = regular(handle, path, "wb") if self._confined else os.fdopen(handle, "wb", buffering=0)
+        with file:
             for piece in pieces:  # errors of the source pass unchanged
                 with mapping_errors(path):
                     write_all(file, piece)
@@ -205,11 +226,11 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def same_files(self, source: Store, folder: str, target: str) -> Iterator[SameFiles]:
         assert isinstance(source, LocalStore)
         with mapping_errors(target):
-            there = dict(_file_facts(self._inside(target)))
+            there = dict(self._file_facts(target))
         sizes: dict[str, int] = {}
         others = 0
         with mapping_errors(folder):
-            for name, facts in _file_facts(source._inside(folder)):
+            for name, facts in source._file_facts(folder):
                 if facts is None or there.pop(name, None) != facts:
                     others += 1
                     continue
@@ -227,6 +248,35 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         except BaseException:
             os.close(here)
             raise
+
+    def _file_facts(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """Yield all names, with time and size of regular files, which take one system call for each.
+
+        Both are one number, as there may be a million of them: it takes a third of the memory of a tuple.
+        """
+        with self._scanned(path) as entries:
+            for found in entries:
+                try:
+                    facts = found.stat(follow_symlinks=False)
+                except OSError:  # it was just removed, or the listing will report it
+                    yield found.name, None
+                    continue
+                is_file = stat.S_ISREG(facts.st_mode)
+                yield found.name, facts.st_mtime_ns // 1_000_000 << 63 | facts.st_size if is_file else None
+
+    @contextlib.contextmanager
+    def _scanned(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Scan an open folder, in which names are looked up faster; no listing has ``.`` or a slash."""
+        folder = self.open_folder(path)
+        try:
+            handle = os.open(".", FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        try:
+            with os.scandir(handle) as entries:
+                yield entries
+        finally:
+            os.close(handle)
 
     def _plain(self, path: str) -> str:
         return self.root + path if self._confined else path
@@ -262,7 +312,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
         place = self._inside(path)
         real = real_path(place) if self._confined else place
-        return self._in_parent(join(real, ".") if real == self.root else real)
+        return self._in_parent(real)
 
     @contextlib.contextmanager
     def _in_parent(self, place: str) -> Iterator[tuple[str, int | None]]:
@@ -272,6 +322,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         nothing to check: the system follows the path by its name alone.
         """
         if self._confined:
+            place = join(place, ".") if place == self.root else place
             with self._open_holder(place) as holder:
                 yield base(place), holder
         else:
@@ -280,7 +331,10 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     @contextlib.contextmanager
     def _open_holder(self, place: str) -> Iterator[int]:
         """Open the parent folder of the name, so that it cannot be replaced by a symlink any more."""
-        handle = self._open_inside(os.path.dirname(place) or "/")
+        folder, name = os.path.split(place)
+        if name == os.pardir:
+            raise PathError(f"{place} leads out of the storage, by a link or by '..'")
+        handle = self._open_inside(folder or "/")
         try:
             yield handle
         finally:
@@ -296,44 +350,6 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def _refuse_change(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
-
-
-def _entry(place: str, name: str, path: str) -> Entry:
-    facts = os.lstat(place)
-    is_link = stat.S_ISLNK(facts.st_mode)
-    return _make_entry(name, path, os.stat(place) if is_link else facts, is_link)
-
-
-def _file_facts(place: str) -> Iterator[tuple[str, int | None]]:
-    """Yield all names, with time and size of regular files, which take one system call for each.
-
-    Both are one number, as there may be a million of them: it takes a third of the memory of a tuple.
-    """
-    with _scanned(place) as entries:
-        for found in entries:
-            try:
-                facts = found.stat(follow_symlinks=False)
-            except OSError:  # it was just removed, or the listing will report it
-                yield found.name, None
-                continue
-            is_file = stat.S_ISREG(facts.st_mode)
-            yield found.name, facts.st_mtime_ns // 1_000_000 << 63 | facts.st_size if is_file else None
-
-
-@contextlib.contextmanager
-def _scanned(place: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Scan an open folder, in which names are looked up faster; the system never lists ``.`` or a slash."""
-    handle = os.open(place, FOLDER & ~os.O_NOFOLLOW)
-    try:
-        with os.scandir(handle) as entries:
-            yield entries
-    finally:
-        os.close(handle)
-
-
-def _link_entry(place: str, name: str, path: str) -> Entry:
-    """Return the entry of the symlink itself, whatever it points to."""
-    return Entry(name, path, False, mtime_ms=os.lstat(place).st_mtime_ns // 1_000_000, is_link=True)
 
 
 def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> Entry:

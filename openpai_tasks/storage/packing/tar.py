@@ -10,6 +10,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, checked
 from openpai_tasks.storage.packing.members import PackMember
+from openpai_tasks.storage.tar_headers import LimitedHeaders
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
@@ -80,12 +81,13 @@ class Tar:
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
         try:
-            with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as archive:
+            limited = LimitedHeaders(file)
+            with tarfile.open(fileobj=limited, mode="r:", errors="surrogateescape") as archive:  # type: ignore[call-overload]
                 while (facts := archive.next()) is not None:
                     vars(archive)["members"] = []  # otherwise it would remember all of them
                     _found(facts, url, shard, index)
                 end = archive.offset
-        except tarfile.TarError as err:
+        except (tarfile.TarError, RecursionError) as err:
             raise PathError(f"{url}: not a tar archive, or a damaged one ({err})") from err
         if file.seek(0, 2) <= end:
             raise PathError(f"{url}: the end is missing; the archive was cut")

@@ -1,11 +1,14 @@
 """Downloading the output of a job: completely or not at all, and never outside the target."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from openpai_tasks.errors import NotFound, PathError
+from openpai_tasks.sdk.jobs import outputs
 from openpai_tasks.sdk.jobs.outputs import download_outputs, list_outputs
+from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
@@ -109,3 +112,18 @@ def test_symlink_in_the_target_cannot_lead_the_download_out_of_it(found, tmp_pat
     with pytest.raises(PathError):
         download_outputs(found(), target)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_folder_that_is_swapped_for_a_symlink_after_the_check_is_not_written_to(found, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "target" / "a").mkdir(parents=True)
+
+    def copy_after_the_swap(*args, **options):
+        (tmp_path / "target" / "a").rename(tmp_path / "target" / "old")
+        (tmp_path / "target" / "a").symlink_to(tmp_path / "elsewhere")
+        return copying.copy(*args, **options)
+
+    monkeypatch.setattr(outputs, "copying", SimpleNamespace(copy=copy_after_the_swap))
+    with pytest.raises(PathError, match="target/a leads out"):
+        download_outputs(found(), tmp_path / "target")
+    assert not os.listdir(tmp_path / "elsewhere")

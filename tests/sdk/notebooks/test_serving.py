@@ -18,8 +18,8 @@ import pytest
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.models import job_from_detail
 from openpai_tasks.sdk.jobs import outputs
+from openpai_tasks.sdk.notebooks import downloads, serving
 from openpai_tasks.sdk.notebooks import pull as pulls
-from openpai_tasks.sdk.notebooks import serving
 from openpai_tasks.sdk.notebooks import sessions as notebook_sessions
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.payloads import notebook_runner
@@ -301,7 +301,9 @@ def saved(out, files, origins=None):
             path.write_text(versions[-1])
         entries[name] = {"base": base and digest(base), "versions": [digest(one) for one in versions]}
     found = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
-    return pulls.SavedChanges(JOB, found, pulls._changes({"files": entries}), origins or Origins())
+    if origins is None:
+        origins = Origins(sent={name: digest(base) for name, (base, *_) in files.items() if base})
+    return pulls.SavedChanges(JOB, found, pulls._changes({"files": entries}), origins)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +321,8 @@ def test_pulled_change_depends_on_the_local_file(places, here, change, there):
     if here:
         (work / "x.ipynb").write_text(here)
         (work / "x.ipynb").chmod(0o640)
+    if here == "b":
+        downloads.remember([work / "x.ipynb"])
     [row] = pulls.pull_changes(saved(out, {"x.ipynb": ("a", "a", "b", "c")}), work).files
     assert row.change == change and Path(row.path).read_text() == "c"
     assert (work / "x.ipynb").read_text() == there
@@ -371,6 +375,41 @@ def test_escaping_or_hidden_name_is_refused_and_the_rest_is_pulled(places, name,
     assert failure.path == name and reason in failure.reason
     with pytest.raises(PathError, match=r"^1 of 3 files could not be pulled$"):
         pulls.check_pulled(pulled)
+
+
+@pytest.mark.parametrize("name", ["tasks.py", "tasks/__init__.py", "invoke.yaml", "yaml.so", "x.IPYNB"])
+@pytest.mark.parametrize("known", [Origins(), Origins(sent={"train.py": digest("sent")})])
+def test_job_cannot_add_or_replace_a_program_that_was_not_sent(places, name, known):
+    work, out = places
+    found = saved(out, {name: ("public", "evil")}, known)
+    [failure] = pulls.pull_changes(found, work).failed
+    assert "not a notebook and was not sent from here" in failure.reason
+    assert f"job.outputs {JOB.name} --to FOLDER" in failure.reason and list(work.iterdir()) == []
+    (work / name).parent.mkdir(exist_ok=True)
+    (work / name).write_text("public")  # a digest that the job can know
+    assert pulls.pull_changes(found, work).failed and (work / name).read_text() == "public"
+    assert not list(work.rglob("*remote*"))
+
+
+def test_digests_that_only_the_job_knows_replace_nothing(places):
+    work, out = places
+    names = ["mine.ipynb", "mine.remote.ipynb", "train.py"]
+    for name in names:
+        (work / name).write_text("guessed")
+    files = dict.fromkeys(["mine.ipynb", "train.py"], ("guessed", "guessed", "evil"))
+    pulled = pulls.pull_changes(saved(out, files, Origins(sent={"train.py": digest("sent")})), work)
+    assert {row.name: row.remark for row in pulled.files} == {
+        "mine.ipynb": "exists here, but was not sent",
+        "train.py": "was changed here too",
+    }
+    assert all((work / name).read_text() == "guessed" for name in names)
+
+
+def test_file_that_was_pulled_is_replaced_by_the_next_pull(places):
+    work, out = places
+    for versions in (["b"], ["b", "c"]):
+        [row] = pulls.pull_changes(saved(out, {"new.ipynb": (None, *versions)}), work).files
+    assert row.change == "updated" and (work / "new.ipynb").read_text() == "c"
 
 
 def test_each_file_that_fails_is_reported_and_the_others_are_pulled(places):
@@ -480,7 +519,7 @@ def test_saved_session_is_read_back_with_its_origins(project, tmp_path, monkeypa
 def test_notebook_from_another_folder_is_pulled_back_to_it(places, tmp_path):
     work, out = places
     (tmp_path / "x.ipynb").write_text("a")
-    known = Origins(elsewhere={"x.ipynb": str(tmp_path / "x.ipynb")})
+    known = Origins(elsewhere={"x.ipynb": str(tmp_path / "x.ipynb")}, sent={"x.ipynb": digest("a")})
     found = saved(out, {"x.ipynb": ("a", "b")}, known)
     pulls.pull_changes(found, work)
     assert (tmp_path / "x.ipynb").read_text() == "b" and not (work / "x.ipynb").exists()

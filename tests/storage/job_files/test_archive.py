@@ -1,14 +1,17 @@
 """The archive of a job's sources: the same files are the same bytes."""
 
+import gzip
 import hashlib
 import io
 import os
 import subprocess
 import tarfile
+import tracemalloc
 
 import pytest
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.job_files import archive
 from openpai_tasks.storage.job_files.archive import MADE, pack, received
 from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.storage.retry import Damaged
@@ -92,3 +95,41 @@ def test_damaged_archive_is_refused(project):
 def test_source_file_that_has_disappeared_is_an_error(project, size):
     with pytest.raises(PathError, match="gone"):
         pack([SourceFile(project / "gone", "gone", size)])
+
+
+def crafted(*parts):
+    """Return an archive of these bytes: each is a pair, so that a few bytes become many."""
+    content = io.BytesIO()
+    with gzip.GzipFile("", "wb", 6, content, mtime=0) as packed:
+        for piece, times in parts:
+            for _ in range(times):
+                packed.write(piece)
+    return content.getvalue()
+
+
+def header(kind, size=0, name="x"):
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+BOMBS = {
+    "many headers": [(header(tarfile.DIRTYPE) * 512, 9)],
+    "one large header": [(header(tarfile.XHDTYPE, 1 << 32), 1), (bytes(1 << 16), 8)],
+    "a long name": [(header(tarfile.GNUTYPE_LONGNAME, 1 << 30), 1), (bytes(1 << 16), 8)],
+    "headers of headers": [((header(tarfile.XHDTYPE, 512) + bytes(512)) * 4096, 1)],
+    "a sparse file": [(header(tarfile.GNUTYPE_SPARSE, 1 << 40), 1), (bytes(1024), 1)],
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_archive_that_unpacks_to_large_headers_is_refused(bomb, monkeypatch):
+    monkeypatch.setattr(archive, "MOST_HEADERS", 2 << 20)
+    packed = crafted(*BOMBS[bomb])
+    tracemalloc.start()
+    try:
+        with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: "):
+            received([packed], hashlib.sha256(packed).hexdigest())
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

@@ -7,6 +7,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 
 
@@ -120,3 +121,28 @@ def test_symlink_out_of_a_trusted_outside_source_is_refused(tmp_path, secret):
     os.symlink("../other/x", secret / "x")
     with pytest.raises(PathError, match=r"secret/x leads to"):
         collect(Fenced.within(str(root), ["../secret"]), root)
+
+
+@pytest.mark.parametrize("swapped", ["src/train.py", "src"])
+def test_projects_source_swapped_for_a_symlink_after_the_check_is_not_packed(tmp_path, secret, swapped):
+    root = tmp_path / "project"
+    (root / "src" / "key").unlink()
+    write(tmp_path, "secret/train.py")
+    found = collect(Fenced.within(str(root), ["src"]), root)
+    (root / swapped).rename(root / "old")
+    (root / swapped).symlink_to(secret / "train.py" if swapped.endswith(".py") else secret)
+    with pytest.raises(PathError, match="leads out"):
+        pack(found)
+
+
+def test_trusted_sources_from_elsewhere_are_packed(tmp_path, secret):
+    root = tmp_path / "project"
+    for given in ("../secret", "../secret/key"):
+        assert len(pack(collect(Fenced.within(str(root), [given]), root)).members) == 1
+
+
+def test_huge_ignore_file_ends_in_one_line(tmp_path):
+    write(tmp_path, "src/train.py", "src/.paiignore")
+    os.truncate(tmp_path / "src" / ".paiignore", 1 << 42)
+    with pytest.raises(PathError, match=r"src/\.paiignore: it is larger than 1 MB"):
+        collect(["src"], tmp_path)

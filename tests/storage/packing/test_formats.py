@@ -17,7 +17,8 @@ from openpai_tasks.sdk.files import packing
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.crc import crc32c
-from openpai_tasks.storage.packing import example, sequencefile, tfrecord
+from openpai_tasks.storage.packing import example, sequencefile, tar, tfrecord
+from openpai_tasks.storage.packing.index import Index
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.tar import TarEncoder
@@ -298,3 +299,13 @@ def test_invalid_sequence_file_is_an_error(shards, here, old, new, reason):
     plant(here, {"y.seq": content.replace(old, new, 1)})
     with pytest.raises(PathError, match=reason):
         open_set(at(here, "y.seq"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_tar_header_that_claims_to_be_huge_is_refused(tmp_path, kind):
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 1 << 42
+    (tmp_path / "t.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT))
+    os.truncate(tmp_path / "t.tar", (1 << 42) + 4096)  # sparse
+    with (tmp_path / "t.tar").open("rb") as file, pytest.raises(PathError, match="a header has"):
+        tar.FORMAT.scan(file, "t.tar", 0, Index("tar"))

@@ -14,7 +14,6 @@ import functools
 import hashlib
 import json
 import os
-import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -23,7 +22,7 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Body, Headed, Reply, Request, TextBody
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.pfs import chunks, patterns
-from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree, TreeEntry
+from openpai_tasks.server.paddlecloud.pfs.tree import Names, TreeEntry
 
 MISSING = "no such file or directory"
 AT_END = "this file reaches end"
@@ -50,12 +49,8 @@ class _Area:
     """The home of the caller or the public area, and the paths of its files."""
 
     def __init__(self, context: Context, user: str, path: str, writes: bool = False) -> None:
-        clean = posixpath.normpath(path) if path.startswith("/pfs/") else path
-        names = clean.split("/")
-        count = 4 if names[3:4] == [places.PUBLIC] else 5
-        self.prefix = "/".join(names[:count])
-        self.names: Names = tuple(names[count:])
-        self.tree = Tree(places.locate(context, user, self.prefix, writes).root)
+        place = places.locate(context, user, path, writes)
+        self.prefix, self.names, self.tree = place.prefix, place.names, place.tree
 
     def path(self, names: Names) -> str:
         return _text("/".join([self.prefix, *names]))

@@ -55,6 +55,11 @@ class Tree:
             if recursive:
                 waiting += [one.names for one in reversed(found) if one.is_folder]
 
+    def names(self, names: Names) -> Sequence[str]:
+        """Return the names in the folder, also of links that lead outside."""
+        with self._held(self._folder(self._real(names))) as folder:
+            return os.listdir(folder)
+
     def make_folder(self, names: Names) -> None:
         """Create the folder and its missing parents."""
         os.close(self._folder(self._real(names), create=True))
