@@ -465,16 +465,17 @@ def test_silent_connection_is_given_up_and_replaced(samba, share, tmp_path, monk
 
 
 class Waiting(Watch):
-    """Sets ``reached`` when more than ``count`` bytes have moved."""
+    """Sets ``reached`` when more than ``count`` bytes have moved, and waits there for ``go_on``."""
 
     def __init__(self, count):
         super().__init__()
-        self._left, self.reached = count, threading.Event()
+        self._left, self.reached, self.go_on = count, threading.Event(), threading.Event()
 
     def moved(self, count):
         self._left -= count
         if self._left < 0:
             self.reached.set()
+            self.go_on.wait(60)
 
 
 def test_network_that_is_cut_at_random_points_leaves_nothing_beside_the_tree(
@@ -501,15 +502,16 @@ def test_copy_waits_for_a_server_that_restarts(own_samba, here, way, monkeypatch
     monkeypatch.setattr(retry, "FIRST_PAUSE", 1.0)  # it needs a while to come back where much else runs
     server = own_samba()
     there = on(server.port)
-    tree = {f"d/{number}": os.urandom(3_000_000) for number in range(12)}
+    tree = {f"d/{number}": os.urandom(500_000) for number in range(12)}
     source, target = (here, there) if way == "up" else (there, here)
     plant(source, tree)
-    watch, copied = Waiting(8_000_000), []
+    watch, copied = Waiting(1_400_000), []
     errands = copies([at(source, "d")], at(target, "back"))
     copying = threading.Thread(target=lambda: copied.append(copy(errands, Rules(), watch)))
     copying.start()
     assert watch.reached.wait(60)
     server.kill()
+    watch.go_on.set()
     time.sleep(0.3)
     server.start()
     copying.join(100)
