@@ -28,12 +28,12 @@ GRACE = 30.0  # seconds; enough for a task that handles SIGTERM, however busy th
 
 def until(look: Callable[[], T | None], seconds: float = 60) -> T:
     """Poll ``look``, and return its first true result."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    start = time.monotonic()
+    while (waited := time.monotonic() - start) < seconds:
         found = look()
         if found:
             return found
-        time.sleep(0.005)
+        time.sleep(min(0.005 + waited / 10, 0.1))  # each look may cost a process
     raise AssertionError(f"still {look()!r} after {seconds} s")
 
 

@@ -77,8 +77,8 @@ class UploadTarget(Protocol):
 class Budget:
     """A memory budget for uploads; senders wait until there is room."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self._room, self._used = room, 0
+    def __init__(self) -> None:
+        self._room, self._used = ROOM, 0
         self._changed = threading.Condition()
         self._allocator, self._process = ThreadPoolExecutor(1), os.getpid()
 

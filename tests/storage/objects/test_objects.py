@@ -29,7 +29,7 @@ from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 from tests.storage.stores import azure_data, s3_data
 from tests.storage.trees import at, plant, seen
 
-PART = upload.PART
+PART = 1 << 20  # so that a file in parts is a small one
 SECRETS = (object_servers.RCLONE_SECRET, object_servers.ACCOUNT_KEY)
 KINDS = {"s3rver": "s3", "rclone": "s3", "azurite": "azureBlob"}
 ALL, CHECKED = tuple(KINDS), ("rclone", "azurite")
@@ -38,6 +38,11 @@ ALL, CHECKED = tuple(KINDS), ("rclone", "azurite")
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(upload, "PART", PART)
 
 
 class Service:
@@ -143,6 +148,7 @@ def test_upload_of_a_file_is_tried_five_times_in_all(service, here):
 @pytest.mark.parametrize("way, place", [(TO_SERVER, 1 << 20), (TO_CLIENT, 0)], ids=["taking", "answering"])
 def test_server_that_stops_responding_is_given_up_after_five_tries(service, here, monkeypatch, way, place):
     plant(here, {"f": bytes(6 * place or 1)})
+    monkeypatch.setattr(upload, "PART", 8 << 20)  # one request for the file
     monkeypatch.setattr(errors, "LONGEST", 0.4)
     monkeypatch.setattr(errors, "SLOWEST", 1 << 40)
     with Relay(service.server.host, [Fault("stall", way, place, times=99)]) as relay:
@@ -285,7 +291,7 @@ def test_killed_copy_leaves_no_file_under_the_target_name(service):
 
 @over(*ALL)
 def test_large_file_is_uploaded_in_parts_and_recognized_by_its_digest(service, here):
-    content = os.urandom(1 << 20) * 9 + b"end"
+    content = os.urandom(2 * PART) + b"end"
     plant(here, {"f": content})
     place = service.open()
     assert copy(copies([at(here, "f")], at(place, "f"))).failed == ()
@@ -357,9 +363,9 @@ def test_long_listing_is_streamed(service):
 
 @over("rclone", "azurite")
 def test_cut_download_is_resumed(service):
-    content = os.urandom(1 << 20) * 9
+    content = os.urandom(3 << 20)
     put(service.open().store, "/f", lambda: [content])
-    with Relay(service.server.host, [Fault("cut", TO_CLIENT, 3 << 20, times=2)]) as relay:
+    with Relay(service.server.host, [Fault("cut", TO_CLIENT, 1 << 20, times=2)]) as relay:
         assert is_same(b"".join(service.open(relay.host).store.read("/f")), content)
         assert not relay.faults
 
@@ -429,27 +435,34 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.copying.plan import copies
-from tests.needs import require
+from openpai_tasks.storage.objects import upload
 from openpai_tasks.storage.store import StorageSpec
+from tests.memory import peak_of
+upload.PART, upload.ROOM = 1 << 20, 3 << 20
 kind, data, folder = json.loads(sys.argv[1])
-there = Location(open_storage(StorageSpec("lab", "objects", kind, data)), "/up", "there")
-here, back = (Location(LocalStore(), f"{folder}/{name}", name) for name in ("files", "back"))
-for source, target in ((here, there), (there, back)):
-    copied = copy(copies([source], target))
-    assert copied.files == 4 and not copied.failed, copied
+store = open_storage(StorageSpec("lab", "objects", kind, data))
+for size in ("small", "large"):
+    there = Location(store, f"/{size}", "there")
+    here, back = (Location(LocalStore(), f"{folder}/{name}", name) for name in (size, f"{size}-back"))
+    for source, target in ((here, there), (there, back)):
+        copied = copy(copies([source], target))
+        assert copied.files == 4 and not copied.failed, copied
+    print(peak_of("self"))
 """
 
 
 @memory.measurable
 @over(*CHECKED)
 def test_memory_use_is_bounded_however_large_the_files(service, tmp_path):
-    (tmp_path / "files").mkdir()
-    for number in range(4):
-        with open(tmp_path / "files" / str(number), "wb") as file:
-            file.truncate(40 << 20)
+    for name, size in {"small": 1, "large": 20 << 20}.items():
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            with open(tmp_path / name / str(number), "wb") as file:
+                file.truncate(size)
     data = json.dumps([KINDS[service.name], service.data(), str(tmp_path)])
-    child = subprocess.Popen([sys.executable, "-c", COPIES, data])
-    assert memory.peak(child) < 200e6 and child.returncode == 0
+    done = subprocess.run([sys.executable, "-c", COPIES, data], stdout=subprocess.PIPE, text=True, check=True)
+    small, large = map(int, done.stdout.split())
+    assert large - small < 65e6  # less than the files, and more than what parts of 1 MiB need
 
 
 @over("rclone")
