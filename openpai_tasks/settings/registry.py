@@ -19,6 +19,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
+from openpai_tasks.regular_files import read_settings
 from openpai_tasks.settings import credentials, project, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.digests import sha256
@@ -148,7 +149,7 @@ class Registry:
     def text(self) -> str:
         """Return the text of the file; empty if there is none."""
         try:
-            return self.path.read_text(encoding="utf-8")
+            return read_settings(self.path)
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as err:
@@ -214,8 +215,10 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
         return []
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        records = yaml.safe_load(text) or []
+        records = limited.load(text) or []
     except yaml.YAMLError as err:  # its text quotes the file, which may contain a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""

@@ -15,6 +15,7 @@ from typing import Any
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.regular_files import read_settings
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
@@ -190,9 +191,11 @@ def cluster_claims(path: Path) -> list[Claim]:
     """Return a claim for each cluster in a project's clusters.yaml."""
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        records = yaml.safe_load(text) or []
+        text = read_settings(path, "surrogateescape")
+        records = limited.load(text) or []
     except OSError:
         return []
     except (yaml.YAMLError, ValueError):
@@ -270,8 +273,10 @@ TrustedDigests = dict[str, dict[str, dict[str, str]]]
 def _read() -> TrustedDigests:
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        known = yaml.safe_load(_path().read_text(encoding="utf-8", errors="surrogateescape")) or {}
+        known = limited.load(read_settings(_path(), "surrogateescape")) or {}
         return {
             folder: {file: dict(names) for file, names in files.items()} for folder, files in known.items()
         }

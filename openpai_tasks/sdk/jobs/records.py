@@ -19,6 +19,8 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.regular_files import read_settings
 from openpai_tasks.sdk.jobs.git import Revision
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
@@ -171,7 +173,7 @@ def cluster_records(folder: Path, cluster: str) -> list[Record]:
 def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse(read_settings(path))
         record = Record(**{key: value for key, value in fields.items() if key in names})
     except (OSError, ValueError, TypeError, AttributeError) as err:
         raise ConfigError(f"{path} is not a valid record of a submission; remove it") from err

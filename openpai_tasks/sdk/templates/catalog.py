@@ -23,6 +23,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
+from openpai_tasks.regular_files import read_settings
 from openpai_tasks.sdk.templates import rewriting
 from openpai_tasks.settings import ownership
 
@@ -193,7 +194,7 @@ def _load(path: Path) -> Template:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_settings(path)
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         raise PathError(f"cannot read template {path}: {reason}") from err
