@@ -22,6 +22,7 @@ PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
 MAGICS = ("pai", "pai_sub")
 LOADERS = ("load_ext", "reload_ext")
 WRAPPERS = ("time", "timeit", "capture", "prun")  # magics whose argument is code
+MOST_ROUNDS = 100
 WIDTH = 40  # characters of a cell's first line in messages
 CALLS = ("run_line_magic", "run_cell_magic", "magic", "load_extension", "reload_extension")
 
@@ -123,7 +124,7 @@ def _is_our_magic(arguments: list[ast.expr]) -> bool:
 def _parse(source: str) -> ast.Module | None:
     """Parse the code with IPython's own lines replaced by calls; None if it is not code."""
     lines = source.split("\n")
-    for _ in range(len(lines) + 1):
+    for _ in range(min(len(lines) + 1, MOST_ROUNDS)):  # each replaces one line
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they concern the run, not us
@@ -133,7 +134,7 @@ def _parse(source: str) -> ast.Module | None:
                 return _parse_lines(lines)
         except (ValueError, RecursionError, MemoryError):
             return None
-    return None
+    return _parse_lines(lines)
 
 
 def _parse_lines(lines: list[str]) -> ast.Module | None:
