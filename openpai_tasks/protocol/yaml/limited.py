@@ -24,7 +24,7 @@ class _Limits:
         event = loader.peek_event()
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._sizes:
-                raise _problem(f"unknown alias *{event.anchor}, or one of a value in itself", event)
+                raise _problem(f"unknown alias *{event.anchor}, or the value contains itself", event)
             self._size += self._sizes[event.anchor]
             self._aliased += self._sizes[event.anchor]
             if self._aliased > ALIASED:

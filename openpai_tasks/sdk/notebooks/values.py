@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.yaml import limited
 
@@ -39,9 +37,9 @@ def parse_value(text: str, where: str) -> Any:
         return text
     try:
         value = limited.load(word, _Loader)
-    except yaml.YAMLError as err:
+    except limited.InvalidYaml as err:
         raise ConfigError(
-            f"{where}: {text!r} is not valid YAML; quote text that begins with a bracket or a quote"
+            f"{where}: {text!r} is not valid YAML ({err.problem}); quote text that begins with a bracket"
         ) from err
     return plain_value(value, where)
 

@@ -22,7 +22,7 @@ ATTACKS = {
     "lists": (nested("[x, x]", "[%s]"), "aliases add more than"),
     "merged mappings": (nested("{x: 1}", "{<<: [%s]}"), "aliases add more than"),
     "a long text": (f"a: &a {'x' * 5000}\nb: [{', '.join(['*a'] * 50)}]", "aliases add more than"),
-    "itself": ("a: &a [*a]", "one of a value in itself"),
+    "itself": ("a: &a [*a]", "the value contains itself"),
     "brackets": ("[" * 100_000, "nested deeper than 100 levels"),
     "braces": ("{" * 100_000, "nested deeper than 100 levels"),
     "dashes": ("- " * 100_000, "nested deeper than 100 levels"),
