@@ -91,7 +91,6 @@ setup(
         "PyYAML>=6.0.1",
         "lazy_loader>=0.6",
         "rich>=13.7",
-        "pathspec>=0.12",
         "fsspec>=2024.2",
         "PyHDFS>=0.3.1",
         "google-crc32c>=1.5",

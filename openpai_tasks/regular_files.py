@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-LARGEST = 1 << 20
+LARGEST = 4 << 20
 """Bytes of a file that people write: settings, a template, a list of names."""
 
 
@@ -27,13 +27,13 @@ def open_regular(path: str | Path, follow: bool = False) -> BinaryIO:
     return open(handle, "rb")
 
 
-def read_limited(path: str | Path, most: int = LARGEST) -> bytes:
-    """Return the content of a file that may be another user's; raise OSError if it has more bytes."""
+def read_limited(path: str | Path, most: int = LARGEST, errors: str = "strict") -> str:
+    """Return the text of a file that may be another user's; raise OSError if it has more bytes."""
     with open_regular(path, follow=True) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MB", str(path))
-    return content
+    return content.decode("utf-8", errors)
 
 
 def is_regular(path: Path) -> bool:

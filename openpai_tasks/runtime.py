@@ -223,9 +223,9 @@ def _slurm_hosts(env: Env) -> list[str]:
 def _expand_nodes(text: str) -> list[str]:
     """Expand ``gpu[01-03,7],login`` into the names of nodes."""
     found: list[str] = []
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text):
+    for part in re.findall(r"[^,\[]+(?:\[[^\[\]]*\][^,\[]*)*", text):
         names = [""]
-        for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", part):
+        for plain, ranges in re.findall(r"([^\[]+)|\[([^\[\]]*)\]", part):
             ends = [plain] if plain else [one for span in ranges.split(",") for one in _expand_range(span)]
             names = [name + end for name in names for end in ends]
         found += names
@@ -776,6 +776,9 @@ def _remove(path: str) -> None:
             os.remove(path)
 
 
+_LARGEST_ANSWER = 64 << 20  # bytes of a manifest or a listing
+
+
 class _Hdfs:
     """A folder of checkpoints in HDFS, by its address at each name node."""
 
@@ -875,7 +878,7 @@ class _Hdfs:
         def once(url: str) -> bytes:
             with urllib.request.urlopen(self._address(url, name, "OPEN"), timeout=600) as answer:
                 if not path:
-                    return bytes(answer.read())
+                    return bytes(answer.read(_LARGEST_ANSWER))
                 with open(path, "wb") as file:
                     shutil.copyfileobj(answer, file, 1 << 20)
                 return b""
@@ -888,7 +891,7 @@ class _Hdfs:
         def once(url: str) -> bytes:
             address = self._address(url, name, operation, **options)
             with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=60) as answer:
-                return bytes(answer.read())
+                return bytes(answer.read(_LARGEST_ANSWER))
 
         return self._somewhere(once)
 

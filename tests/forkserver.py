@@ -60,7 +60,6 @@ THIRD_PARTIES = (
     "rich.table",
     "keyring.backends.fail",
     "paramiko",
-    "pathspec",
     "requests",
     "yaml",
 )

@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "regular_files", "times"}
+BASE |= {"wildcards"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
 STORE = {"errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
@@ -45,6 +46,7 @@ MAY_IMPORT = {
     "regular_files": set(),
     "runtime": set(),
     "times": {"errors"},
+    "wildcards": set(),
     "net": {"errors"},
     "protocol": {"errors"},
     "protocol.yaml": {"protocol.problems"},
@@ -83,10 +85,10 @@ MAY_IMPORT = {
     "storage.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5", "storage.copying"},
     "storage.cluster_folders": STORE,
     "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
-    "storage.patterns": STORE | {"storage.location"},
+    "storage.patterns": STORE | {"storage.location", "wildcards"},
     "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
     "storage.job_files": STORE
-    | {"protocol.document", "regular_files", "settings.trust"}
+    | {"protocol.document", "regular_files", "settings.trust", "wildcards"}
     | {"storage.copying.transfer", "storage.local.store", "storage.tar_headers"},
     "storage.packing": COPYING | {"storage.copying", "storage.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},
@@ -127,7 +129,7 @@ MAY_IMPORT = {
     "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
     "server.api.openapi": SERVER | API,
     "server.api.handlers": SERVER | API | {"portal.starting"},
-    "server.paddlecloud": SERVER | API | {"loopback.callers"},
+    "server.paddlecloud": SERVER | API | {"loopback.bodies", "loopback.callers"},
     "server.paddlecloud.pfs": SERVER | API | {"server.paddlecloud.places"},
 }
 """What each package may import: whole packages, or single modules."""
@@ -185,6 +187,32 @@ def test_imports_point_one_way():
 
 
 FEW = 20
+
+
+HTTP = ("urllib.request", "http.client", "requests", "httpx", "aiohttp", "urllib3")
+OTHER_CLIENTS = {
+    "runtime.py": {"urllib.request"},  # travels with jobs, and has only the standard library there
+    "sdk/payloads/notebook_server.py": {"urllib.request"},  # the same
+    "storage/hdfs/web/http.py": {"requests.exceptions"},  # what PyHDFS expects; requests are sent by net
+    "storage/hdfs/web/name_nodes.py": {"requests.exceptions"},
+    "storage/hdfs/web/connections.py": {"requests.exceptions"},
+    "storage/objects/azure/container.py": {"aiohttp"},  # errors of Azure's library
+}
+
+
+def test_http_requests_are_sent_by_net_alone():
+    """It limits time and size, and follows no redirect by itself."""
+    found = {}
+    for path in MODULES:
+        names = {alias.name for node in nodes(path) if isinstance(node, ast.Import) for alias in node.names}
+        froms = [node for node in nodes(path) if isinstance(node, ast.ImportFrom)]
+        names |= {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        places = {
+            ".".join(name.split(".")[:2]) for name in names if any(is_inside(name, one) for one in HTTP)
+        }
+        if places and path.parent.name != "net":
+            found[str(path.relative_to(PACKAGE))] = places
+    assert found == OTHER_CLIENTS
 
 
 def test_no_folder_is_crowded():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
-HEAVY |= {"keyring", "pathspec", "sqlite3", "jsonschema", "IPython", "cloudpickle"}
+HEAVY |= {"keyring", "sqlite3", "jsonschema", "IPython", "cloudpickle"}
 HEAVY |= {"bz2"}  # imported by shutil
 UNUSED = {"unittest.mock", "asyncio", "yaml", "invoke.vendor.yaml"}  # which Invoke imports
 OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render.", "server"}

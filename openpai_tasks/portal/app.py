@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
+from openpai_tasks.loopback.bodies import read_small_form
 from openpai_tasks.loopback.callers import ANYONE, NOBODY, caller_process, connection
 from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.portal import html, live, routes, static_files
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 LOCAL_HOST = re.compile(r"((?:[0-9a-f]{32}\.)?localhost|127\.0\.0\.1):(\d{1,5})", re.ASCII)
 SAFE = ("GET", "HEAD")
 LARGEST_FORM = 1 << 20
+LARGEST_SIGN_IN = 16 << 10
 EVERYONE = ""  # all browsers together: they have the same address
 SIGN_INS, ALL_SIGN_INS = GuessRate(10, 300), GuessRate(50, 300)
 HEADERS = {
@@ -96,9 +98,10 @@ class Portal:
         except PaiError as err:
             return self._problem(web, session, err)
         except MultiPartException as err:
-            return self._problem(
-                web, session, ConfigError(f"this form is malformed or too large: {err.message}")
-            )
+            problem = ConfigError(f"this form is malformed or too large: {err.message}")
+            answer = self._problem(web, session, problem)
+            answer.headers["connection"] = "close"  # the rest of it may still arrive
+            return answer
         except ClientDisconnect:
             raise
         except Exception:
@@ -196,7 +199,7 @@ class Portal:
         form: dict[str, str] = {}
         code = 200
         if web.method == "POST":
-            sent = await web.form(max_files=0, max_part_size=LARGEST_FORM)
+            sent = await read_small_form(web, LARGEST_SIGN_IN)
             form = {name: str(value) for name, value in sent.items()}
             try:
                 session = await anyio.to_thread.run_sync(self._log_in, form, caller)
@@ -222,7 +225,7 @@ class Portal:
         return PortalSession(lambda _: client, only=alias, host=host, caller=caller)
 
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:
-        form = await web.form(max_files=0, max_part_size=LARGEST_FORM)
+        form = await read_small_form(web, LARGEST_SIGN_IN)
         if not session.accepts(str(form.get("csrf") or "")):
             raise Refused("this form is out of date: reload the page and try again")
         self._sessions.close(session)

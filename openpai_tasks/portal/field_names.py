@@ -42,7 +42,7 @@ def in_field_names(text: str) -> str:
         return f"“{found}”{tail}" if found else None
 
     named = replace_flags(text, label)
-    return re.sub(r"(“[^”]*”)(?: \(\1\)|: \w+(?= must be ))", r"\1", named)
+    return re.sub(r"(“[^“”]*”)(?: \(\1\)|: \w+(?= must be ))", r"\1", named)
 
 
 @contextlib.contextmanager

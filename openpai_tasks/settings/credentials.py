@@ -179,8 +179,10 @@ def _read_file() -> dict[Key, dict[str, Any]]:
         raise ConfigError(f"cannot read {path()}: {err.strerror}") from err
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        records = yaml.safe_load(text.decode()) or []
+        records = limited.load(text.decode()) or []
     except (yaml.YAMLError, UnicodeDecodeError) as err:  # the text of the error would show a part of the file
         raise ConfigError(f"{path()} is not valid YAML; fix it, or remove it and log in again") from err
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):

@@ -112,19 +112,19 @@ def defaults_layer(path: Path) -> Layer:
 def read_defaults(path: Path) -> dict[str, Any]:
     """Read a defaults.yaml; empty if there is none."""
     try:
-        text = read_limited(path).decode()
+        text = read_limited(path)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as err:
         raise ConfigError(f"cannot read {path}: {err}") from err
-    import yaml
+    from openpai_tasks.protocol.yaml import limited
 
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as err:
-        mark = getattr(err, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{place}: not valid YAML; fix or remove the file") from err
+        data = limited.load(text)
+    except limited.InvalidYaml as err:
+        place = f", line {err.problem_mark.line + 1}" if err.problem_mark else ""
+        why = f" ({err.problem})" if err.problem else ""
+        raise ConfigError(f"{path}{place}: not valid YAML{why}; fix or remove the file") from err
     if data is not None and not isinstance(data, dict):
         raise ConfigError(f"{path} must be a mapping of settings (name: value); fix or remove the file")
     return data or {}

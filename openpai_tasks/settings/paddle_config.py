@@ -94,9 +94,11 @@ def write(datacenters: Iterable[Datacenter], current: str) -> str:
 def _parse(data: bytes) -> PaddleConfig:
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        found = yaml.load(data.decode(), Loader=yaml.BaseLoader)  # noqa: S506  (makes texts only)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as err:
+        found = limited.load(data.decode(), limited.TextLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as err:
         mark = getattr(err, "problem_mark", None)  # the text of the error would quote the file
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         return _broken(f"is not valid YAML{place}")

@@ -149,7 +149,7 @@ class Registry:
     def text(self) -> str:
         """Return the text of the file; empty if there is none."""
         try:
-            return read_limited(self.path).decode()
+            return read_limited(self.path)
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as err:
@@ -215,8 +215,10 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
         return []
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        records = yaml.safe_load(text) or []
+        records = limited.load(text) or []
     except yaml.YAMLError as err:  # its text quotes the file, which may contain a password
         mark = getattr(err, "problem_mark", None)
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""

@@ -195,9 +195,11 @@ def cluster_claims(path: Path) -> list[Claim]:
     """Return a claim for each cluster in a project's clusters.yaml."""
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        text = read_limited(path).decode(errors="surrogateescape")
-        records = yaml.safe_load(text) or []
+        text = read_limited(path, errors="surrogateescape")
+        records = limited.load(text) or []
     except OSError:
         return []
     except (yaml.YAMLError, ValueError):
@@ -275,8 +277,10 @@ TrustedDigests = dict[str, dict[str, dict[str, str]]]
 def _read() -> TrustedDigests:
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        known = yaml.safe_load(_path().read_text(encoding="utf-8", errors="surrogateescape")) or {}
+        known = limited.load(read_limited(_path(), errors="surrogateescape")) or {}
         return {
             folder: {file: dict(names) for file, names in files.items()} for folder, files in known.items()
         }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from openpai_tasks import wildcards
 from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, is_part
@@ -77,4 +77,4 @@ def _fitting(folder: Location, name: str) -> Iterator[Entry]:
 
 def fits(name: str, pattern: str) -> bool:
     hidden = name.startswith(".") and not pattern.startswith(".")
-    return not hidden and fnmatch.fnmatchcase(name, pattern)
+    return not hidden and wildcards.matches(name, pattern)

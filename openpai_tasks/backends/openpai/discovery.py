@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import field
-from http.client import responses
+from http import HTTPStatus
 from typing import Any
 
 from openpai_tasks.backends.http import addresses
@@ -96,7 +96,7 @@ def _probe(client: Client, path: str) -> ProbeAnswer:
     answer = client.probe(path)
     if answer.status not in OUTAGES:
         return answer
-    cluster, status = client.cluster, f"HTTP {answer.status} {responses[answer.status]}"
+    cluster, status = client.cluster, f"HTTP {answer.status} {HTTPStatus(answer.status).phrase}"
     raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {status}; try again later")
 
 

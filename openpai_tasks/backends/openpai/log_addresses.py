@@ -9,7 +9,8 @@ FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr", "all": "user.
 _LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
 _ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})(/.*)", re.DOTALL)
 _PAGES = "/containerlogs/"
-_TEXT = re.compile(r"<pre[^>]*>(.*)</pre>", re.DOTALL | re.IGNORECASE)
+_BEGINS = re.compile(r"<pre[^<>]*>", re.IGNORECASE)
+_ENDS = ("</pre>", "</PRE>")
 _CUT = "�"  # replaces a character whose last bytes have not been written yet
 
 
@@ -49,7 +50,7 @@ def page(url: str, start: int) -> str:
 
 def text_of_page(source: str) -> bytes:
     """Return the log in such a page; empty if the page only reports that there is no log."""
-    found = _TEXT.search(source)
+    begins, end = _BEGINS.search(source), max(map(source.rfind, _ENDS))
     from html import unescape
 
-    return unescape(found[1]).rstrip(_CUT).encode() if found else b""
+    return unescape(source[begins.end() : end]).rstrip(_CUT).encode() if begins and end >= 0 else b""

@@ -48,7 +48,7 @@ try:
     except urllib.error.HTTPError as error:
         answer = error
     end = "|%s %s" % (answer.getcode(), answer.headers.get("Location", ""))
-    sys.stdout.buffer.write(answer.read() + end.encode())
+    sys.stdout.buffer.write(answer.read(1 << 20) + end.encode())
 except Exception as error:
     sys.exit("python3: %s" % error)"""
 """What curl does in `_SENDING`, for images without it."""

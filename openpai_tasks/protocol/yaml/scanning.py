@@ -15,7 +15,7 @@ import yaml
 
 _BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
 _BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
-_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}]*[,\[\]{}]")  # text that libyaml reads differently
+_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}!]*[,\[\]{}]")  # text that libyaml reads differently
 
 
 def readers(text: str) -> list[Any]:

@@ -64,8 +64,10 @@ def _read() -> dict[str, Any]:
         raise ConfigError(f"cannot read {path()}; fix or remove the file") from err
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        chosen = yaml.safe_load(text)
+        chosen = limited.load(text)
     except yaml.YAMLError as err:
         raise ConfigError(f"{path()} is not valid YAML; fix or remove the file") from err
     if chosen is not None and not isinstance(chosen, dict):

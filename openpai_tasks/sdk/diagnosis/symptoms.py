@@ -66,7 +66,7 @@ IN_OUTPUT = (
         "write `{0}3`: many systems have no {0}, unless a virtual environment is active",
     ),
     _new_symptom(
-        r"([\w./-]+): (?:command )?not found",
+        r"(?<![\w./-])([\w./-]+): (?:command )?not found",
         "command {0} was not found",
         "check the spelling, and that the image has it",
     ),
@@ -79,7 +79,7 @@ IN_OUTPUT = (
         r"MemoryError|Cannot allocate memory", "it ran out of memory", "request more (`--memoryMB`)"
     ),
     _new_symptom(
-        r"([\w./-]+: )?Permission denied",
+        r"Permission denied",
         "permission was denied",
         "check the file's mode (`chmod +x` for scripts) and owner",
     ),
@@ -109,7 +109,7 @@ IN_EVENTS = (
         "check the image's name and tag, and whether the cluster has access to the registry",
     ),
     _new_symptom(
-        r"cannot start|more than .* has: it cannot",
+        r"cannot start| has: it cannot",
         "it asks for more than the cluster has, so it will never start",
         "ask for less: `pai job.resubmit NAME --gpu N`, or `-u taskRoles.ROLE.resourcePerInstance.cpu=N`",
     ),
@@ -119,7 +119,7 @@ IN_EVENTS = (
         "ask for less, or wait",
     ),
     _new_symptom(
-        r"Insufficient|needs .*; free in|nodes are available|insufficient",
+        r"Insufficient|; free in |nodes are available|insufficient",
         "the requested resources are not free",
         "wait, or ask for less; see what is free with `pai cluster.resources`",
     ),

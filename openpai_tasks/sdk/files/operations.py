@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from openpai_tasks import wildcards
 from openpai_tasks.errors import ConfigError, NoSuchPath, PathError
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.amounts import at_least, size
@@ -241,7 +241,7 @@ def find_files(
     for found in _below(place):
         info = _info(found.entry, found.name, join(place.url, found.name))
         wanted = kind in (None, info.type) and info.size >= least
-        if wanted and (name is None or fnmatchcase(found.entry.name, name)):
+        if wanted and (name is None or wildcards.matches(found.entry.name, name)):
             yield info
 
 

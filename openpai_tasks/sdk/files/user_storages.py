@@ -27,9 +27,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
 CLASSIC = re.compile(r"(configs|servers_data|servers_ext):")
 """Prefix of options in older clients."""
-LOGIN = re.compile(r"([A-Za-z][\w+.-]*:)?/*.*:.*@")
+LOGIN = re.compile(r"[^:\n]*:[^@\n]*@")
 """``user:password@``, with or without ``https://`` before it."""
-SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]*=", re.IGNORECASE)
+SECRET_VALUE = re.compile(r"(sig|pass|secret|key|token|pwd)[\w-]{0,40}=", re.IGNORECASE)
 
 
 def parse_storage(

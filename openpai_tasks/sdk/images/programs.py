@@ -22,7 +22,7 @@ _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?|\[[0-9a-fA-F:
 _REFERENCE = re.compile(
     rf"(?:{_HOST}/)?{_NAME}(?:/{_NAME})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
 )
-_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+(?:p[0-9]+)?")
+_VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})+(?:p[0-9]{1,9})?")
 _FIELDS = ("Repository", "Tag", "ID", "CreatedAt", "Size")
 _FORMAT = "\t".join(f"{{{{.{name}}}}}" for name in _FIELDS)
 _MARK = "pai-check"

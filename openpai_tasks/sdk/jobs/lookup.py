@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut
 from openpai_tasks.hints import command
@@ -92,7 +92,7 @@ def list_jobs(
     found = client.jobs(username=whose, state=state, vc=virtual_cluster, keyword=keyword, limit=most)
     note_jobs(client, found)
     sessions.forget_ended(client, found)
-    chosen = [job for job in found if fnmatch.fnmatchcase(job.name, pattern)][:limit]
+    chosen = [job for job in found if wildcards.matches(job.name, pattern)][:limit]
     return add_exits(client, chosen)
 
 
@@ -292,7 +292,7 @@ def matching(client: Backend, name: str) -> list[JobInfo]:
         return [find(client, name)]
     user, _, pattern = name.rpartition("~")
     active = client.jobs(username=user or client.user, state=states.UNFINISHED)
-    found = [job for job in active if fnmatch.fnmatchcase(job.name, pattern)]
+    found = [job for job in active if wildcards.matches(job.name, pattern)]
     if not found:
         raise NotFound(f"no unfinished job matches {name!r}", 404)
     return found

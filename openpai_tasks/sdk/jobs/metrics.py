@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
@@ -131,7 +131,7 @@ def select_metrics(metrics: Iterable[Metric], patterns: Iterable[str]) -> list[M
     return [
         metric
         for metric in metrics
-        if not wanted or any(fnmatchcase(metric.name, pattern) for pattern in wanted)
+        if not wanted or any(wildcards.matches(metric.name, pattern) for pattern in wanted)
     ]
 
 

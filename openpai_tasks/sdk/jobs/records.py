@@ -20,6 +20,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.protocol.document.shape import Shape, first_mismatch
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.regular_files import read_limited
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets
@@ -188,7 +189,7 @@ def cluster_records(folder: Path, cluster: str) -> list[Record]:
 def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
-        fields = json.loads(read_limited(path, LARGEST))
+        fields = parse(read_limited(path, LARGEST))
         if wrong := first_mismatch(fields, SHAPE):
             raise ValueError(wrong)
         record = Record(**{key: value for key, value in fields.items() if key in names})

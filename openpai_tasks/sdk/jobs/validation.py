@@ -14,6 +14,7 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.yaml.reader import Source
+from openpai_tasks.regular_files import read_limited
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class FileVerdict:
 def validate_file(path: Path) -> FileVerdict:
     """Validate a file by the rules of the server for its version: 0.14 for v1, 1.8 for v2."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason}"),))

@@ -35,6 +35,7 @@ from openpai_tasks.times import parse_seconds
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
 LATEST = 253402128000.0  # late in the year 9999, the last that a calendar shows
+LONGEST_SEARCHED = 4000  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,12 @@ class RecordFilter:
         """Return whether to show the line; ``moment`` is its place in time."""
         if self.level is not None and _rank(line) < self.level:
             return False
-        text = f"{line.message}\n{line.exception}" if line.exception else line.message
-        return moment >= self.since and (self.pattern is None or self.pattern.search(text) is not None)
+        return moment >= self.since and (self.pattern is None or self._finds(line, self.pattern))
+
+    def _finds(self, line: StructuredLine, pattern: re.Pattern[str]) -> bool:
+        """Search line by line, and not in a whole long line: a job could make any pattern take hours."""
+        lines = line.message.splitlines() + line.exception.splitlines()
+        return any(pattern.search(one[:LONGEST_SEARCHED]) for one in lines or [""])
 
 
 def parse_filter(level: str | None = None, since: str | None = None, grep: str | None = None) -> RecordFilter:

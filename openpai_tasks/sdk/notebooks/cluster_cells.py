@@ -22,16 +22,16 @@ PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
 MAGICS = ("pai", "pai_sub")
 LOADERS = ("load_ext", "reload_ext")
 WRAPPERS = ("time", "timeit", "capture", "prun")  # magics whose argument is code
+MOST_ROUNDS = 100
 WIDTH = 40  # characters of a cell's first line in messages
 CALLS = ("run_line_magic", "run_cell_magic", "magic", "load_extension", "reload_extension")
 
 _WHOLE = re.compile(r"\s*%%(\w+)[^\n]*\n?(.*)", re.S)
-_TARGET = r"(?:[^=%!?#(]*[^=<>!%?#(\s]\s*=\s*)?"
-_MAGIC = re.compile(rf"(\s*)({_TARGET})%+(\w+)(.*)", re.S)
-_AUTOMATIC = re.compile(rf"(\s*)()({'|'.join(MAGICS)})((?:\s+[\w-].*)?)", re.S)
-_SHELL = re.compile(rf"(\s*){_TARGET}!!?\s*pai(?:\s.*)?", re.S)
+_NOT_IN_TARGETS = re.compile(r"[%!?#(]|[<>]\s*\Z")
+_MAGIC = re.compile(r"%+(\w+)(.*)", re.S)
+_AUTOMATIC = re.compile(rf"({'|'.join(MAGICS)})((?:\s+[\w-].*)?)", re.S)
+_SHELL = re.compile(r"!!?\s*pai(?:\s.*)?", re.S)
 _OPTIONS = re.compile(r"\s*(?:-(?:[slTD]\s+\S+|\w+(?:\s+\d+)?)\s+)*")  # options of the wrappers
-_OTHER = re.compile(rf"\s*{_TARGET}!|\s*\?|.*\?\s*$", re.S)
 
 
 def without_cluster_cells(notebook: Notebook) -> Notebook:
@@ -124,7 +124,7 @@ def _is_our_magic(arguments: list[ast.expr]) -> bool:
 def _parse(source: str) -> ast.Module | None:
     """Parse the code with IPython's own lines replaced by calls; None if it is not code."""
     lines = source.split("\n")
-    for _ in range(len(lines) + 1):
+    for _ in range(min(len(lines) + 1, MOST_ROUNDS)):  # each replaces one line
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they concern the run, not us
@@ -134,7 +134,7 @@ def _parse(source: str) -> ast.Module | None:
                 return _parse_lines(lines)
         except (ValueError, RecursionError, MemoryError):
             return None
-    return None
+    return _parse_lines(lines)
 
 
 def _parse_lines(lines: list[str]) -> ast.Module | None:
@@ -168,13 +168,22 @@ def _replace_line(lines: list[str], at: int) -> bool:
 
 def _as_call(text: str) -> str | None:
     """Return the call that a line of IPython's stands for; None for any other line."""
-    magic = _MAGIC.fullmatch(text) or _AUTOMATIC.fullmatch(text)
+    line = text.lstrip()
+    indent, (target, value) = text[: len(text) - len(line)], _split_target(line)
+    magic = _MAGIC.fullmatch(value) or (None if target else _AUTOMATIC.fullmatch(value))
     if magic:
-        indent, target, name, rest = magic.groups()
-        return f"{indent}{target}get_ipython().run_line_magic({name!r}, {rest.strip()!r})"
-    shell = _SHELL.fullmatch(text)
-    if shell:
-        return f"{shell[1]}get_ipython().run_line_magic({MAGICS[0]!r}, '')"
-    if _OTHER.match(text):
-        return text[: len(text) - len(text.lstrip())] + "pass"
+        return f"{indent}{target}get_ipython().run_line_magic({magic[1]!r}, {magic[2].strip()!r})"
+    if _SHELL.fullmatch(value):
+        return f"{indent}get_ipython().run_line_magic({MAGICS[0]!r}, '')"
+    if value.startswith("!") or line.startswith("?") or line.rstrip().endswith("?"):
+        return f"{indent}pass"
     return None
+
+
+def _split_target(line: str) -> tuple[str, str]:
+    """Split a line into ``target = ``, which may be empty, and the rest."""
+    target, equals, rest = line.partition("=")
+    if not equals or not target.strip() or _NOT_IN_TARGETS.search(target):
+        return "", line
+    value = rest.lstrip()
+    return line[: len(line) - len(value)], value

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
@@ -14,6 +12,8 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.net.exchange import Exchange
+from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.sdk.containers import endpoints
@@ -31,6 +31,7 @@ from openpai_tasks.settings.config import Settings
 Say = Callable[[str], object]
 
 ANSWER_SECONDS = 10.0  # for one request
+LARGEST_ANSWER = 64 << 10  # bytes
 SSH_START_SECONDS = 20.0  # time a container's ssh service may take to start
 RUNNER_PREFIX, ERROR_PREFIX = "notebook: ", "error: "
 LINES = 20
@@ -98,13 +99,12 @@ class Link:
     def answers(self, token: str) -> bool:
         """Return whether Jupyter answers; raise Denied if it refuses the token."""
         try:
-            found = parse(_get(f"{self.url}/api/status", token))
-        except urllib.error.HTTPError as err:
-            if err.code in (401, 403):
-                raise Denied(f"the Jupyter server of job {self._name!r} refuses the token", err.code) from err
-            return False
+            status, content = _get(f"{self.url}/api/status", token, LARGEST_ANSWER)
+            found = parse(content) if status == 200 else None
         except (OSError, ValueError):
             return False
+        if status in (401, 403):
+            raise Denied(f"the Jupyter server of job {self._name!r} refuses the token", status)
         return isinstance(found, dict) and "kernels" in found
 
     def address(self, token: str, file: str) -> str:
@@ -115,10 +115,9 @@ class Link:
 
     def _has(self, path: str, token: str) -> bool:
         try:
-            _get(self.url + path, token)
-        except OSError:
+            return _get(self.url + path, token)[0] < 400
+        except (OSError, ValueError):
             return False
-        return True
 
 
 def open_link(
@@ -212,13 +211,17 @@ def _host(task: TaskInfo) -> str:
     return f"[{task.ip}]" if ":" in task.ip else task.ip
 
 
-def _get(url: str, token: str) -> bytes:
-    """Fetch a URL, bypassing proxies for this machine."""
+def _get(url: str, token: str, limit: int = 0) -> tuple[int, bytes]:
+    """Return the status of an answer and, with a limit, its content; use no proxy for this machine.
+
+    A redirect is not followed, since the token is for this server only.
+    """
     is_here = url.startswith(f"http://{LOOPBACK}:")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_here else None))
-    request = urllib.request.Request(url, headers={"Authorization": f"token {token}"})  # noqa: S310 - always http
-    with opener.open(request, timeout=ANSWER_SECONDS) as answer:
-        return bytes(answer.read())
+    exchange = Exchange(ANSWER_SECONDS, ANSWER_SECONDS)
+    headers = {"Authorization": f"token {token}", "Accept-Encoding": "identity"}
+    with HttpClient(uses_proxies=not is_here).request("GET", url, exchange, headers=headers) as answer:
+        exchange.allow(limit)
+        return answer.status_code, b"".join(answer.stream(limit)) if limit else b""
 
 
 def _reason(client: Backend, job: JobInfo) -> str:

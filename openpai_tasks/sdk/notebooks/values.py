@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.yaml import limited
 
 _NULL = re.compile(r"null|Null|NULL|~|None")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -20,7 +19,7 @@ _FLOAT = re.compile(
 _KINDS = (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT))
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(limited.Loader):
     """YAML loader in which `1e-3` is a number, and `yes`, `012` and `2024-01-31` are strings."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - declared so by PyYAML
@@ -37,10 +36,10 @@ def parse_value(text: str, where: str) -> Any:
     if not is_scalar and word[:1] not in ("[", "{", '"', "'"):
         return text
     try:
-        value = yaml.load(word, Loader=_Loader)  # noqa: S506 - made from SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError) as err:
+        value = limited.load(word, _Loader)
+    except limited.InvalidYaml as err:
         raise ConfigError(
-            f"{where}: {text!r} is not valid YAML; quote text that begins with a bracket or a quote"
+            f"{where}: {text!r} is not valid YAML ({err.problem}); quote text that begins with a bracket"
         ) from err
     return plain_value(value, where)
 

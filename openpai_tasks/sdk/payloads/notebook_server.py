@@ -41,6 +41,7 @@ NOT_SAVED, STOPPED = 3, 143
 """Exit codes other than 0 and Jupyter's own."""
 LARGEST = 100 << 20  # bytes up to which a changed source is saved; notebooks always are
 VERSIONS = 500  # digests listed for each file
+LARGEST_ANSWER = 16 << 20  # bytes of JSON from Jupyter
 LOOK_SECONDS = 1.0  # between two looks for changes, or more if they take long
 ACTIVITY_SECONDS = 10.0  # between two requests for Jupyter's activity, or less for a short idle limit
 LOOK_BACKOFF = 20  # wait at least this many times as long as the last look took
@@ -115,6 +116,13 @@ def export_installed() -> None:
             os.environ["JUPYTERLAB_DIR"] = str(target / "share" / "jupyter" / "lab")
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Reports a redirect as an error: the token is for this server only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class JupyterServer:
     """The Jupyter process."""
 
@@ -126,7 +134,7 @@ class JupyterServer:
         if shows_hidden:
             self._words.append("--ContentsManager.allow_hidden=True")
         self._process: subprocess.Popen[bytes] | None = None
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
 
     def start(self) -> None:
         runner.say(f"starting {self._kind.module}")
@@ -172,7 +180,7 @@ class JupyterServer:
         headers = {"Authorization": f"token {self._token if token is None else token}"}
         request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
         with self._opener.open(request, timeout=30) as answer:
-            return json.load(answer)
+            return json.loads(answer.read(LARGEST_ANSWER))
 
     def is_up(self) -> bool:
         try:
@@ -185,7 +193,7 @@ class JupyterServer:
         try:
             self.get("/api/contents", "-")
         except urllib.error.HTTPError as err:
-            return err.code not in (401, 403)
+            return err.code >= 400 and err.code not in (401, 403)
         except (OSError, ValueError):
             return False
         return True

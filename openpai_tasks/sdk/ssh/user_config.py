@@ -5,13 +5,13 @@ Paramiko, and so Fabric, does not support ``Include``; a small ``~/.fabric.py`` 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from openpai_tasks import wildcards
 from openpai_tasks.sdk.ssh.host_blocks import config_path
 from openpai_tasks.sdk.ssh.hosts_file import escape_path
 from openpai_tasks.sdk.ssh.user_files import read, replace
@@ -112,7 +112,7 @@ def _lines() -> Iterator[tuple[str, list[str]]]:
 def _is_ours(pattern: str) -> bool:
     whole = os.path.join(user_config_path().parent, os.path.expanduser(pattern)).replace("%%", "%")
     ours = str(config_path())
-    return fnmatch.fnmatchcase(ours, whole) or os.path.realpath(whole) == os.path.realpath(ours)
+    return wildcards.matches(ours, whole) or os.path.realpath(whole) == os.path.realpath(ours)
 
 
 def _include() -> str:

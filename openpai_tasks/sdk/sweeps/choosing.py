@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
@@ -65,7 +65,7 @@ def _choose(client: Backend, word: str, folder: Path, state: str | None) -> Iter
     elif lookup.is_pattern(word):
         pattern = word.rpartition("~")[2]
         found = _listed(client, word, "", state)
-        matching = [job for job in found if fnmatch.fnmatchcase(job.name, pattern)]
+        matching = [job for job in found if wildcards.matches(job.name, pattern)]
         yield from _several(client, word, matching, state)
     elif members := _recorded(client, word, folder):
         listed = _listed(client, word, word, state)

@@ -16,6 +16,8 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.document.scripts import variable
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
@@ -72,7 +74,7 @@ def _values(text: str) -> list[str]:
 def read_rows(path: Path) -> list[Point]:
     """Read the rows of a CSV, TSV, JSON, JSON Lines or YAML file, which must all have the same names."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_limited(path).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         raise PathError(f"cannot read sweep file {str(path)!r}: {reason}") from err
@@ -130,7 +132,7 @@ def _csv_rows(text: str, path: Path) -> list[Any]:
 
 def _json_rows(text: str, path: Path) -> list[Any]:
     try:
-        found = json.loads(text)
+        found = parse(text, constant=float)
     except ValueError:
         return _line_rows(text, path)
     return found if isinstance(found, list) else [found]
@@ -141,7 +143,7 @@ def _line_rows(text: str, path: Path) -> list[Any]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                rows.append(parse(line, constant=float))
             except ValueError as err:
                 raise ConfigError(f"{path}, line {number}: not JSON") from err
     return rows
@@ -150,8 +152,10 @@ def _line_rows(text: str, path: Path) -> list[Any]:
 def _yaml_rows(text: str, path: Path) -> list[Any]:
     import yaml
 
+    from openpai_tasks.protocol.yaml import limited
+
     try:
-        found = yaml.safe_load(text)
+        found = limited.load(text)
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: not YAML") from err

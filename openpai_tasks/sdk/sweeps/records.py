@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
 
@@ -59,7 +61,7 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     """Load the record of a sweep; empty if there is none yet."""
     record = SweepRecord(folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl")
     try:
-        text = record.path.read_text(encoding="utf-8")
+        text = read_limited(record.path)
     except FileNotFoundError:
         return record
     except (OSError, UnicodeDecodeError) as err:
@@ -67,9 +69,11 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     record.is_cut = bool(text) and not text.endswith("\n")
     for line in text.splitlines():
         try:
-            entry = json.loads(line)
+            entry = parse(line)
         except ValueError:
             continue  # the last line of an interrupted run
+        if not isinstance(entry, dict):
+            raise ConfigError(f"{record.path} is not a valid record of a sweep; remove it")
         record.identity = entry.get("identity", record.identity)
         if "job" in entry:
             record.points[entry["job"]] = entry["point"]

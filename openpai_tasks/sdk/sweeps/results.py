@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.hints import command
@@ -65,7 +65,7 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
     if recorded:
         return dict(recorded)
     if set("*?[") & set(name):
-        found = [job for job in _list_jobs(client) if fnmatch.fnmatchcase(job.name, name)]
+        found = [job for job in _list_jobs(client) if wildcards.matches(job.name, name)]
     else:
         try:
             return {lookup.typed_name(client, lookup.find(client, name)): None}

@@ -194,7 +194,7 @@ def _load(path: Path) -> Template:
 
 def _read(path: Path) -> str:
     try:
-        return read_limited(path).decode()
+        return read_limited(path)
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         raise PathError(f"cannot read template {path}: {reason}") from err

@@ -16,8 +16,6 @@ from openpai_tasks.lazy_dataclass import dataclass
 Path = tuple[str, ...]
 
 _BESIDE = re.compile(r"[ \t]*(#[^\n]*)?(?=\n|\Z)")
-_HEADER = re.compile(r"[^\n#]*?([ \t]+#[^\n]*)?\n")
-_ABOVE = re.compile(r"(?:^[ \t]*#[^\n]*\n)+\Z", re.M)
 
 
 @dataclass(frozen=True)
@@ -110,16 +108,31 @@ def _position(text: str, event: Any, end: int, key: Any) -> ValuePosition:
     end = start + len(text[start:end].rstrip())
     line = key.start_mark.index - key.start_mark.column
     is_inline = bool(text[line : key.start_mark.index].strip())
-    above = _ABOVE.search(text, 0, line)
     beside = ""
     if getattr(event, "style", None) in ("|", ">"):
-        header = _HEADER.match(text, start)
-        beside = (header and header[1]) or ""
+        beside = _comment_beside(text[start:].partition("\n")[0])
     elif not is_inline:
         match = _BESIDE.match(text, end)
         if match and match[1]:
             beside, end = match[0], match.end()
     anchor = getattr(event, "anchor", None) if not isinstance(event, yaml.AliasEvent) else None
-    return ValuePosition(
-        start, end, anchor or "", key.start_mark.column, is_inline, beside, above[0] if above else ""
-    )
+    above = _comments_above(text, line)
+    return ValuePosition(start, end, anchor or "", key.start_mark.column, is_inline, beside, above)
+
+
+def _comment_beside(header: str) -> str:
+    """Return the comment in the first line of a block, with the spaces before it."""
+    before, mark, comment = header.partition("#")
+    spaces = before[len(before.rstrip(" \t")) :]
+    return f"{spaces}{mark}{comment}" if mark and spaces else ""
+
+
+def _comments_above(text: str, line: int) -> str:
+    """Return the lines of comments directly above the line that begins there."""
+    start = line
+    while start:
+        previous = text.rfind("\n", 0, start - 1) + 1
+        if not text[previous:start].lstrip(" \t").startswith("#"):
+            break
+        start = previous
+    return text[start:line]

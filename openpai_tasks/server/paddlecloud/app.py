@@ -22,6 +22,7 @@ from starlette.requests import Request as WebRequest
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError
+from openpai_tasks.loopback.bodies import read_small_form
 from openpai_tasks.loopback.callers import caller_process, connection
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.accounts.identity import Identity
@@ -113,7 +114,7 @@ class PaddleCloudApp:
         identity = None
         if match.route.access is not RouteAccess.OPEN:
             identity = await self._pools.run(pool, self._identify, web, header)
-        body = await _body(web, _is_chunk(match))
+        body = await (_body(web, _is_chunk(match)) if identity else _small_body(web))
         try:
             request = Request(
                 method=web.method,
@@ -193,6 +194,20 @@ def _failure(err: ApiError, pfs: bool) -> Reply:
     if pfs:
         return 200, {"err": str(err), "results": None}
     return 200, {"code": err.status or 500, "msg": str(err)}
+
+
+async def _small_body(web: WebRequest) -> Any:
+    """Return the body of a caller who has not signed in."""
+    kind = web.headers.get("content-type", "").lower()
+    try:
+        if kind.startswith("multipart/"):
+            return await read_small_form(web, bodies.LIMIT)
+        is_form = kind.startswith("application/x-www-form-urlencoded")
+        return bodies.parse(kind if is_form else "application/json", await read_body(web, bodies.LIMIT))
+    except MultiPartException as err:
+        raise RefusedCall(err.message, 413) from err
+    except ApiError as err:
+        raise RefusedCall(str(err), err.status or 400) from err
 
 
 async def _body(web: WebRequest, is_chunk: bool) -> Any:

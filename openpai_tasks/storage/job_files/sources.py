@@ -7,19 +7,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
-from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.trust import Fenced
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules, read_lines
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
-NEVER = (".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc")
+NEVER = IgnoreRules([".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc"])
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,9 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
         yield _source(path, name)
     elif path.is_dir():
         rules = _inherited(path, root) if path.is_relative_to(root) else []
-        yield from _walk(path, "" if name == os.curdir else name, rules, frozenset())
+        within = [one for one in (path, *path.parents) if one.is_relative_to(root) and one != root]
+        is_ignored = any(_ignored(one, True, _inherited(one, root)) for one in within)
+        yield from _walk(path, "" if name == os.curdir else name, rules, is_ignored, frozenset())
     else:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
 
@@ -93,7 +91,7 @@ def _source(path: Path, name: str) -> SourceFile:
     return SourceFile(path, name, path.stat().st_size)
 
 
-Rules = list[tuple[Path, "GitIgnoreSpec"]]
+Rules = list[tuple[Path, IgnoreRules]]
 
 
 def _inherited(folder: Path, root: Path) -> Rules:
@@ -103,51 +101,37 @@ def _inherited(folder: Path, root: Path) -> Rules:
 
 
 def _rules_in(folder: Path) -> Rules:
-    from pathspec import GitIgnoreSpec
-
-    lines: list[str] = []
-    for name in IGNORE_FILES:
-        if (folder / name).is_file():
-            lines += _text(folder / name).splitlines()
-    return [(folder, GitIgnoreSpec.from_lines(lines))] if lines else []
+    files = (folder / name for name in IGNORE_FILES)
+    lines = [line for file in files if file.is_file() for line in read_lines(file)]
+    return [(folder, IgnoreRules(lines))] if lines else []
 
 
-def _text(file: Path) -> str:
-    try:
-        return read_limited(file).decode(errors="replace")
-    except OSError as err:
-        raise PathError(f"cannot read {file}: {err.strerror}") from err
-
-
-def _walk(folder: Path, name: str, rules: Rules, above: frozenset[Path]) -> Iterator[SourceFile]:
-    from pathspec import GitIgnoreSpec
-
+def _walk(
+    folder: Path, name: str, rules: Rules, is_ignored: bool, above: frozenset[Path]
+) -> Iterator[SourceFile]:
+    """Yield the files; with ``is_ignored``, only those that a rule includes again."""
     real = folder.resolve()
     if real in above:
         return  # a symlink to a folder above
     rules = [*rules, *_rules_in(folder)]
-    never = GitIgnoreSpec.from_lines(NEVER)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as err:
         raise PathError(f"cannot read the source folder {folder}: {err.strerror}") from err
     for entry in entries:
         path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a symlink to itself
-        if never.match_file(entry.name + "/" * is_folder) or _ignored(path, is_folder, rules):
+        if NEVER.verdict(entry.name, is_folder) or _ignored(path, is_folder, rules, is_ignored):
             continue
         inner = os.path.join(name, entry.name)
         if is_folder:
-            yield from _walk(path, inner, rules, above | {real})
+            yield from _walk(path, inner, rules, False, above | {real})
         elif os.path.isfile(entry):
             yield _source(path, inner)
 
 
-def _ignored(path: Path, is_folder: bool, rules: Rules) -> bool:
+def _ignored(path: Path, is_folder: bool, rules: Rules, verdict: bool = False) -> bool:
     """Decide like git: the last pattern that matches the path wins, the nearest file last."""
-    verdict = False
-    for folder, spec in rules:
-        relative = os.path.relpath(path, folder) + "/" * is_folder
-        include = spec.check_file(relative).include
-        if include is not None:
-            verdict = include
+    for folder, ours in rules:
+        found = ours.verdict(os.path.relpath(path, folder), is_folder)
+        verdict = verdict if found is None else found
     return verdict

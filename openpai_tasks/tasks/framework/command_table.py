@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Any
 
 from invoke.parser.argument import Argument
@@ -10,7 +9,7 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.util import helpline
 
-from openpai_tasks import exits
+from openpai_tasks import exits, wildcards
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
 from openpai_tasks.render import text as render
 from openpai_tasks.settings import config
@@ -123,7 +122,7 @@ def _flags(name: str, context: ParserContext) -> list[Flag]:
 
 def _kind(task: str, name: str, argument: Argument) -> str:
     for pattern, wanted, kind in KINDS:
-        if fnmatchcase(task, pattern) and fnmatchcase(name, wanted):
+        if wildcards.matches(task, pattern) and wildcards.matches(name, wanted):
             return kind
     return NOTHING if argument.kind in (int, float) else FILES
 

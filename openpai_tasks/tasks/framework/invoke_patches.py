@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import invoke.config
@@ -22,10 +23,12 @@ from invoke.program import Program
 from invoke.runners import Runner
 from invoke.tasks import Call
 from invoke.terminals import pty_size
-from invoke.util import helpline, yaml  # type: ignore[attr-defined]
+from invoke.util import helpline
 
 from openpai_tasks import compat, exits
 from openpai_tasks.hints import use_program
+from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.regular_files import read_limited
 from openpai_tasks.tasks.framework import parser, terminal, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 
@@ -198,15 +201,21 @@ def normalize(executor: Executor, tasks: Any) -> list[Call]:
 # The configuration
 
 
-def _careful(load: Callable[[Config, Any], Any]) -> Callable[[Config, Any], dict[str, Any]]:
+def _parse_yaml(text: str) -> Any:
+    from openpai_tasks.protocol.yaml import limited
+
+    return limited.load(text)
+
+
+def _careful(load: Callable[[str], Any]) -> Callable[[Config, Any], dict[str, Any]]:
     """Report a settings file that cannot be parsed in one line instead of a traceback."""
 
     def read(config: Config, path: Any) -> dict[str, Any]:
         try:
-            data = load(config, path)
+            data = load(read_limited(Path(path)))
         except FileNotFoundError:
             raise  # Invoke tries several names
-        except (yaml.YAMLError, ValueError, OSError) as err:
+        except (ValueError, OSError) as err:
             mark = getattr(err, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
             reason = getattr(err, "problem", None) or getattr(err, "strerror", None) or err
@@ -345,9 +354,9 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Collection, "__bool__", has_tasks),
     (Collection, "transform", transform),
     (Executor, "normalize", normalize),
-    (Config, "_load_yaml", _careful(Config._load_yaml)),
-    (Config, "_load_yml", _careful(Config._load_yml)),
-    (Config, "_load_json", _careful(Config._load_json)),
+    (Config, "_load_yaml", _careful(_parse_yaml)),
+    (Config, "_load_yml", _careful(_parse_yaml)),
+    (Config, "_load_json", _careful(parse)),
     (Config, "load_runtime", load_runtime),
     (Config, "merge", merge),
     (invoke.config, "Environment", Environment),

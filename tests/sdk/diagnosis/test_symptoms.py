@@ -1,5 +1,7 @@
 """What lines of output and events of the platform mean."""
 
+import time
+
 import pytest
 
 from openpai_tasks.sdk.diagnosis.symptoms import in_events, in_output
@@ -63,3 +65,12 @@ def test_last_of_several_error_lines_is_explained():
 def test_platform_event_is_explained(note, word):
     meaning, advice = in_events(["Normal: nothing", note])
     assert word in meaning and advice
+
+
+def test_no_line_keeps_a_command_busy():
+    """`job.why` and the portal read the last lines of a job, of any length."""
+    for text in ("a", "more than ", "CUDA ", "/a", "a: ", " "):
+        begun = time.thread_time()
+        assert in_output([text * (400_000 // len(text))]) is None
+        in_events([text * (400_000 // len(text))])
+        assert time.thread_time() - begun < 1  # of CPU time; the first took 40 minutes

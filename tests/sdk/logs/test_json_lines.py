@@ -106,3 +106,15 @@ def in_utc():
 def test_a_record_is_a_readable_line(record, shown, in_utc):
     line = log_line(parse_line(json.dumps(record).encode(), ORIGIN))
     assert line.endswith(shown)
+
+
+def test_search_in_records_is_by_line_and_does_not_read_all_of_a_long_one():
+    pattern = parse_filter(grep=r"a.*c$")
+    assert pattern.takes(_record("x\na b c\ny"), 0) and not pattern.takes(_record("a b\nc"), 0)
+    begun = time.thread_time()
+    assert not pattern.takes(_record("a" * 400_000), 0)
+    assert time.thread_time() - begun < 2  # of CPU time; all of it would take minutes
+
+
+def _record(message):
+    return parse_line(json.dumps({"message": message}).encode(), ORIGIN)

@@ -1,6 +1,7 @@
 """Cells that use the cluster are not run, however a notebook is sent."""
 
 import json
+import time
 
 import pytest
 
@@ -100,3 +101,10 @@ def test_notebook_of_format_3_is_sent_unchanged(tmp_path):
     (tmp_path / "old.ipynb").write_text(json.dumps(content))
     (copy, _) = running.job_files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
     assert json.loads(copy.path.read_text()) == content
+
+
+def test_cell_with_thousands_of_magics_is_read_at_once():
+    begun = time.thread_time()
+    assert uses_cluster("x = 1\n%time y\n" * 2000 + "%pai job.list\n")
+    assert not uses_cluster(" " * 50_000 + "=\n" + "a" * 50_000)
+    assert time.thread_time() - begun < 10  # of CPU time; it took minutes

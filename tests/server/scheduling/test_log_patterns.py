@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from openpai_tasks.server.scheduling.log_patterns import recognise
@@ -44,3 +46,22 @@ def test_first_matching_pattern_of_the_table_wins() -> None:
 
 def test_invalid_utf_8_in_the_log_is_tolerated() -> None:
     assert recognise(1, b"\xff\xfe\xc4\xb0 ImportError: \xff") == (232, "ImportError: \ufffd")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"tensorflow resourceexhaustederror ", b"indexerror:", b"nameerror: name ", b"utils.lua:", b"a", b"\n"],
+)
+def test_no_log_keeps_the_server_busy(text: bytes) -> None:
+    log = (text * (256 << 10))[: 256 << 10]
+    begun = time.thread_time()
+    recognise(1, log)
+    assert time.thread_time() - begun < 0.5  # of CPU time; a pattern such as `a.*b.*c` takes hours
+
+
+def test_match_is_the_whole_text_between_the_words() -> None:
+    log = b"tensorflow: x tensorflow ResourceExhaustedError y OOM z\n"
+    log += b"NameError: name a is not defined is not defined!"
+    assert recognise(1, log)[1] == "tensorflow: x tensorflow ResourceExhaustedError y OOM z"
+    assert recognise(1, log.partition(b"\n")[2])[1] == "NameError: name a is not defined is not defined"
+    assert recognise(1, b"tensorflow OOM\nResourceExhaustedError OOM") == (255, "")

@@ -18,7 +18,8 @@ ID = re.compile(r"\d{1,12}([_+]\d{1,9})?", re.ASCII)
 MOST_CANCELLED = 500  # jobs in one call of scancel
 _DOWN = re.compile(
     r"unable to contact slurm|connection (refused|timed out|reset)|socket timed out|zero bytes were|"
-    r"munge|authentication|controller.*(down|not respond)|communication|network is unreachable|try again",
+    r"munge|authentication|controller.{0,200}(down|not respond)|communication|network is unreachable|"
+    r"try again",
     re.IGNORECASE,
 )
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SLURM_CONF", "TMPDIR", "TZ", "USER")

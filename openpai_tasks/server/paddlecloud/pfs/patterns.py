@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree
+from openpai_tasks.wildcards import compile_pieces
 
 MAGIC = frozenset("*?[\\")
 
@@ -50,22 +51,22 @@ def _expand(tree: Tree, above: Names, rest: Names) -> Iterator[Names]:
 
 def compile_name(pattern: str) -> re.Pattern[str]:
     """Return the regular expression of one name; raise ValueError for a malformed pattern."""
-    text, at = "", 0
+    pieces, at = [""], 0
     while at < len(pattern):
         letter = pattern[at]
         at += 1
         if letter == "*":
-            text += ".*" if not text.endswith(".*") else ""
+            pieces.append("")
         elif letter == "?":
-            text += "."
+            pieces[-1] += "."
         elif letter == "[":
             group, at = _group(pattern, at)
-            text += group
+            pieces[-1] += group
         else:
             if letter == "\\":
                 letter, at = _escaped(pattern, at)
-            text += re.escape(letter)
-    return re.compile(text, re.DOTALL)
+            pieces[-1] += re.escape(letter)
+    return compile_pieces(pieces)
 
 
 def _group(pattern: str, at: int) -> tuple[str, int]:

@@ -1,0 +1,94 @@
+"""What nobody sends: forms without end, before anyone has signed in."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+
+from openpai_tasks.loopback import bodies
+from openpai_tasks.portal import app as portal
+from openpai_tasks.server.paddlecloud import app as paddlecloud
+
+BOUNDARY = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n"
+FILE = BOUNDARY.replace(b"=a", b"=a; filename=f")
+ENDLESS = {
+    "one field": ("application/x-www-form-urlencoded", [b"user="], [b"x" * 65536]),
+    "many fields": ("application/x-www-form-urlencoded", [], [b"a=b&" * 16384]),
+    "one part": ("multipart/form-data; boundary=x", [BOUNDARY], [b"x" * 65536]),
+    "many parts": ("multipart/form-data; boundary=x", [], [(BOUNDARY + b"y\r\n") * 1000]),
+    "a file": ("multipart/form-data; boundary=x", [FILE], [b"x" * 65536]),
+    "JSON": ("application/json", [b'{"user": "'], [b"x" * 65536]),
+}
+
+
+class Sender:
+    """A caller that sends without end, and counts it."""
+
+    def __init__(self, name: str) -> None:
+        self.kind, first, rest = ENDLESS[name]
+        self._pieces = itertools.chain(first, itertools.cycle(rest))
+        self.sent = 0
+        self.answers: list[Any] = []
+
+    def scope(self, path: str) -> dict[str, Any]:
+        headers = [(b"host", b"127.0.0.1:80"), (b"content-type", self.kind.encode())]
+        address = {"server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "scheme": "http"}
+        request = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+        }
+        return {**request, **address, "headers": headers}
+
+    async def receive(self) -> dict[str, Any]:
+        piece = next(self._pieces)
+        self.sent += len(piece)
+        assert self.sent < 64 << 20, "it is read without end"
+        return {"type": "http.request", "body": piece, "more_body": True}
+
+    async def send(self, message: Any) -> None:
+        self.answers.append(message)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("path", ["/sign-in", "/c/local/jobs", "/sign-out"])
+def test_portal_reads_little_of_a_form_from_nobody(tmp_path, name, path):
+    sender = Sender(name)
+    app = portal.Portal(tmp_path / "portal", tmp_path)
+    asyncio.run(app(sender.scope(path), sender.receive, sender.send))
+    assert sender.answers[0]["status"] in (400, 401, 403)
+    assert sender.sent < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["one part", "many parts", "a file"])
+def test_paddlecloud_reads_little_from_a_caller_without_a_token(name):
+    sender = Sender(name)
+    web = Request(sender.scope("/api-token-auth/"), sender.receive)
+    with pytest.raises(paddlecloud.RefusedCall, match=r"larger than|Too many") as refused:
+        asyncio.run(paddlecloud._small_body(web))
+    assert refused.value.status == 413 and sender.sent < 1 << 20
+
+
+def test_form_that_comes_too_slowly_is_given_up(monkeypatch):
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(bodies, "SECONDS", 0.01)
+    with pytest.raises(MultiPartException, match=r"did not arrive within 0\.01 s"):
+        asyncio.run(bodies.read_small_form(Request(Sender("one field").scope("/"), never), 1024))
+
+
+def test_small_form_is_read():
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"user=a&password=b", "more_body": False}
+
+    form = asyncio.run(bodies.read_small_form(Request(Sender("one field").scope("/"), receive), 1024))
+    assert dict(form) == {"user": "a", "password": "b"}
