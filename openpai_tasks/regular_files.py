@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 LARGEST = 4 << 20
 """Bytes of a file that people write: settings, a template, a list of names."""
+LARGEST_LIST = 64 << 20
+"""Bytes of a file that programs write: a record of all sources, the points of a sweep."""
 
 
 def open_regular(path: str | Path, follow: bool = False) -> BinaryIO:
@@ -27,9 +29,14 @@ def open_regular(path: str | Path, follow: bool = False) -> BinaryIO:
     return open(handle, "rb")
 
 
-def read_limited(path: str | Path, most: int = LARGEST, errors: str = "strict") -> str:
-    """Return the text of a file that may be another user's; raise OSError if it has more bytes."""
-    with open_regular(path, follow=True) as file:
+def read_limited(
+    path: str | Path, most: int = LARGEST, errors: str = "strict", is_named: bool = False
+) -> str:
+    """Return the text of a file that may be another user's; raise OSError if it has more bytes.
+
+    It may be a pipe only if the user named it: others would block a command.
+    """
+    with open(path, "rb") if is_named else open_regular(path, follow=True) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MB", str(path))

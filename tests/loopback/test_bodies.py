@@ -37,7 +37,7 @@ class Sender:
 
     def scope(self, path: str) -> dict[str, Any]:
         headers = [(b"host", b"127.0.0.1:80"), (b"content-type", self.kind.encode())]
-        address = {"server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "scheme": "http"}
+        address = {"server": ("127.0.0.1", 80), "client": None, "scheme": "http"}
         request = {
             "type": "http",
             "method": "POST",

@@ -21,7 +21,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.protocol.document.shape import Shape, first_mismatch
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import LARGEST_LIST, read_limited
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
@@ -32,7 +32,6 @@ from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
 
-LARGEST = 64 << 20  # bytes of a record, which lists all sources
 SHAPE: Shape = {
     **dict.fromkeys(("name", "user", "cluster", "uri", "command", "commit"), str),
     **dict.fromkeys(("source_hash", "cloned_from", "document"), str),
@@ -189,7 +188,7 @@ def cluster_records(folder: Path, cluster: str) -> list[Record]:
 def _load(path: Path) -> Record:
     names = {item.name for item in dataclasses.fields(Record)}
     try:
-        fields = parse(read_limited(path, LARGEST))
+        fields = parse(read_limited(path, LARGEST_LIST))
         if wrong := first_mismatch(fields, SHAPE):
             raise ValueError(wrong)
         record = Record(**{key: value for key, value in fields.items() if key in names})

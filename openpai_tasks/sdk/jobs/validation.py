@@ -30,7 +30,7 @@ class FileVerdict:
 def validate_file(path: Path) -> FileVerdict:
     """Validate a file by the rules of the server for its version: 0.14 for v1, 1.8 for v2."""
     try:
-        text = read_limited(path)
+        text = read_limited(path, is_named=True)
     except (OSError, UnicodeDecodeError) as err:
         reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
         return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason}"),))

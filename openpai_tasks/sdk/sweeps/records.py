@@ -12,7 +12,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import LARGEST_LIST, read_limited
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
 
@@ -61,7 +61,7 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     """Load the record of a sweep; empty if there is none yet."""
     record = SweepRecord(folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl")
     try:
-        text = read_limited(record.path)
+        text = read_limited(record.path, LARGEST_LIST)
     except FileNotFoundError:
         return record
     except (OSError, UnicodeDecodeError) as err:

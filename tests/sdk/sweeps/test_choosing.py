@@ -82,8 +82,9 @@ def test_a_recorded_sweep_stands_for_its_jobs(serve, tmp_path):
 def record(folder, name, cluster, second):
     path = folder / ".openpai" / "jobs" / name / "record.json"
     path.parent.mkdir(parents=True)
-    fields = {name: None for name in records.Record.__annotations__} | {"sources": (), "secrets": ()}
-    path.write_text(json.dumps({**fields, "name": name, "cluster": cluster}))
+    texts = dict.fromkeys(("user", "uri", "command", "commit", "source_hash", "cloned_from", "document"), "")
+    others = {"submitted": 0, "dirty": False, "sources": (), "files": {}, "settings": {}}
+    path.write_text(records.Record(name, cluster=cluster, **texts, **others, secrets=()).text)
     os.utime(path, (second, second))
 
 
