@@ -4,22 +4,18 @@ import subprocess
 
 from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules
 
-RULES = (
-    r"""
+TEXT_OF_RULES = r"""
 a  /a  a/  /a/  a/b  /a/b  a/b/  a//b  ./a  *  *.py  /*.py  a*  *a  a*b  *a*b*  ?  a?  *.*  *.  .*  a.b  é  *é
 A  **  **/  /**  a/**  **/b  **/b/  a/**/b  /a/**/b  **/a/**  a/**/**/b  a/*  a/*/b  */b  /  //
 [ab]  [!a]  [^a]  [a-c].py  []a]  [!]a]  [a  [[:digit:]]  [[:alpha:]]*  [[:nope:]]  [A-Z]  [a-]  [-a]  [.]
 \*  \#x  \!x  #x  !x  a\  \a  \?  a-b  a.+  (a|b)  ^a$
-""".split()
-    + ["x ", "x\\ ", " x", "", " "]
-)
-PATHS = (
-    r"""
+"""
+RULES = [*TEXT_OF_RULES.split(), "x ", "x\\ ", " x", "", " "]
+TEXT_OF_PATHS = r"""
 a  b  a/a  a/b  b/a  a/a/b  a/x/y/b  x/a/b  x/b  x/y/a/z  a/b/c  z  a.py  x/a.py  c.py  ab  axb  xaxbx  aéb
 A  5  #x  !x  x  *  ?  ]  -  a.b  a.  .a  a-b  ^a$  a.+  (a|b)  a\  [a
-""".split()
-    + ["x ", " x"]
-)
+"""
+PATHS = [*TEXT_OF_PATHS.split(), "x ", " x"]
 
 
 def git_verdicts(folder):
