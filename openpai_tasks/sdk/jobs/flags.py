@@ -110,7 +110,7 @@ def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> Job
         pip_installs=settings.pip_installs,
         python=settings.python,
         environment=dict(map(parse_variable, given.get("env", ()))),
-        secrets=read_secrets(map(variable_name, given.get("secret", ())), ask),
+        secrets=read_secrets(given.get("secret", ()), ask, variable_name),
         sources=settings.sources,
         outputs=kept_files.check(settings.outputs),
         workspace=settings.workspace,
@@ -150,13 +150,14 @@ def check_commands(request: JobRequest) -> None:
             raise ConfigError(f"the command{whose} is empty: give the command to run")
 
 
-def read_secrets(names: Iterable[str], ask: Ask) -> dict[str, str]:
+def read_secrets(names: Iterable[str], ask: Ask, check: Callable[[str], object] = str) -> dict[str, str]:
     """Read secrets by name; refuse values on the command line, where others could see them."""
     found = dict.fromkeys(names)
     for name in found:
         if "=" in name:
             hint = f"use --secret {name.partition('=')[0]}, which asks for the value"
             raise ConfigError(f"do not give a secret's value on the command line: {hint}")
+        check(name)
     return {name: ask(name) for name in found}
 
 
