@@ -15,7 +15,38 @@ def matches(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern)
 
 
-def compile_pieces(pieces: Sequence[str]) -> re.Pattern[str]:
+def compile_name(pattern: str, read_set: Callable[[str, int], tuple[str, int]]) -> re.Pattern[str]:
+    """Return the expression for a whole name; raise ValueError for a malformed pattern.
+
+    ``read_set`` returns the expression for the set of characters after a ``[``, and the position after it:
+    its rules differ between programs.
+    """
+    pieces, at = [""], 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        if letter == "*":
+            pieces.append("")
+        elif letter == "?":
+            pieces[-1] += "."
+        elif letter == "[":
+            letters, at = read_set(pattern, at)
+            pieces[-1] += letters
+        else:
+            if letter == "\\":
+                letter, at = read_letter(pattern, at)
+            pieces[-1] += re.escape(letter)
+    return _compile(pieces)
+
+
+def read_letter(pattern: str, at: int) -> tuple[str, int]:
+    """Return the character at a position, and the next position."""
+    if at >= len(pattern):
+        raise ValueError("syntax error in pattern")
+    return pattern[at], at + 1
+
+
+def _compile(pieces: Sequence[str]) -> re.Pattern[str]:
     """Return the expression for a whole name: these expressions of fixed length, with a star between them.
 
     The first place where a piece fits is as good as any later one: a lookahead finds it, and none is tried

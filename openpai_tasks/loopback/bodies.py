@@ -1,4 +1,4 @@
-"""Limits on what a caller sends who has not signed in yet."""
+"""Limits on the forms of callers who have not signed in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 10.0  # for the whole form to arrive
 
 
 async def read_small_form(web: Request, limit: int) -> FormData:
-    """Return a form without files; a larger one, or one that comes too slowly, is not read to its end."""
+    """Read a form without files; raise MultiPartException if it is too large or arrives too slowly."""
     size = 0
 
     async def receive() -> Message:

@@ -79,7 +79,7 @@ class Fenced(tuple[str, ...]):
         fenced.folder = os.path.realpath(folder)
         return fenced
 
-    def around(self, path: Path, root: Path) -> str:
+    def boundary_of(self, path: Path, root: Path) -> str:
         """Return what confines a file: the folder, or a source (relative to ``root``) trusted elsewhere.
 
         Empty if the file is in neither.

@@ -69,9 +69,9 @@ def activation(environment: Path) -> str:
 
 
 def _is_own(environment: Path) -> bool:
-    """Whether the environment was made here: it names its folder, and others have not written it.
+    """Return whether the environment was made here, and nobody else can have changed it.
 
-    One that came with a clone is tracked by git; one from an archive was made for another folder.
+    An environment in a clone is tracked by git; one from an archive names another folder.
     """
     if is_trusted_by_variable(environment):
         return True

@@ -133,7 +133,7 @@ def remember_sources(folder: Path, sources: Sequence[str], found: Iterable[Sourc
     file = str(folder / ".openpai" / "jobs")
     claims = trust.sources_claims(file, sources, folder)
     fence = Fenced.within(str(folder), sources)
-    if any(not fence.around(source.path, folder) for source in found):
+    if any(not fence.boundary_of(source.path, folder) for source in found):
         claims.append(trust.links_claim(file, sources))
     trust.remember(trust.untrusted(claims))
 

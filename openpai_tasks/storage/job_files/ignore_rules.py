@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.regular_files import read_limited
-from openpai_tasks.wildcards import Part, compile_pieces, matches_path
+from openpai_tasks.wildcards import Part, compile_name, matches_path, read_letter
 
 LARGEST_FILE, LONGEST_LINE = 1 << 20, 4096  # no path is longer than such a line
 MAGIC = frozenset("*?[\\")
@@ -73,7 +73,7 @@ def _parse(line: str) -> _Rule | None:
     try:
         for name in path.removeprefix("/").split("/") if path else ():
             is_any_depth = len(name) > 1 and not name.strip("*")
-            parts.append(None if is_any_depth else _compile_name(name))
+            parts.append(None if is_any_depth else _matcher(name))
     except ValueError:
         return None
     if path and parts[-1] is None:
@@ -88,27 +88,10 @@ def _without_spaces(line: str) -> str:
     return line[: len(text) + is_escaped]
 
 
-def _compile_name(pattern: str) -> Part:
+def _matcher(pattern: str) -> Part:
     if MAGIC.isdisjoint(pattern):
         return pattern.__eq__
-    pieces, at = [""], 0
-    while at < len(pattern):
-        letter = pattern[at]
-        at += 1
-        if letter == "*":
-            pieces.append("")
-        elif letter == "?":
-            pieces[-1] += "."
-        elif letter == "[":
-            members, at = _members(pattern, at)
-            pieces[-1] += members
-        else:
-            if letter == "\\":
-                letter, at = pattern[at : at + 1], at + 1
-            if not letter:
-                raise ValueError("nothing after the backslash")
-            pieces[-1] += re.escape(letter)
-    expression = compile_pieces(pieces)
+    expression = compile_name(pattern, _members)
     return lambda name: expression.fullmatch(name) is not None
 
 
@@ -137,7 +120,4 @@ def _members(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _member(pattern: str, at: int) -> tuple[str, int]:
-    at += pattern[at : at + 1] == "\\"
-    if at >= len(pattern):
-        raise ValueError("the bracket is not closed")
-    return pattern[at], at + 1
+    return read_letter(pattern, at + (pattern[at : at + 1] == "\\"))

@@ -78,8 +78,8 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
 def _fenced(source: SourceFile, root: Path, fence: Fenced) -> SourceFile:
     """Confine a source that the user did not name; raise if a symlink leads it out of the fence."""
     path = source.path
-    if around := fence.around(path, root):
-        return replace(source, fence=around)
+    if boundary := fence.boundary_of(path, root):
+        return replace(source, fence=boundary)
     why = f"{path} leads to {path.resolve()}, and the sources are those of the project's settings"
     hint = shlex.join(word for given in fence for word in ("--sources", given))
     raise PathError(f"{why}; to send it anyway, use `{hint}`")

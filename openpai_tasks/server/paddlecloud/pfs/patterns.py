@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from openpai_tasks import wildcards
 from openpai_tasks.server.paddlecloud.pfs.tree import Names, Tree
-from openpai_tasks.wildcards import compile_pieces
 
 MAGIC = frozenset("*?[\\")
 
@@ -51,22 +51,7 @@ def _expand(tree: Tree, above: Names, rest: Names) -> Iterator[Names]:
 
 def compile_name(pattern: str) -> re.Pattern[str]:
     """Return the regular expression of one name; raise ValueError for a malformed pattern."""
-    pieces, at = [""], 0
-    while at < len(pattern):
-        letter = pattern[at]
-        at += 1
-        if letter == "*":
-            pieces.append("")
-        elif letter == "?":
-            pieces[-1] += "."
-        elif letter == "[":
-            group, at = _group(pattern, at)
-            pieces[-1] += group
-        else:
-            if letter == "\\":
-                letter, at = _escaped(pattern, at)
-            pieces[-1] += re.escape(letter)
-    return compile_pieces(pieces)
+    return wildcards.compile_name(pattern, _group)
 
 
 def _group(pattern: str, at: int) -> tuple[str, int]:
@@ -89,10 +74,4 @@ def _member(pattern: str, at: int) -> tuple[str, int]:
     letter = pattern[at : at + 1]
     if letter in ("", "-", "]"):
         raise ValueError("syntax error in pattern")
-    return _escaped(pattern, at + 1) if letter == "\\" else (letter, at + 1)
-
-
-def _escaped(pattern: str, at: int) -> tuple[str, int]:
-    if at >= len(pattern):
-        raise ValueError("syntax error in pattern")
-    return pattern[at], at + 1
+    return wildcards.read_letter(pattern, at + 1) if letter == "\\" else (letter, at + 1)
