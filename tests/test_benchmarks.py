@@ -1,6 +1,9 @@
 """The benchmarks compare fairly and report ratios."""
 
+import os
 import random
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +26,7 @@ from benchmarks.__main__ import DOCS, TOPICS
 from benchmarks.plot import plot
 from benchmarks.results import TopicResult
 from benchmarks.side_by_side import Comparison, run
-from tests import needs
+from tests import forked_server, forkserver, needs
 from tests.server.engines import slurm_cluster
 from tests.storage import object_servers
 
@@ -41,6 +44,28 @@ def turns():
         return take
 
     return taken, {"ours": turn("ours", 2.0), "peer": turn("peer", 1.0)}
+
+
+@pytest.fixture
+def quick_starts(monkeypatch, tmp_path_factory):
+    """Fork our commands and servers, and spare Jupyter's the grammar of IRIs: see tests/__init__.py."""
+    stubs, popen = tmp_path_factory.mktemp("stubs"), subprocess.Popen
+    (stubs / "rfc3987_syntax.py").write_text("raise ImportError")
+    programs = {"openpai_tasks": [str(forkserver.BIN / "pai")], "openpai_tasks.server": forked_server.COMMAND}
+
+    def start(argv, **options):
+        if list(argv[:2]) != [sys.executable, "-m"]:
+            return popen(argv, **options)
+        environment = dict(options.pop("env", None) or os.environ)
+        if argv[2] not in programs:
+            return popen(argv, env=environment | {"PYTHONPATH": str(stubs)}, **options)
+        environment.pop("PYTHONPATH", None)  # which is the one of the tests
+        words = [*programs[argv[2]], *map(str, argv[3:])]
+        kind = forkserver.Forked if hasattr(os, "pidfd_open") else popen
+        return kind(words, env=environment, **options)
+
+    forkserver.ForkServer.get()
+    monkeypatch.setattr(subprocess, "Popen", start)
 
 
 def test_each_contender_runs_once_a_round_in_shuffled_order(turns):
@@ -134,7 +159,7 @@ def test_a_training_runs_with_and_without_metrics(tmp_path):
     assert len(file.read_text().splitlines()) == 100
 
 
-def test_logs_are_followed_and_filtered_by_each_contender(tmp_path):
+def test_logs_are_followed_and_filtered_by_each_contender(quick_starts, tmp_path):
     found = logs.comparisons(tmp_path, followed=1, filtered=1)
     whats = []
     for comparison in found:
@@ -153,7 +178,7 @@ def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, ca
     assert "sbatch: " in (printed := capsys.readouterr().err) and "ours: " in printed
 
 
-def test_copies_are_compared_and_checked(tmp_path, monkeypatch):
+def test_copies_are_compared_and_checked(quick_starts, tmp_path, monkeypatch):
     monkeypatch.setattr(copying, "PEERS", {"cp": copying.PEERS["cp"]})
     tiny = copying.Sizes(small=3, unchanged=3, large=1 << 10)
     outcomes = [run(comparison, rounds=0) for comparison in copying.comparisons(tmp_path, tiny)]
@@ -179,22 +204,22 @@ def test_packers_are_compared_and_checked(tmp_path):
         assert {"ours", "tarfile"} <= set(outcome.seconds)
 
 
-def test_notebooks_run_beside_every_installed_peer(tmp_path):
+def test_notebooks_run_beside_every_installed_peer(quick_starts, tmp_path):
     (outcome,) = [run(one, rounds=0) for one in notebooks.comparisons(tmp_path, cells=2)]
     assert {"ours"} <= set(outcome.seconds) <= {"ours", "papermill", "nbclient"}
 
 
-def test_jobs_run_beside_every_installed_peer(tmp_path):
+def test_jobs_run_beside_every_installed_peer(quick_starts, tmp_path):
     (outcome,) = [run(one, rounds=0) for one in jobs.throughput(tmp_path, jobs=3)]
     assert {"ours"} <= set(outcome.seconds) <= {"ours", "task-spooler", "submitit"}
 
 
-def test_lists_of_few_and_many_jobs_are_compared(tmp_path):
+def test_lists_of_few_and_many_jobs_are_compared(quick_starts, tmp_path):
     (outcome,) = [run(one, rounds=0) for one in jobs.lists(tmp_path, many=300)]
     assert set(outcome.seconds) == {"ours", "100 jobs"}
 
 
-def test_calls_through_executors_are_compared(tmp_path, monkeypatch):
+def test_calls_through_executors_are_compared(quick_starts, tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "has_submitit", lambda: False)  # it takes seconds
     monkeypatch.chdir(tmp_path)
     outcomes = [run(comparison, rounds=0) for comparison in executor.comparisons(tmp_path, calls=4, batch=2)]
