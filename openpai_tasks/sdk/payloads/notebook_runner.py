@@ -28,6 +28,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -350,8 +351,8 @@ def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]
     words = ["install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
     words += ["--target", str(target), *names]
     return subprocess.run(
-        [_python_with_pip(), "-m", "pip", *words],
-        env={**os.environ, "PIP_USER": "0", "PIP_ROOT_USER_ACTION": "ignore", "PIP_NO_INPUT": "1"},
+        [sys.executable, "-m", "pip", *words],
+        env={**_where_pip_is(), "PIP_USER": "0", "PIP_ROOT_USER_ACTION": "ignore", "PIP_NO_INPUT": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -359,16 +360,28 @@ def _install(names: list[str], target: Path) -> subprocess.CompletedProcess[str]
     )
 
 
-def _python_with_pip() -> str:
-    """Return this Python, or a virtual environment's if it lacks pip."""
+def _where_pip_is() -> dict[str, str]:
+    """Return the environment in which this Python finds pip, which is unpacked where it is not installed."""
     if importlib.util.find_spec("pip"):
-        return sys.executable
-    folder = Path(PIP).absolute()
-    words = [sys.executable, "-m", "venv", str(folder)]
-    made = subprocess.run(words, capture_output=True, check=False, cwd=os.sep)  # away from the user's code
-    if made.returncode:
+        return dict(os.environ)
+    wheel = next(_bundled_pips(), None)
+    if wheel is None:
         stop(f"cannot install jupyter, missing in this image: {sys.executable} has neither pip nor venv")
-    return str(folder / "bin" / "python")
+    folder = os.path.abspath(PIP)
+    shutil.unpack_archive(wheel, folder, "zip")  # in a tenth of the time that a virtual environment takes
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else folder}
+
+
+def _bundled_pips() -> Iterator[Path]:
+    """Yield the wheels from which this Python puts pip into virtual environments."""
+    spec = importlib.util.find_spec("ensurepip")
+    bundled = [
+        os.path.join(folder, "_bundled") for folder in (spec and spec.submodule_search_locations) or ()
+    ]
+    for folder in (sysconfig.get_config_var("WHEEL_PKG_DIR"), *bundled, "/usr/share/python-wheels"):
+        if folder:
+            yield from Path(folder).glob("pip-*.whl")
 
 
 def _prepend_path(variable: str, path: str) -> None:
