@@ -539,28 +539,27 @@ def test_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(shell):
     shell.ok("job.stop", "alone")
 
 
-@pytest.mark.parametrize(
-    "words, code, message",
-    [
-        (("notebook.serve", "missing.ipynb"), 123, "'missing.ipynb'"),
-        (("notebook.serve", "tasks.py"), 123, "is not a notebook"),
-        (("notebook.serve", "--idle", "soon"), 120, "--idle"),
-        (("notebook.serve", "--timeout", "-1"), 120, "--timeout"),
-        (("notebook.serve", "--port", "70000"), 120, "--port"),
-        (("notebook.serve", "--token-file", "no-such"), 120, "no-such"),
-        (("notebook.serve", "idle.ipynb", "--reconnect", "x"), 120, "--reconnect"),
-        (("notebook.serve", "--reconnect", "no-such-job"), 122, "no-such-job"),
-        (("notebook.pull", "no-such-job"), 122, "no-such-job"),
-        (("notebook.pull", "plain"), 120, "was not started by notebook.serve"),
-        (("notebook.pull", "lab", "--target", "no-such-folder"), 123, "no-such-folder"),
-    ],
+BAD = (
+    (("notebook.serve", "missing.ipynb"), 123, "'missing.ipynb'"),
+    (("notebook.serve", "tasks.py"), 123, "is not a notebook"),
+    (("notebook.serve", "--idle", "soon"), 120, "--idle"),
+    (("notebook.serve", "--timeout", "-1"), 120, "--timeout"),
+    (("notebook.serve", "--port", "70000"), 120, "--port"),
+    (("notebook.serve", "--token-file", "no-such"), 120, "no-such"),
+    (("notebook.serve", "idle.ipynb", "--reconnect", "x"), 120, "--reconnect"),
+    (("notebook.serve", "--reconnect", "no-such-job"), 122, "no-such-job"),
+    (("notebook.pull", "no-such-job"), 122, "no-such-job"),
+    (("notebook.pull", "plain"), 120, "was not started by notebook.serve"),
+    (("notebook.pull", "lab", "--target", "no-such-folder"), 123, "no-such-folder"),
 )
-def test_bad_input_is_reported_in_one_line(cluster, lab, words, code, message):
-    if "plain" in words:
-        cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
-    ran = cluster.inv(*words)
-    assert ran.code == code and message in ran.err and ran.out == ""
-    assert len(ran.err.splitlines()) == 1 and ran.err.startswith("error: ")
+
+
+def test_bad_input_is_reported_in_one_line(cluster, lab):
+    cluster.ok("job.sub", "true", "-j", "plain", *SMALL)
+    for words, code, message in BAD:
+        ran = cluster.inv(*words)
+        assert ran.code == code and message in ran.err and ran.out == "", (words, ran)
+        assert len(ran.err.splitlines()) == 1 and ran.err.startswith("error: "), (words, ran)
 
 
 def test_a_short_token_is_refused_and_not_repeated(cluster):

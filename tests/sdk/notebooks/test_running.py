@@ -75,13 +75,13 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("content", BROKEN, ids=lambda content: BROKEN[content])
-def test_an_invalid_notebook_is_refused_in_one_line(tmp_path, content):
-    (tmp_path / "bad.ipynb").write_text(content)
-    with pytest.raises(PathError) as caught:
-        running.read_notebook("bad.ipynb", tmp_path)
-    assert BROKEN[content] in str(caught.value) and "'bad.ipynb'" in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_an_invalid_notebook_is_refused_in_one_line(tmp_path):
+    for content, expected in BROKEN.items():
+        (tmp_path / "bad.ipynb").write_text(content)
+        with pytest.raises(PathError) as caught:
+            running.read_notebook("bad.ipynb", tmp_path)
+        message = str(caught.value)
+        assert expected in message and "'bad.ipynb'" in message and "\n" not in message, content[:80]
 
 
 def test_a_path_that_is_not_a_file_is_refused(tmp_path):
@@ -159,10 +159,10 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("typed", VALUES)
-def test_parameter_values_are_typed_as_in_yaml(typed):
-    value = parse_value(typed, "-p x")
-    assert value == VALUES[typed] and type(value) is type(VALUES[typed])
+def test_parameter_values_are_typed_as_in_yaml():
+    values = {typed: parse_value(typed, "-p x") for typed in VALUES}
+    assert values == VALUES
+    assert list(map(type, values.values())) == list(map(type, VALUES.values()))
 
 
 REFUSED = {
@@ -176,10 +176,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("typed", REFUSED)
-def test_parameter_value_that_cannot_be_sent_is_refused(typed):
-    with pytest.raises(ConfigError, match=f"^-p x: .*{REFUSED[typed]}"):
-        parse_value(typed, "-p x")
+def test_parameter_value_that_cannot_be_sent_is_refused():
+    for typed, expected in REFUSED.items():
+        with pytest.raises(ConfigError, match=f"^-p x: .*{expected}"):
+            parse_value(typed, "-p x")
 
 
 class Real(float):
@@ -193,12 +193,10 @@ def test_python_values_are_sent_unchanged():
     assert runner.arguments(["n.ipynb", *RunOptions(found).words()]).parameters == found
 
 
-@pytest.mark.parametrize(
-    "value", [object(), {1: 2}, [b"x"], "\ud800"], ids=["object", "name", "bytes", "half"]
-)
-def test_python_values_that_cannot_be_sent_are_refused(value):
-    with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
-        running.check_parameters({"x": value})
+def test_python_values_that_cannot_be_sent_are_refused():
+    for value in (object(), {1: 2}, [b"x"], "\ud800"):
+        with pytest.raises(ConfigError, match=r"^the parameter 'x': "):
+            running.check_parameters({"x": value})
 
 
 def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
@@ -212,10 +210,10 @@ def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
     assert warnings == ["parameter 'print' hides the Python builtin of the same name"]
 
 
-@pytest.mark.parametrize("name", ["1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"])
-def test_parameter_name_must_be_a_valid_python_variable(name):
-    with pytest.raises(ConfigError, match="is not a valid name for a Python variable"):
-        running.parse_parameters([f"{name}=1"])
+def test_parameter_name_must_be_a_valid_python_variable():
+    for name in ("1x", "a-b", "a.b", "", "class", "None", "a b", "x;import os"):
+        with pytest.raises(ConfigError, match="is not a valid name for a Python variable"):
+            running.parse_parameters([f"{name}=1"])
 
 
 def test_parameter_needs_a_name_and_a_value_and_is_given_once():
@@ -504,11 +502,9 @@ def test_only_colours_are_kept_and_only_for_terminals():
     assert notebook_summary.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}']
-)
-def test_a_damaged_notebook_has_no_summary(content):
-    assert notebook_summary.read_summary(content) is None
+def test_a_damaged_notebook_has_no_summary():
+    for content in (b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}'):
+        assert notebook_summary.read_summary(content) is None, content
 
 
 # The runner without a kernel
@@ -838,9 +834,8 @@ ON_TERMINALS = {
 }
 
 
-@pytest.mark.parametrize("printed", ON_TERMINALS, ids=repr)
-def test_colours_stay_with_their_text_and_erased_text_is_dropped(printed):
-    assert runner.render_text(printed) == ON_TERMINALS[printed]
+def test_colours_stay_with_their_text_and_erased_text_is_dropped():
+    assert {printed: runner.render_text(printed) for printed in ON_TERMINALS} == ON_TERMINALS
 
 
 def test_long_progress_bars_are_rendered_quickly():
