@@ -59,7 +59,7 @@ class Hdfs:
 
     def start(self) -> Hdfs:
         try:
-            self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive")
+            self._format()
             self._launch("namenode.NameNode")
             self.start_data_node()
             self._until(self.is_ready)
@@ -67,6 +67,21 @@ class Hdfs:
             self.stop()
             raise
         return self
+
+    def _format(self, conf: str = "conf") -> None:
+        """Create the folders of an empty file system: by Java, or from a copy kept by an earlier run."""
+        kept, before = hdfs_jars.home() / f"formatted-{conf}", set(self.folder.iterdir())
+        if kept.is_dir():
+            shutil.copytree(kept, self.folder, dirs_exist_ok=True)
+            return
+        self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive", conf=conf)
+        with (
+            contextlib.suppress(OSError),  # another process has kept one
+            tempfile.TemporaryDirectory(dir=hdfs_jars.home(), prefix=".formatted-") as made,
+        ):
+            for folder in set(self.folder.iterdir()) - before:
+                shutil.copytree(folder, Path(made, "all", folder.name))
+            os.rename(Path(made, "all"), kept)
 
     def start_data_node(self) -> None:
         """Call it from the main thread: the process ends with the thread that it was started by."""
@@ -190,7 +205,7 @@ class HdfsPair(Hdfs):
 
     def start(self) -> HdfsPair:
         try:
-            self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive", conf="one")
+            self._format("one")
             shutil.copytree(self.folder / "one-names", self.folder / "two-names")
             self._launch("namenode.NameNode", "one")
             self._launch("namenode.NameNode", "two")

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -45,23 +44,6 @@ def pair():
     pair.stop()
 
 
-@pytest.fixture
-def hdfs(pair):
-    """Name node one is active, and the data node is up."""
-    if not pair.is_active("one"):
-        pair.activate("one")
-    return pair.repair()
-
-
-@pytest.fixture
-def store(hdfs, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    store = HdfsStore([hdfs.name_node], "root", root=f"/{tmp_path.name}")
-    store.make_folder("/")
-    yield store
-    store.close()
-
-
 def at(store, path) -> Location:
     return Location(store, str(path), str(path))
 
@@ -87,99 +69,131 @@ def test_files_are_read_after_the_active_name_node_died(pair, tmp_path):
     store.close()
 
 
-def test_copy_is_retried_after_its_data_node_was_killed(hdfs, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(resume, "LARGE", 4 * MEGABYTE)
-    content = os.urandom(12 * MEGABYTE)
-    (tmp_path / "f").write_bytes(content)
-    half, is_back, results = threading.Event(), threading.Event(), []
+class Half(Watch):
+    """Report when half of the file is copied, and go on when the data node is dead."""
 
-    class Half(Watch):
-        total = 0
+    def __init__(self, outage):
+        super().__init__()
+        self.outage, self.total, self.is_half = outage, 0, threading.Event()
 
-        def moved(self, count):
-            self.total += count
-            if self.total > 5 * MEGABYTE and not half.is_set():
-                half.set()
-                hdfs.kill_data_node()
+    def moved(self, count):
+        self.total += count
+        if self.total > 5 * MEGABYTE and not self.is_half.is_set():
+            self.is_half.set()
+            assert self.outage.began.wait(100)
 
-        def wait(self, seconds):
-            is_back.wait(100)
-            return super().wait(seconds)
+    def wait(self, seconds):
+        self.outage.ended.wait(100)
+        return super().wait(seconds)
 
-    def run():
-        patient = HdfsStore([hdfs.name_node], "root", root=store.root)  # until the block is reported
-        results.append(copy(copies([at(LocalStore(), tmp_path / "f")], at(patient, "/")), watch=Half()))
+
+class Outage:
+    """A data node dies while a file is copied, sources are sent and a job is about to keep its output."""
+
+    def __init__(self, hdfs, folder):
+        self.folder, self.began, self.ended = folder, threading.Event(), threading.Event()
+        self.store = HdfsStore([hdfs.name_node], "root", root="/outage")
+        self.store.make_folder("/")
+        self.content = os.urandom(12 * MEGABYTE)
+        (folder / "f").write_bytes(self.content)
+        (folder / "data").write_bytes(os.urandom(8 * MEGABYTE))
+        self.archive = pack(collect(["data"], folder))
+        self.copied, self.sent, self.watch, self.is_half_sent = [], [], Half(self), threading.Event()
+        threads = [threading.Thread(target=target) for target in (self.copy, self.send)]
+        for thread in threads:
+            thread.start()
+        self.job = start_job(self.store, folder) if shutil.which("curl") else None
+        assert self.watch.is_half.wait(60) and self.is_half_sent.wait(60)
+        hdfs.kill_data_node()
+        self.began.set()
+        self.complaint = self.job and let_it_end(self.job, folder)
+        hdfs.repair()  # in the main thread, because the process ends with its thread
+        self.ended.set()
+        (folder / "back").touch()
+        for thread in threads:
+            thread.join()
+
+    def copy(self):
+        patient = HdfsStore(
+            [self.store.hosts[0]], "root", root=self.store.root
+        )  # until the block is reported
+        file, target = at(LocalStore(), self.folder / "f"), at(patient, "/")
+        self.copied.append(copy(copies([file], target), watch=self.watch))
         patient.close()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert half.wait(60)
-    time.sleep(0.1)
-    hdfs.repair()  # in the main thread, because the process ends with its thread
-    is_back.set()
-    thread.join()
-    assert results[0].failed == ()
-    assert store.digest("/f") == fingerprint(store.hasher(), [content])
-    assert [entry.name for entry in store.list("/")] == ["f"]
+    def send(self):
+        pieces = self.archive.pieces
+
+        def dying():
+            for number, piece in enumerate(pieces()):
+                if number == 4 and not self.is_half_sent.is_set():
+                    self.is_half_sent.set()
+                    assert self.began.wait(100)
+                yield piece
+
+        object.__setattr__(self.archive, "pieces", dying)
+        with retry._waiting(lambda seconds: not self.ended.wait(100)):
+            self.sent.append(Workspace("/w", self.store).send(self.archive))
 
 
-def test_sources_arrive_although_a_data_node_dies_during_the_upload(hdfs, store, tmp_path):
-    (tmp_path / "data").write_bytes(os.urandom(8 * MEGABYTE))
-    archive = pack(collect(["data"], tmp_path))
-    half, is_back = threading.Event(), threading.Event()
-    sent, pieces = [], archive.pieces
-
-    def dying():
-        for number, piece in enumerate(pieces()):
-            if number == 4 and not half.is_set():
-                hdfs.kill_data_node()
-                half.set()
-            yield piece
-
-    object.__setattr__(archive, "pieces", dying)
-
-    def send():
-        with retry._waiting(lambda seconds: not is_back.wait(100)):
-            sent.append(Workspace("/w", store).send(archive))
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    assert half.wait(60)
-    time.sleep(0.1)
-    hdfs.repair()  # in the main thread, because the process ends with its thread
-    is_back.set()
-    thread.join()
-    assert sent == [True] and Workspace("/w", store).read(archive.sha256).files == archive.files
-
-
-@needs("curl")
-def test_output_upload_survives_a_data_node_outage(hdfs, store, tmp_path):
+def start_job(store, folder):
+    """Start a job that has written its output, and ends when it may read a line."""
     home = Seen(store.urls("/my%20team"), "root")
     command = 'echo hi > "$PAI_OUTPUT_DIR/a"; echo done; read line < "$GATE"'
-    os.mkfifo(tmp_path / "gate")
-    patient = tmp_path / "patient" / "sleep"  # another test checks the length of the pauses
+    os.mkfifo(folder / "gate")
+    patient = folder / "patient" / "sleep"  # another test checks the length of the pauses
     patient.parent.mkdir()
-    patient.write_text(f"#!/bin/sh\nuntil test -e '{tmp_path}/back'; do {shutil.which('sleep')} 0.1; done\n")
+    patient.write_text(f"#!/bin/sh\nuntil test -e '{folder}/back'; do {shutil.which('sleep')} 0.1; done\n")
     patient.chmod(0o755)
     path = f"{patient.parent}:{os.environ['PATH']}"
     process = subprocess.Popen(
         [*SHELLS["bash"], script(JobRequest(command, "n", "i", home=home))],
-        cwd=tmp_path,
-        env={"PATH": path, "PAI_JOB_NAME": "me~one", "GATE": str(tmp_path / "gate")},
+        cwd=folder,
+        env={"PATH": path, "PAI_JOB_NAME": "me~one", "GATE": str(folder / "gate")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None and process.stdout.readline() == "done\n"
-    hdfs.kill_data_node()
-    try:
-        (tmp_path / "gate").write_text("go on\n")
-        assert process.stderr is not None and "curl: (7)" in process.stderr.readline()
-    finally:
-        hdfs.start_data_node()
-    hdfs.until_data_node_answers()
-    (tmp_path / "back").touch()
-    process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert b"".join(store.read(f"{Workspace('/my team', store).output('one')}/a")) == b"hi\n"
+    return process
+
+
+def let_it_end(job, folder):
+    """Let the command of the job end; return the first line about its output."""
+    (folder / "gate").write_text("go on\n")
+    return job.stderr.readline()
+
+
+@pytest.fixture(scope="module")
+def outage(pair, tmp_path_factory):
+    """What happens during one outage, as a data node takes seconds to start again."""
+    if not pair.is_active("one"):
+        pair.activate("one")
+    folder = tmp_path_factory.mktemp("outage")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENPAI_HOME", str(folder / "home"))
+        patch.setattr(retry, "FIRST_PAUSE", 0.01)
+        patch.setattr(resume, "LARGE", 4 * MEGABYTE)
+        outage = Outage(pair, folder)
+    yield outage
+    outage.store.close()
+
+
+def test_copy_is_retried_after_its_data_node_was_killed(outage):
+    assert outage.copied[0].failed == ()
+    store = outage.store
+    assert store.digest("/f") == fingerprint(store.hasher(), [outage.content])
+    assert {entry.name for entry in store.list("/")} <= {"f", "w", "my team"}
+
+
+def test_sources_arrive_although_a_data_node_dies_during_the_upload(outage):
+    archive = outage.archive
+    assert outage.sent == [True] and Workspace("/w", outage.store).read(archive.sha256).files == archive.files
+
+
+@needs("curl")
+def test_output_upload_survives_a_data_node_outage(outage):
+    outage.job.communicate(timeout=60)
+    assert "curl: (7)" in outage.complaint and outage.job.returncode == 0
+    output = Workspace("/my team", outage.store).output("one")
+    assert b"".join(outage.store.read(f"{output}/a")) == b"hi\n"
