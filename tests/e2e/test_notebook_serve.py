@@ -289,8 +289,9 @@ def test_resubmit_of_a_notebook_served_after_a_run_keeps_the_run_settings(cluste
     """The record of a server is the latest one, and a server has no parameters."""
     (cluster.project / "both.ipynb").write_text(json.dumps(book("lr = 1")))
     flags = ("-p", "lr=0.5", "--to", "script", "--allow-errors", "--timeout-per-cell", "9s")
-    cluster.ok("notebook.run", "both.ipynb", "-j", "both-ran", *flags, *SMALL, "--detach")
-    words = ("both.ipynb", "-j", "both-served", "--direct", "--env", "TRIED=yes", "--wait", "1s", *SMALL)
+    much = ("--cpu", str(4 * (os.cpu_count() or 1)), "--mem", "64m")  # so that they wait
+    cluster.ok("notebook.run", "both.ipynb", "-j", "both-ran", *flags, *much, "--detach")
+    words = ("both.ipynb", "-j", "both-served", "--direct", "--env", "TRIED=yes", "--wait", "1s", *much)
     assert cluster.inv("notebook.serve", *words).code == 124
     cluster.ok("job.stop", "both-*")
     ran = cluster.ok("notebook.resubmit", "both.ipynb", "--preview")
