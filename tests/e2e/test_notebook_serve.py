@@ -496,7 +496,7 @@ def check_that_no_browser_blocks_the_command(cluster):
 
 
 def test_waiting_has_a_limit_a_failed_job_is_explained_and_answering_yes_stops_a_job(cluster):
-    late = Call(cluster, "late", "-j", "late", "--wait", "1s", *SMALL)
+    late = Call(cluster, "late", "-j", "late", "--direct", "--wait", "1s", *SMALL)
     lost = cluster.inv("notebook.serve", "-j", "lost", "--python", "no-such-python", *SMALL)
     assert lost.code == 127 and "job 'lost' is FAILED" in lost.err and "job.logs lost" in lost.err
     refused = cluster.inv("notebook.resubmit", "lost")
@@ -505,10 +505,21 @@ def test_waiting_has_a_limit_a_failed_job_is_explained_and_answering_yes_stops_a
     code, err = late.end()
     assert code == 124 and "waiting at most 1 s in all" in err
     assert "error: Jupyter in job 'late' did not answer within 1 s: " in err
+    check_that_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(cluster)
     assert answer_question(cluster, "late", b"y\r", "stopped") in ("STOPPING", "STOPPED")
     cluster.inv("job.wait", "late")
     [kept] = (cluster.home / "notebooks" / "local").glob("*~late.json")
     assert json.loads(kept.read_text())["token"] == ""
+
+
+def check_that_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(cluster):
+    call = Call(cluster, "alone", "--reconnect", "late", "--direct", "--no-browser", "-o", "json")
+    call.json()
+    os.kill(cluster.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
+    code, err = call.end(60)
+    way = "`inv notebook.serve --reconnect late` opens it again, `inv job.stop late` stops it"
+    assert code == 121 and f"job late continues; {way}" in err.splitlines(), err
+    assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err
 
 
 def test_commands_that_see_an_ended_job_delete_its_token(cluster):
@@ -526,18 +537,6 @@ def test_commands_that_see_an_ended_job_delete_its_token(cluster):
         kept.write_text(held)
         cluster.ok(*words)
         assert json.loads(kept.read_text())["token"] == "", words
-
-
-def test_losing_the_cluster_leaves_the_job_and_says_how_to_reconnect(shell):
-    shell.ok("cluster.start")
-    call = Call(shell, "alone", "-j", "alone", "--direct", "--no-browser", "-o", "json", *SMALL)
-    call.json()
-    os.kill(shell.ok("cluster.status", "-o", "json").json()["pid"], signal.SIGKILL)
-    code, err = call.end(60)
-    way = "`inv notebook.serve --reconnect alone` opens it again, `inv job.stop alone` stops it"
-    assert code == 121 and f"job alone continues; {way}" in err.splitlines(), err
-    assert err.splitlines()[-1].startswith("error: ") and "Traceback" not in err
-    shell.ok("job.stop", "alone")
 
 
 BAD = (
