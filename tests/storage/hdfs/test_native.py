@@ -167,24 +167,24 @@ def test_protobuf_message_is_read_back_unchanged():
     assert take_message(delimited(data) + b"rest") == (data, len(data) + len(delimited(data)) - len(data))
 
 
-@pytest.mark.parametrize("data", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x09\x01", b"\xff" * 11])
-def test_bytes_that_are_not_a_message_are_an_error(data):
-    with pytest.raises(Garbled):
-        fields(data)
+def test_bytes_that_are_not_a_message_are_an_error():
+    for data in (b"\x80", b"\x0a\x05ab", b"\x0b", b"\x09\x01", b"\xff" * 11):
+        with pytest.raises(Garbled):
+            fields(data)
 
 
 @pytest.mark.parametrize("crc", ["CRC32", "CRC32C"])
-@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE])
-def test_data_matches_its_own_crcs_only(crc, size):
-    data, whole = os.urandom(size), crc_of(crc)
-    crcs = SUMS[crc]()(data, 512)
-    assert fits(data, crcs, 512, crc, whole)
-    for place in {0, size // 2, size - 1} if size else ():
-        bad = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
-        assert not fits(bad, crcs, 512, crc, whole)
-    assert not fits(data, crcs + b"0000", 512, crc, whole)
-    swapped = crcs[4:8] + crcs[:4] + crcs[8:]
-    assert size < 1024 or not fits(data, swapped, 512, crc, whole)
+def test_data_matches_its_own_crcs_only(crc):
+    for size in (0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE):
+        data, whole = os.urandom(size), crc_of(crc)
+        crcs = SUMS[crc]()(data, 512)
+        assert fits(data, crcs, 512, crc, whole), size
+        for place in {0, size // 2, size - 1} if size else ():
+            bad = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+            assert not fits(bad, crcs, 512, crc, whole), (size, place)
+        assert not fits(data, crcs + b"0000", 512, crc, whole), size
+        swapped = crcs[4:8] + crcs[:4] + crcs[8:]
+        assert size < 1024 or not fits(data, swapped, 512, crc, whole), size
 
 
 def test_combined_crc_equals_the_crc_of_the_whole_data():

@@ -471,21 +471,20 @@ def test_large_file_on_a_fast_connection_is_read_by_one_connection(store, gatewa
     assert gateway.count("OPEN") == 2
 
 
-@pytest.mark.parametrize(
-    "url, hosts, path",
-    [
-        ("webhdfs://nn:9870/a/b", ("nn:9870",), "/a/b"),
-        ("webhdfs://bob@nn1:1,nn2:2", ("nn1:1", "nn2:2"), "/"),
-        ("hdfs://nn/a", ("nn:9870", "nn:50070", "nn:5070"), "/a"),
-        ("hdfs://nn:9000/", ("nn:9870", "nn:50070", "nn:5070"), "/"),
-        ("hdfs://nn:9820", ("nn:9870", "nn:50070", "nn:5070"), "/"),
-        ("hdfs://bob@[::1]:9870,nn2:2/a", ("[::1]:9870", "nn2:2"), "/a"),
-        ("hdfs://[::1]", ("[::1]:9870", "[::1]:50070", "[::1]:5070"), "/"),
-    ],
-)
-def test_a_url_names_its_name_nodes(url, hosts, path):
-    store, found = open_url(url)
-    assert (store.hosts, found) == (hosts, path)
+PLACES = {
+    "webhdfs://nn:9870/a/b": (("nn:9870",), "/a/b"),
+    "webhdfs://bob@nn1:1,nn2:2": (("nn1:1", "nn2:2"), "/"),
+    "hdfs://nn/a": (("nn:9870", "nn:50070", "nn:5070"), "/a"),
+    "hdfs://nn:9000/": (("nn:9870", "nn:50070", "nn:5070"), "/"),
+    "hdfs://nn:9820": (("nn:9870", "nn:50070", "nn:5070"), "/"),
+    "hdfs://bob@[::1]:9870,nn2:2/a": (("[::1]:9870", "nn2:2"), "/a"),
+    "hdfs://[::1]": (("[::1]:9870", "[::1]:50070", "[::1]:5070"), "/"),
+}
+
+
+def test_a_url_names_its_name_nodes():
+    opened = {url: open_url(url) for url in PLACES}
+    assert {url: (store.hosts, path) for url, (store, path) in opened.items()} == PLACES
 
 
 def test_a_web_port_that_cannot_be_found_is_asked_for():
@@ -514,37 +513,31 @@ def test_an_address_with_a_folder_and_another_path_is_refused():
         make_data(UserStorage("own", find_type("hdfs"), "hdfs://nn/a", "/b"), "")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *["hdfs:///a", "webhdfs://nn:port/a", "webhdfs://root@/", "hdfs://nn:99999/", "hdfs://nn:0/"],
-        *["hdfs://nn:\u0663/a", "hdfs://[::1/a", "hdfs://::1/a", "hdfs://[nn]/a", "hdfs://n..n/"],
-    ],
-    ids=ascii,
-)
-def test_a_url_without_a_name_node_is_an_error(url):
-    with pytest.raises(ConfigError, match="name node"):
-        open_url(url)
+def test_a_url_without_a_name_node_is_an_error():
+    for url in (
+        *("hdfs:///a", "webhdfs://nn:port/a", "webhdfs://root@/", "hdfs://nn:99999/", "hdfs://nn:0/"),
+        *("hdfs://nn:\u0663/a", "hdfs://[::1/a", "hdfs://::1/a", "hdfs://[nn]/a", "hdfs://n..n/"),
+    ):
+        with pytest.raises(ConfigError, match="name node"):
+            open_url(url)
 
 
-@pytest.mark.parametrize(
-    "data, hosts",
-    [
-        ({"namenode": "10.0.0.1", "port": 5070}, ("10.0.0.1:5070",)),
-        ({"namenode": "10.0.0.1", "port": "9000"}, ("10.0.0.1:9870", "10.0.0.1:50070", "10.0.0.1:5070")),
-        ({"namenode": "nn1:1,nn2:2"}, ("nn1:1", "nn2:2")),
-        ({"namenode": "[::1],nn2", "port": 5070}, ("[::1]:5070", "nn2:5070")),
-        ({"web_hdfs_uri": "http://nn:50070"}, ("nn:50070",)),
-        ({"webhdfs": "https://nn1:9871,https://[::1]:9871"}, ("nn1:9871", "[::1]:9871")),
-        ({}, ("lab.example:80",)),
-    ],
-)
-def test_a_storage_names_its_name_nodes(data, hosts):
-    place = StorageSpec(
-        "lab", "data", "hdfs", data, user="ann", share=False, cluster_uri="http://lab.example"
-    )
-    store = open_store(place)
-    assert (store.hosts, store.root) == (hosts, "/ann")
+NAME_NODES = [
+    ({"namenode": "10.0.0.1", "port": 5070}, ("10.0.0.1:5070",)),
+    ({"namenode": "10.0.0.1", "port": "9000"}, ("10.0.0.1:9870", "10.0.0.1:50070", "10.0.0.1:5070")),
+    ({"namenode": "nn1:1,nn2:2"}, ("nn1:1", "nn2:2")),
+    ({"namenode": "[::1],nn2", "port": 5070}, ("[::1]:5070", "nn2:5070")),
+    ({"web_hdfs_uri": "http://nn:50070"}, ("nn:50070",)),
+    ({"webhdfs": "https://nn1:9871,https://[::1]:9871"}, ("nn1:9871", "[::1]:9871")),
+    ({}, ("lab.example:80",)),
+]
+
+
+def test_a_storage_names_its_name_nodes():
+    more = {"user": "ann", "share": False, "cluster_uri": "http://lab.example"}
+    stores = [open_store(StorageSpec("lab", "data", "hdfs", data, **more)) for data, _ in NAME_NODES]
+    assert [store.hosts for store in stores] == [hosts for _, hosts in NAME_NODES]
+    assert {store.root for store in stores} == {"/ann"}
 
 
 def test_storage_without_an_address_is_an_error():
@@ -552,21 +545,21 @@ def test_storage_without_an_address_is_an_error():
         open_store(StorageSpec("lab", "data", "hdfs", {}, user="ann"))
 
 
-@pytest.mark.parametrize(
-    "data, says",
-    [
-        ({"webhdfs": "http://nn:99999"}, "invalid url of HDFS 'http://nn:99999'"),
-        ({"webhdfs": "http://[::1"}, r"invalid url of HDFS 'http://\[::1'"),
-        ({"webhdfs": "https://nn1:9871,nn2:9871"}, "'nn2:9871': expected http://HOST:PORT or https://"),
-        ({"webhdfs": "https://nn1:9871,http://nn2:9870"}, "must all be http or all https"),
-        ({"webhdfs": "http://nn1/webhdfs,http://nn2"}, "with one path"),
-        ({"namenode": "nn", "port": "abc"}, "invalid name node 'nn:abc'"),
-    ],
-)
-def test_storage_with_an_invalid_address_is_refused_with_one_line(data, says):
-    with pytest.raises(ConfigError, match=says) as caught:
-        open_store(StorageSpec("lab", "data", "hdfs", data, user="ann"))
-    assert len(str(caught.value).splitlines()) == 1
+INVALID = [
+    ({"webhdfs": "http://nn:99999"}, "invalid url of HDFS 'http://nn:99999'"),
+    ({"webhdfs": "http://[::1"}, r"invalid url of HDFS 'http://\[::1'"),
+    ({"webhdfs": "https://nn1:9871,nn2:9871"}, "'nn2:9871': expected http://HOST:PORT or https://"),
+    ({"webhdfs": "https://nn1:9871,http://nn2:9870"}, "must all be http or all https"),
+    ({"webhdfs": "http://nn1/webhdfs,http://nn2"}, "with one path"),
+    ({"namenode": "nn", "port": "abc"}, "invalid name node 'nn:abc'"),
+]
+
+
+def test_storage_with_an_invalid_address_is_refused_with_one_line():
+    for data, says in INVALID:
+        with pytest.raises(ConfigError, match=says) as caught:
+            open_store(StorageSpec("lab", "data", "hdfs", data, user="ann"))
+        assert len(str(caught.value).splitlines()) == 1
 
 
 def test_active_one_of_several_https_name_nodes_is_used(hdfs, store, tmp_path):
