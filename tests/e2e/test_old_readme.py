@@ -86,7 +86,7 @@ opai job status <last-job>
 opai job submit -a <cluster-alias> --update name=<job-name> <config-file>
 opai job sub -a <cluster-alias> -i <docker-image> -j <job-name> -w <workspace> --src mnist_cnn.py ls -l
 opai job stop <last-job>
-opai job notebook -a <cluster-alias> -i <docker-image> -w <workspace> <notebook>
+opai job notebook -a <cluster-alias> -i <docker-image> -w <workspace> --preview <notebook>
 opai storage upload -a <cluster-alias> -s <storage-name> mnist_cnn.py /up
 opai storage list -a <cluster-alias> -s <storage-name> /
 opai storage status -a <cluster-alias> -s <storage-name> /up
