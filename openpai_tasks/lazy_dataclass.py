@@ -22,7 +22,7 @@ else:
         """Return a decorator like ``dataclasses.dataclass``."""
 
         def decorate(cls: type[Any]) -> type[Any]:
-            fields = cls.__dataclass_fields__ = _Fields(cls, options)
+            fields = cls.__dataclass_fields__ = Fields(cls, options)
 
             def __new__(kind: type[Any], /, *_: Any, **__: Any) -> Any:
                 if not fields.is_complete:
@@ -35,7 +35,7 @@ else:
         return decorate
 
 
-class _Fields:
+class Fields:
     """Stands for the fields of a class until they are read, or the first instance is made."""
 
     _lock = threading.RLock()

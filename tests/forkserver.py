@@ -30,6 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from openpai_tasks import lazy_dataclass
 from tests import forked_server, needs, starts
 
 ENVIRONMENT = dict(os.environ)
@@ -363,8 +364,15 @@ def _preload() -> None:
                     raise
     if threading.active_count() > 1:
         raise RuntimeError(f"importing has started threads: {threading.enumerate()}")
+    _complete_dataclasses()
     gc.collect()
     gc.freeze()
+
+
+def _complete_dataclasses() -> None:
+    """Generate the methods of all data classes once; each command would generate those that it uses."""
+    for fields in [found for found in gc.get_objects() if isinstance(found, lazy_dataclass.Fields)]:
+        fields.complete()
 
 
 def _run(

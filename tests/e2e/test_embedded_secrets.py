@@ -1,6 +1,5 @@
 """A job finds no secrets from the environment of the user who started the cluster, wherever it looks."""
 
-import json
 import os
 import signal
 import subprocess
@@ -59,7 +58,7 @@ def test_job_finds_no_secrets_of_the_command_that_started_the_cluster(shell):
     assert_nothing_found(look(shell, "first", **PLANTED))
 
 
-def test_job_finds_no_secrets_after_a_manual_start_or_a_crash(shell):
+def test_jobs_and_files_have_no_secrets_after_a_manual_start_or_a_crash(shell):
     assert shell.pai("cluster.start", **PLANTED).code == 0
     assert_nothing_found(look(shell, "started"))
     pid = facts(shell)["pid"]
@@ -67,6 +66,7 @@ def test_job_finds_no_secrets_after_a_manual_start_or_a_crash(shell):
     until(lambda: not is_alive(pid))
     assert_nothing_found(look(shell, "again", **PLANTED))
     assert facts(shell)["pid"] != pid
+    assert files_with(CANARY, shell.home / "local") == []
 
 
 def test_job_finds_no_secrets_of_the_server_command(shell):
@@ -78,10 +78,3 @@ def test_job_finds_no_secrets_of_the_server_command(shell):
             assert facts(shell)["pid"] == server.pid
         finally:
             server.terminate()
-
-
-def test_no_file_of_the_cluster_contains_a_secret(shell):
-    assert shell.pai("cluster.start", **PLANTED).code == 0
-    assert_nothing_found(look(shell, "files", **PLANTED))
-    assert files_with(CANARY, shell.home / "local") == []
-    assert json.loads((shell.home / "local" / "server.json").read_text())["pid"]

@@ -2,13 +2,11 @@
 
 import json
 import re
-import signal
 
 import nbformat
 import pytest
 
 from tests.conftest import make_shell
-from tests.needs import needs
 from tests.server.conftest import Api
 
 pytestmark = pytest.mark.timeout(600)  # many jobs, one after the other
@@ -75,6 +73,7 @@ pai stop-job <container>
 pai stop-jobs <last-job>
 pai notebook-job -a <cluster-alias> -i <docker-image> <notebook>
 pai notebook-job -a <cluster-alias> -i <docker-image> --preview <notebook>
+pai notebook-job -a <cluster-alias> -i <docker-image> --interactive --token <word> --preview <notebook>
 """
 OPAI = """
 opai cluster list
@@ -86,7 +85,7 @@ opai job status <last-job>
 opai job submit -a <cluster-alias> --update name=<job-name> <config-file>
 opai job sub -a <cluster-alias> -i <docker-image> -j <job-name> -w <workspace> --src mnist_cnn.py ls -l
 opai job stop <last-job>
-opai job notebook -a <cluster-alias> -i <docker-image> -w <workspace> <notebook>
+opai job notebook -a <cluster-alias> -i <docker-image> -w <workspace> --preview <notebook>
 opai storage upload -a <cluster-alias> -s <storage-name> mnist_cnn.py /up
 opai storage list -a <cluster-alias> -s <storage-name> /
 opai storage status -a <cluster-alias> -s <storage-name> /up
@@ -94,7 +93,6 @@ opai storage download -a <cluster-alias> -s <storage-name> /up ./down
 opai storage delete -a <cluster-alias> -s <storage-name> /up
 opai cluster delete <lab>
 """
-TOKEN = "0123456789abcdef-of-the-notebook"
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +145,7 @@ def user(tmp_path_factory, lab):
         "<label>": "web",
         "<container>": "box",
         "<notebook>": "mnist_cnn.ipynb",
+        "<word>": "0123456789abcdef-of-the-notebook",
     }
     yield shell
     shell.pai("cluster.stop")
@@ -213,14 +212,3 @@ def test_two_words(user):
     user.values["<last-job>"] = "job-jobs-5"
     run_lines(user, OPAI, "opai")
     assert (user.project / "down").read_text() == "print('trained')\n"
-
-
-@needs("jupyterlab")
-def test_interactive_notebook(user):
-    words = ("-a", "local", "-i", "python:3", "--interactive", "--token", TOKEN, "mnist_cnn.ipynb")
-    serving = user.start("pai", "notebook-job", *words)
-    lines = iter(serving.stderr.readline, "")
-    assert any("Ctrl-C" in line for line in lines)
-    serving.send_signal(signal.SIGINT)
-    serving.communicate(timeout=100)
-    user.pai("job.stop", "mnist*")

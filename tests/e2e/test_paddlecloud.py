@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 from tests.conftest import Ran, make_shell
+from tests.server.workshop import until
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "paddlecloud" / "job_word_emb"
 USER = getpass.getuser()
@@ -162,7 +163,7 @@ def test_killed_jobs_are_listed_with_a_and_removed_with_rm(laptop, trained):
     laptop.ok("paddlecloud submit ./job_word_emb -entry pwd -jobname doomed -pservers 0")
     assert laptop.ok("paddlecloud kill doomed").out == ""
     folder = f"{HOME}/jobs/doomed"
-    assert "doomed" not in laptop.ok("paddlecloud jobs").out
+    until(lambda: "doomed" not in laptop.ok("paddlecloud jobs").out)  # it is Terminating before that
     killed = [
         row for row in laptop.ok("paddlecloud get -a jobs").out.splitlines() if row.startswith("doomed")
     ]

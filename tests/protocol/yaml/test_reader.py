@@ -57,70 +57,70 @@ def both_loaders(request, monkeypatch):
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
 
 
-@pytest.mark.parametrize(("word", "value"), WORDS.items(), ids=WORDS)
 @pytest.mark.usefixtures("both_loaders")
-def test_scalar_is_read_like_on_the_real_server(word, value):
-    assert read(f"key: {word}\n").value == {"key": value}
+def test_scalars_are_read_like_on_the_real_server():
+    assert {word: read(f"key: {word}\n").value for word in WORDS} == {
+        word: {"key": value} for word, value in WORDS.items()
+    }
 
 
-@pytest.mark.usefixtures("both_loaders")
-@pytest.mark.parametrize(
-    ("text", "value"),
-    {
-        "": None,
-        "# nothing\n": None,
-        "\ufeffa: 1\n": {"a": 1},
-        "a: 1\r\nb: 2\r\n": {"a": 1, "b": 2},
-        "%YAML 1.2\n---\na: 1\n...\n": {"a": 1},
-        "a:\n\t- b\n": {"a": ["b"]},
-        "a:\t1\t# one\n": {"a": 1},
-        "-\tb\n- \tc\n": ["b", "c"],
-        "a:\n  b: 1\n\tc: 2\n": {"a": {"b": 1}, "c": 2},
-        "a: x\n   y\n\n   z\n": {"a": "x y\nz"},
-        "a: x\ty\n  \tz\n": {"a": "x\ty z"},
-        "a: |\n  x\n  \ty\n": {"a": "x\n\ty\n"},
-        "a: 'x \n  y'\nb: \"x  \n\n y\"\n": {"a": "x  y", "b": "x  \ny"},
-        "a: x \n  y\n": {"a": "x y"},
-        '{\n\t"a": [1,\t2]\n}': {"a": [1, 2]},
-        "true: b\n~: c\n2.50: d\n": {"true": "b", "null": "c", "2.5": "d"},
-        "? [1, 2]\n: b\n": {"1,2": "b"},
-        "a: &x {c: 1}\nb: {<<: *x, c: 2}\n": {"a": {"c": 1}, "b": {"c": 2}},
-        "a: &x {c: 1}\nb: {c: 2, <<: *x}\n": {"a": {"c": 1}, "b": {"c": 2}},
-        "b: {<<: [{c: 1}, {c: 2, d: 3}]}\n": {"b": {"c": 1, "d": 3}},
-        "b: {'<<': {c: 1}}\n": {"b": {"<<": {"c": 1}}},
-    }.items(),
-)
-def test_document_is_read_like_on_the_real_server(text, value):
-    assert read(text).value == value
+DOCUMENTS = {
+    "": None,
+    "# nothing\n": None,
+    "\ufeffa: 1\n": {"a": 1},
+    "a: 1\r\nb: 2\r\n": {"a": 1, "b": 2},
+    "%YAML 1.2\n---\na: 1\n...\n": {"a": 1},
+    "a:\n\t- b\n": {"a": ["b"]},
+    "a:\t1\t# one\n": {"a": 1},
+    "-\tb\n- \tc\n": ["b", "c"],
+    "a:\n  b: 1\n\tc: 2\n": {"a": {"b": 1}, "c": 2},
+    "a: x\n   y\n\n   z\n": {"a": "x y\nz"},
+    "a: x\ty\n  \tz\n": {"a": "x\ty z"},
+    "a: |\n  x\n  \ty\n": {"a": "x\n\ty\n"},
+    "a: 'x \n  y'\nb: \"x  \n\n y\"\n": {"a": "x  y", "b": "x  \ny"},
+    "a: x \n  y\n": {"a": "x y"},
+    '{\n\t"a": [1,\t2]\n}': {"a": [1, 2]},
+    "true: b\n~: c\n2.50: d\n": {"true": "b", "null": "c", "2.5": "d"},
+    "? [1, 2]\n: b\n": {"1,2": "b"},
+    "a: &x {c: 1}\nb: {<<: *x, c: 2}\n": {"a": {"c": 1}, "b": {"c": 2}},
+    "a: &x {c: 1}\nb: {c: 2, <<: *x}\n": {"a": {"c": 1}, "b": {"c": 2}},
+    "b: {<<: [{c: 1}, {c: 2, d: 3}]}\n": {"b": {"c": 1, "d": 3}},
+    "b: {'<<': {c: 1}}\n": {"b": {"<<": {"c": 1}}},
+}
 
 
 @pytest.mark.usefixtures("both_loaders")
-@pytest.mark.parametrize(
-    ("text", "message"),
-    {
-        "a: 1\nb: 2\na: 3\n": r"duplicate key 'a' \(line 3\)",
-        "a: {b: 1, b: 2}\n": "duplicate key 'b'",
-        "1: a\n1.0e0: b\n": "duplicate key '1'",
-        "a: 1\n---\nb: 2\n": r"more than one YAML document \(line 2\)",
-        "a: *x\n": r"unknown alias \*x",
-        "a: &x [*x]\n": r"unknown alias \*x",
-        "a: !!python/none x\n": "unknown tag",
-        "a: !mine x\n": "unknown tag !mine",
-        "a: !!bool yes\n": "the value is not a valid bool",
-        "a: !!binary '%'\n": "the value is not a valid binary",
-        "a: !!omap [a: 1, a: 2]\n": "the list is not a valid omap",
-        "b: {<<: 1}\n": "only a mapping can be merged",
-        "a: 'x\n": "invalid YAML",
-        "a: [1\n": "invalid YAML",
-        "a:\n  - b\n c: 1\n": "invalid YAML",
-        "a: \x01\n": r"'\\x01' is not allowed \(line 1\)",
-        "? [[1]]\n: b\n": "a list cannot be a key",
-    }.items(),
-)
-def test_invalid_yaml_is_refused_with_a_one_line_error(text, message):
-    with pytest.raises(ProtocolError, match=message) as caught:
-        read(text)
-    assert "\n" not in str(caught.value)
+def test_documents_are_read_like_on_the_real_server():
+    assert {text: read(text).value for text in DOCUMENTS} == DOCUMENTS
+
+
+INVALID = {
+    "a: 1\nb: 2\na: 3\n": r"duplicate key 'a' \(line 3\)",
+    "a: {b: 1, b: 2}\n": "duplicate key 'b'",
+    "1: a\n1.0e0: b\n": "duplicate key '1'",
+    "a: 1\n---\nb: 2\n": r"more than one YAML document \(line 2\)",
+    "a: *x\n": r"unknown alias \*x",
+    "a: &x [*x]\n": r"unknown alias \*x",
+    "a: !!python/none x\n": "unknown tag",
+    "a: !mine x\n": "unknown tag !mine",
+    "a: !!bool yes\n": "the value is not a valid bool",
+    "a: !!binary '%'\n": "the value is not a valid binary",
+    "a: !!omap [a: 1, a: 2]\n": "the list is not a valid omap",
+    "b: {<<: 1}\n": "only a mapping can be merged",
+    "a: 'x\n": "invalid YAML",
+    "a: [1\n": "invalid YAML",
+    "a:\n  - b\n c: 1\n": "invalid YAML",
+    "a: \x01\n": r"'\\x01' is not allowed \(line 1\)",
+    "? [[1]]\n: b\n": "a list cannot be a key",
+}
+
+
+@pytest.mark.usefixtures("both_loaders")
+def test_invalid_yaml_is_refused_with_a_one_line_error():
+    for text, message in INVALID.items():
+        with pytest.raises(ProtocolError, match=message) as caught:
+            read(text)
+        assert "\n" not in str(caught.value)
 
 
 def test_dates_and_bytes_print_like_on_the_real_server():
