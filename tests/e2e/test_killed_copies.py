@@ -11,7 +11,7 @@ import pytest
 
 from openpai_tasks.storage.copying.resume import LARGE
 
-KILLS = 16
+KILLS = 50
 SIGNALS = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
 LINE = ("storage.copy", "big", "pai://local/home/big")
 
