@@ -16,6 +16,7 @@ class ClusterKind(NamedTuple):
     label: str
     driver: Callable[[], Driver]
     has_generations: bool = True  # whether users know several
+    by_ssh: bool = False  # whether our server is started there, with the engine of that name
 
 
 def _openpai() -> Driver:
@@ -41,9 +42,13 @@ KINDS = {
     for kind in (
         ClusterKind("openpai", "OpenPAI", _openpai),
         ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
-        ClusterKind("slurm", "Slurm", _slurm, has_generations=False),
+        ClusterKind("slurm", "Slurm", _slurm, has_generations=False, by_ssh=True),
     )
 }
+
+
+BY_SSH = next(kind.type for kind in KINDS.values() if kind.by_ssh)
+"""The type of clusters that are added by the name of a machine."""
 
 
 def driver(type: str) -> Driver:

@@ -45,7 +45,7 @@ class NewCluster:
     force: bool = False
     kind: str = DEFAULT_KIND
     datacenter: str = ""  # of PaddleCloud, if it is not the alias
-    remote_program: str = ""  # on the login node of Slurm
+    remote_program: str = ""  # on the login node
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openpai_tasks.settings.slurm import SlurmSite
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import StorageMount
@@ -19,7 +20,6 @@ from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import images
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.images import ImageProgram, ImageRunner
-from openpai_tasks.settings.slurm import SlurmSite
 from tests.needs import needs
 from tests.server.container_engines import IMAGE, Kit, engine_kit
 from tests.server.engines.slurm_cluster import SlurmCluster, slurm_cluster

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openpai_tasks.settings.slurm import SlurmSite, parse_option
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import validate
@@ -16,7 +17,6 @@ from openpai_tasks.server.engines.base import Engine, SharedFolder
 from openpai_tasks.server.engines.slurm import needs, partitions
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.needs import SlurmNeed
-from openpai_tasks.settings.slurm import SlurmSite, parse_option
 from tests.server.engines.slurm_accounting import accounting_cluster
 from tests.server.engines.slurm_cluster import SlurmCluster
 from tests.server.workshop import Workshop, document, machine, role, until

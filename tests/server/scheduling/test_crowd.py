@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from openpai_tasks.server.engines.bell import Bell
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.engines.bell import Bell
 from openpai_tasks.server.engines.runner.files import ring
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State

@@ -1,4 +1,4 @@
-"""A named pipe that wakes the scheduler: the server and all runners can write to it."""
+"""What wakes the scheduler: a named pipe that the server and all runners can write to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import select
 from pathlib import Path
 
 
-def bell_path(folder: Path) -> Path:
-    """Return the path of the bell of the cluster whose jobs are in ``folder``."""
+def pipe_path(folder: Path) -> Path:
+    """Return the path of the pipe of the cluster whose jobs are in ``folder``."""
     return folder / ".bell"
 
 
-class Bell:
+class WakePipe:
     def __init__(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
@@ -21,16 +21,17 @@ class Bell:
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
 
-    def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
+    def notify(self) -> None:
+        """Wake the scheduler."""
+        with contextlib.suppress(BlockingIOError):  # full: enough to wake it
             os.write(self._handle, b"\0")
 
     def wait(self, seconds: float | None) -> set[str]:
-        """Wait until it rings, or for this long; return the folders of tasks that have ended since."""
+        """Wait for a notification, or for this long; return the folders of tasks that have ended since."""
         select.select([self._handle], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
-            *called, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")
-            return {os.fsdecode(name) for name in called if name}
+            *folders, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")
+            return {os.fsdecode(name) for name in folders if name}
         return set()
 
     def close(self) -> None:
