@@ -28,7 +28,7 @@ FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.keeping", "settings.key_pairs"}
-SERVER |= {"settings.slurm", "server.fields", "server.refusals", "server.resources"}
+SERVER |= {"server.fields", "server.refusals", "server.resources", "server.storages"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "storage.parts": {"storage.store"},
     "storage.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
-    "storage.kinds": {"errors", "protocol.document", "storage.store"},
+    "storage.kinds": {"errors", "protocol.document", "settings.plugins", "storage.store"},
     "storage.local": STORE | {"settings.home"},
     "storage.hdfs": STORE | {"net", "protocol"},
     "storage.smb": STORE | {"net", "settings.credentials", "storage.hosts", "storage.local.mounted"},

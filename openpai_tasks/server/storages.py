@@ -38,7 +38,7 @@ class Mount:
 def user_mounts(
     wanted: Iterable[StorageMount] | None, storages: Mapping[str, Storage], user: str
 ) -> Iterator[Mount]:
-    """Yield the mounts of a user's task; ``wanted`` is None for no storage, and empty for the default ones."""
+    """Yield the mounts of a user's task; ``wanted`` is None for none, and empty for the default storages."""
     if wanted is None or user in ("", ".", "..") or "/" in user:
         return
     named = [(mount.name, mount.path) for mount in wanted]

@@ -201,7 +201,7 @@ class Settings:
             for key, variable in _BY_FIELD.items()
             if values.get(key) != own.get(key)
         }
-        options = {key: values.pop(key) for key in [*values] if "." in key}
+        options = {key: values.pop(key) for key in [*values] if key not in _FIELDS}
         return cls(
             **{**_small_requests(values), **values},
             engine_options=options,
@@ -234,6 +234,10 @@ class Variable(NamedTuple):
     among: tuple[str, ...]
     reach: str = ""
     form: str = ""  # TIME, KEEP, ENGINE, or the module of an engine's option
+
+    @property
+    def is_engine_option(self) -> bool:
+        return "." in self.field
 
     @property
     def kind(self) -> type:
@@ -295,6 +299,7 @@ VARIABLES: dict[str, Variable] = {
 VARIABLES |= {
     variable.name: variable for kind in engines.ENGINES.ours.values() for variable in _option_variables(kind)
 }
+_FIELDS = {item.name for item in dataclasses.fields(Settings)}
 _BY_SPELLING = {_spelling(name): variable for name, variable in VARIABLES.items()}
 _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
 

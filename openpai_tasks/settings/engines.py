@@ -29,9 +29,8 @@ class EngineOption(NamedTuple):
     default: str
     about: str
     among: tuple[str, ...] = ()  # allowed values; empty if they are not listed
-    form: str = (
-        ""  # module with ``check(text, where)``, which raises ConfigError, and ``PATTERN`` for editors
-    )
+    form: str = ""
+    """The module that checks values: ``check(text, where)`` raises ConfigError, ``PATTERN`` is for editors."""
 
 
 class EngineKind(NamedTuple):

@@ -35,9 +35,8 @@ def _load(group: str, kind: type, label: str, path: tuple[str, ...]) -> Plugins:
                 raise TypeError(f"{point.value} is not a {kind.__name__}")
         except Exception as err:  # code of other packages can raise anything
             why = " ".join(str(err).split()) or type(err).__name__
-            problems.append(
-                f"the {label} {point.name!r} of the package {_package(point)} cannot be loaded: {why}"
-            )
+            what = f"the {label} {point.name!r} of the package {_package(point)}"
+            problems.append(f"{what} cannot be loaded: {why}")
         else:
             found.append((_package(point), loaded))
     return Plugins(tuple(found), tuple(problems))

@@ -169,7 +169,7 @@ def _start_again(say: Say, force: bool) -> None:
     If that engine cannot be used any more, ``force`` gives its jobs up.
     """
     last = read_last(folder())
-    options = dataclasses.replace(LocalOptions(), **{**last.options, "engine": last.engine, "port": 0})
+    options = LocalOptions().changed({**last.options, "engine": last.engine, "port": 0})
     try:
         _start(options)
     except UnusableEngine as err:

@@ -28,7 +28,7 @@ class TunnelStatus:
 
 
 def address_and_kind(uri: str | None, ssh: str | None, kind: str) -> tuple[str, str]:
-    """Return the address of a new cluster and its type; ``--ssh`` alone means one of those that are reached so."""
+    """Return the address of a new cluster and its type; ``--ssh`` needs no ``--type``."""
     if uri and ssh:
         raise ConfigError(f"give either an address ({uri!r}) or --ssh ({ssh!r})")
     if ssh:

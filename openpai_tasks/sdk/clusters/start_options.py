@@ -46,7 +46,7 @@ class LocalOptions:
     def values(self) -> dict[str, Any]:
         """Return all options by name; that of an engine's option is its setting."""
         found = dataclasses.asdict(cast(Any, self))
-        return {**found, **found.pop("engine_options")}
+        return found | found.pop("engine_options")
 
     def changed(self, values: Mapping[str, Any]) -> LocalOptions:
         """Return these options with other values, by the names of ``values()``."""
@@ -106,7 +106,7 @@ def start_request(
     settings: Settings, port: int | None = None, engine: str | None = None, fresh: bool = False
 ) -> StartRequest:
     """Return what the settings and the flags of `cluster.start` ask for."""
-    of_engines = [name for name, variable in VARIABLES.items() if variable.field == name]
+    of_engines = [name for name, variable in VARIABLES.items() if variable.is_engine_option]
     names = {**SETTINGS, **{name: name for name in (*of_engines, *settings.engine_options)}}
     given = {name: _of_setting(settings, setting) for name, setting in names.items()}
     flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
@@ -200,7 +200,10 @@ def kept_line(request: StartRequest, options: LocalOptions) -> str:
 
 def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each option that differs from that of the running server: the next start uses it."""
-    facts = {**running, **{f"{LOCAL}.{name}": value for name, value in running["engine_options"].items()}}
+    facts = {
+        **running,
+        **{f"{LOCAL}.{name}": value for name, value in running.get("engine_options", {}).items()},
+    }
     for name, wanted in request.merged(last).values().items():
         now = _value(facts.get(name))
         if name != "port" and now is not None and now != wanted and wanted != AUTO:

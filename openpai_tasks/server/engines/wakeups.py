@@ -35,4 +35,6 @@ class WakePipe:
         return set()
 
     def close(self) -> None:
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

@@ -1,7 +1,7 @@
 """Start waiting jobs in order and collect the ends of tasks: one thread, asleep when idle.
 
-An engine that schedules by itself gets every job at once, jobs submitted in a burst together, and its states are
-shown unchanged.
+An engine that schedules by itself gets every job at once, jobs submitted in a burst together, and its states
+are shown unchanged.
 """
 
 from __future__ import annotations

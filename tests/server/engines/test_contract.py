@@ -30,7 +30,7 @@ HERE = machine(cpus=4, gpus=4)
 
 
 def process(folder: Path) -> ProcessEngine:
-    return ProcessEngine(folder, {"home": folder / "storage"}, HERE, GRACE)
+    return ProcessEngine(folder, HERE, GRACE)
 
 
 @pytest.fixture(scope="module", params=["process", "queueing", "slurm", DOCKER, "podman"])
@@ -47,7 +47,7 @@ def factory(
         ):
             for name, value in cluster.environment.items():
                 patch.setenv(name, value)
-            yield lambda folder: SlurmEngine(folder, {"home": folder / "storage"}, GRACE)
+            yield lambda folder: SlurmEngine(folder, GRACE)
     elif request.param == "queueing":
         yield lambda folder: QueueingEngine(process(folder), slots=2)
     else:
@@ -55,7 +55,7 @@ def factory(
             for name, value in kit.environment.items():
                 patch.setenv(name, value)
             made = CONTAINERS[request.param]
-            yield lambda folder: made(folder, {"home": folder / "storage"}, HERE, GRACE)
+            yield lambda folder: made(folder, HERE, GRACE)
 
 
 @pytest.fixture
@@ -184,11 +184,11 @@ def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) ->
 def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
     wanted = {uid: {"web": 3} for uid in ("one", "two", "three")}
     bench.engine.hold([])
-    found = started_ports(bench, wanted) if bench.places_late else bench.engine.assign_ports(wanted)
+    found = started_ports(bench, wanted) if bench.engine.places_late else bench.engine.assign_ports(wanted)
     ports = [port for labels in found.values() for numbers in labels.values() for port in numbers]
     assert len(ports) == len(set(ports)) == 15 and all(map(bindable, ports))
     assert {label: len(numbers) for label, numbers in found["one"].items()} == {"ssh": 1, "http": 1, "web": 3}
-    if not bench.places_late:
+    if not bench.engine.places_late:
         bench.engine.hold([replace(task(bench.folder), ports=found["one"])])
         again = bench.engine.assign_ports({"one": {"web": 3}})["one"]
         assert not {port for numbers in again.values() for port in numbers} & {
@@ -207,7 +207,7 @@ def started_ports(bench: EngineBench, wanted: Mapping[str, Mapping[str, int]]) -
 
 
 def test_each_gpu_is_assigned_to_one_task_at_a_time(bench: EngineBench) -> None:
-    if bench.places_late:
+    if bench.engine.places_late:
         for uid, count in {"a": 2, "b": 1, "c": 1}.items():
             bench.start(uid, f"echo gpus $CUDA_VISIBLE_DEVICES; {wait_for_gate()}", container={"gpu": count})
         gpus = {uid: until(lambda uid=uid: bench.place(uid)).gpus for uid in "abc"}  # type: ignore[misc]
@@ -231,8 +231,8 @@ def test_only_a_queueing_engine_reports_queued_tasks(bench: EngineBench) -> None
     for uid in ("first", "second", "third"):
         bench.start(uid, wait_for_gate())
     found = bench.status("third")
-    if bench.engine.queues:
-        assert isinstance(found, TaskQueued) and (found.reason == WHY or bench.places_late)
+    if bench.engine.schedules:
+        assert isinstance(found, TaskQueued) and (found.reason == WHY or bench.engine.places_late)
     else:
         assert found == TaskRunning()
     until(lambda: all((bench.folder / uid / "work").is_dir() for uid in ("first", "second")))
@@ -273,7 +273,7 @@ class QueueingCluster(Workshop):
     """A cluster whose engine has two slots, whatever the machine has."""
 
     def make_engine(self) -> Engine:
-        inner = ProcessEngine(self.folder / "jobs", {}, self.machine, self.grace)
+        inner = ProcessEngine(self.folder / "jobs", self.machine, self.grace)
         return QueueingEngine(inner, slots=2)  # type: ignore[return-value]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from openpai_tasks.server.engines.bell import Bell
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.engines.runner.files import ring
+from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.scheduling.test_survival import open_state, server, state_of, wait_until_up
@@ -55,13 +55,13 @@ def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
 
 
 def test_bell_reports_which_tasks_have_ended(tmp_path: Path) -> None:
-    bell = Bell(tmp_path / "bell")
+    pipe = WakePipe(tmp_path / "bell")
     ring(str(tmp_path / "bell"), "/jobs/one")
-    bell.ring()
+    pipe.notify()
     ring(str(tmp_path / "bell"), "/jobs/two")
-    assert bell.wait(60) == {"/jobs/one", "/jobs/two"}
-    assert bell.wait(0) == set()
-    bell.close()
+    assert pipe.wait(60) == {"/jobs/one", "/jobs/two"}
+    assert pipe.wait(0) == set()
+    pipe.close()
 
 
 def test_end_of_a_task_is_noticed_without_the_bell(workshop: Make) -> None:
