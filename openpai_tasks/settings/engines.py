@@ -30,7 +30,7 @@ class EngineOption(NamedTuple):
     about: str
     among: tuple[str, ...] = ()  # allowed values; empty if they are not listed
     form: str = ""
-    """The module that checks values: ``check(text, where)`` raises ConfigError, ``PATTERN`` is for editors."""
+    """Module that checks values: ``check(text, where)`` raises ConfigError, ``PATTERN`` is for editors."""
 
 
 class EngineKind(NamedTuple):

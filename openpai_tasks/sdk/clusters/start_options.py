@@ -45,8 +45,9 @@ class LocalOptions:
 
     def values(self) -> dict[str, Any]:
         """Return all options by name; that of an engine's option is its setting."""
-        found = dataclasses.asdict(cast(Any, self))
-        return found | found.pop("engine_options")
+        found: dict[str, Any] = dataclasses.asdict(cast(Any, self))
+        del found["engine_options"]
+        return found | dict(self.engine_options)
 
     def changed(self, values: Mapping[str, Any]) -> LocalOptions:
         """Return these options with other values, by the names of ``values()``."""
@@ -200,10 +201,8 @@ def kept_line(request: StartRequest, options: LocalOptions) -> str:
 
 def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each option that differs from that of the running server: the next start uses it."""
-    facts = {
-        **running,
-        **{f"{LOCAL}.{name}": value for name, value in running.get("engine_options", {}).items()},
-    }
+    options = running.get("engine_options", {})  # a server of an older version has none
+    facts = {**running, **{f"{LOCAL}.{name}": value for name, value in options.items()}}
     for name, wanted in request.merged(last).values().items():
         now = _value(facts.get(name))
         if name != "port" and now is not None and now != wanted and wanted != AUTO:

@@ -259,7 +259,7 @@ def test_an_image_is_pulled_with_the_credentials_of_the_document(bench: Bench, r
 def cluster(kit: Kit, tmp_path: Path) -> Iterator[Workshop]:
     class Containers(Workshop):
         def make_engine(self) -> Engine:
-            return CONTAINERS[kit.name](self.folder / "jobs", {}, self.machine, grace=4.0)
+            return CONTAINERS[kit.name](self.folder / "jobs", self.machine, grace=4.0)
 
     made = Containers(tmp_path, machine(), {"default": machine().resources}, False)
     yield made

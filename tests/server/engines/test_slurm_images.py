@@ -157,7 +157,7 @@ def test_apptainer_mounts_the_folders_and_runs_the_entry_script(launch: Launch, 
 
 
 def test_pyxis_starts_a_step_on_the_same_node(launch: Launch, tmp_path: Path) -> None:
-    ready = ImageRunner(PYXIS, "/home", 1.0).prepare(replace(launch, image="lab.org:5000/torch:2"))
+    ready = ImageRunner(PYXIS, "/home", 1.0).prepare(replace(launch, image="lab.org:5000/torch:2", mounts=()))
     last = next(line for line in ready.scripts["command"].splitlines() if line.startswith("setsid"))
     words = last.removesuffix(" &").split()
     assert words[:4] == ["setsid", "/usr/bin/srun", "--job-name=pai-uid", '--nodelist="$SLURMD_NODENAME"']
