@@ -145,7 +145,7 @@ class UnusableEngine(ConfigError):
 def open_engine(name: str, jobs: Path, options: Mapping[str, str]) -> Engine:
     """Return the engine with this name, for the jobs in a folder."""
     if name not in ENGINES:
-        raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
+        raise ConfigError(f"no engine named {name!r} {ENGINES.describe()}")
     kind = ENGINES[name]
     known = kind.read_options(options)
     if kind.program and shutil.which(kind.program) is None:

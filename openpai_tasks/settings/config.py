@@ -322,7 +322,7 @@ def _find(name: str) -> Variable | None:
 
 def all_variables() -> list[Variable]:
     """Return all settings, also those of engines that other packages add."""
-    added = (kind for name, kind in engines.ENGINES.items() if name not in engines.ENGINES.ours)
+    added = engines.ENGINES.added().values()
     return [*VARIABLES.values(), *(one for kind in added for one in _option_variables(kind))]
 
 

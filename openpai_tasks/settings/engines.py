@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings import plugins
+from openpai_tasks.settings.plugins import PluginTable
 
 ENTRY_POINTS = "openpai_tasks.engines"
 """Entry point group of other packages; the value of each entry point is an ``EngineKind``."""
@@ -88,25 +88,7 @@ _KINDS = (
 )
 
 
-class EngineTable(Mapping[str, EngineKind]):
-    """The engines by name; other packages are loaded only for a name that is not ours, or to list all."""
-
-    ours: Mapping[str, EngineKind] = {kind.name: kind for kind in _KINDS}
-
-    def __getitem__(self, name: str) -> EngineKind:
-        return self.ours[name] if name in self.ours else self._others()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.ours, **self._others()})
-
-    def __len__(self) -> int:
-        return len({**self.ours, **self._others()})
-
-    def _others(self) -> dict[str, EngineKind]:
-        return {kind.name: kind for _, kind in plugins.load(ENTRY_POINTS, EngineKind, "engine").found}
-
-
-ENGINES = EngineTable()
+ENGINES = PluginTable({kind.name: kind for kind in _KINDS}, ENTRY_POINTS, EngineKind, "engine")
 DEFAULT = _KINDS[0].name
 AUTO = "auto"
 DEFAULT_IMAGES = DEFAULT_IMAGE, DEFAULT_PADDLE_IMAGE = ("python:3", "paddlepaddle/paddle")
@@ -150,9 +132,7 @@ def answering_program(
 def check_engine(name: str, where: str) -> None:
     """Raise ConfigError if there is no engine with this name, which may also be ``auto``."""
     if name != AUTO and name not in ENGINES:
-        problems = plugins.load(ENTRY_POINTS, EngineKind, "engine").problems
-        known = f"one of {', '.join((AUTO, *ENGINES))}"
-        raise ConfigError("; ".join([f"{where} must be {known}, got {name!r}", *problems]))
+        raise ConfigError(f"{where}: no engine named {name!r} {ENGINES.describe()}")
 
 
 def choose_engine(wanted: str) -> str:

@@ -279,8 +279,12 @@ def describe_known(names: tuple[str, ...]) -> str:
 
 def _added() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
     """Return the kinds of other packages, and a line about each that cannot be used."""
-    found, problems = plugins.load(ENTRY_POINTS, StorageKind, "storage kind")
-    return tuple(replace(kind, name=kind.name.lower(), package=package) for package, kind in found), problems
+    found = plugins.load(ENTRY_POINTS, StorageKind, "storage kind")
+    kinds = (
+        replace(kind, name=kind.name.lower(), package=found.packages[name])
+        for name, kind in found.named.items()
+    )
+    return tuple(kinds), found.problems
 
 
 def rooted(path: str) -> str:

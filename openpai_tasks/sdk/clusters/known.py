@@ -46,6 +46,7 @@ class NewCluster:
     kind: str = DEFAULT_KIND
     datacenter: str = ""  # of PaddleCloud, if it is not the alias
     remote_program: str = ""  # on the login node
+    options: tuple[str, ...] = ()  # NAME=VALUE, of those that its kind has
 
 
 @dataclass(frozen=True)
@@ -285,8 +286,22 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
     info = {**base.info, **_named_datacenter(new)}
-    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program)}
+    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program), **_options(new)}
     return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info, extra=extra)
+
+
+def _options(new: NewCluster) -> dict[str, dict[str, str]]:
+    """Return the field of the record with the options that only the kind of the cluster knows."""
+    known, found = kinds.KINDS[new.kind].options, dict[str, str]()
+    for text in new.options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
+        if name not in known:
+            names = f"known: {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"--option {name}: unknown option of clusters of type {new.kind!r} ({names})")
+        found[name] = value
+    return {"options": found} if found else {}
 
 
 def _named_datacenter(new: NewCluster) -> dict[str, str]:
