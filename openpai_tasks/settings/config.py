@@ -37,7 +37,7 @@ from openpai_tasks.settings.layers import (
 )
 from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.settings.project import own_folder
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import LOCAL, is_embedded
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
@@ -149,6 +149,11 @@ class Settings:
     overruled: Mapping[str, Value] = field(default_factory=dict, repr=False)
     """The user's own values of settings that a project's files override."""
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether commands use the embedded cluster."""
+        return is_embedded(self.cluster_alias)
+
     def value(self, variable: Variable) -> Value:
         """Return a setting by its row in the table."""
         found: Value = getattr(self, variable.field, variable.default)
@@ -217,7 +222,7 @@ def _small_requests(values: Mapping[str, Any]) -> dict[str, int]:
 
     Its containers, unlike its processes, are killed if they use more memory than requested.
     """
-    if values.get("cluster_alias", LOCAL) != LOCAL:
+    if not is_embedded(values.get("cluster_alias", LOCAL)):
         return {}
     is_limit = values.get("local_engine", engines.DEFAULT) != engines.DEFAULT
     return {"cpu": 1} if is_limit else {"cpu": 1, "memory_mb": 1024}
