@@ -68,7 +68,7 @@ class PluginTable(Mapping[str, Row]):
         return iter([*self.ours, *(name for name in self.added() if name not in self.ours)])
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
     def added(self) -> dict[str, Row]:
         """Return the rows of other packages, by the name of their entry point."""
