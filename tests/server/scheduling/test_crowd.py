@@ -21,20 +21,21 @@ from tests.server.workshop import Workshop, document, role, text, until, worksho
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
+TASKS = 60
 
 
 def test_server_killed_while_starting_many_tasks_runs_each_task_once(tmp_path: Path) -> None:
     state, count = open_state(tmp_path), tmp_path / "count"
-    source = document("crowd", {"main": role(f"echo $PAI_TASK_INDEX >> {count}", instances=120, cpu=0)})
+    source = document("crowd", {"main": role(f"echo $PAI_TASK_INDEX >> {count}", instances=TASKS, cpu=0)})
     key = state.submit("alice", validate(source), source).key
-    for least in (10, 60):
+    for least in (TASKS // 12, TASKS // 2):
         with server(tmp_path) as process:
             wait_until_up(process)
             until(lambda: len(text(count).split()) >= least)  # noqa: B023
     with server(tmp_path):
         until(lambda: state_of(state, key) in FINAL, 80)
     assert state_of(state, key) == "SUCCEEDED"
-    assert Counter(text(count).split()) == {str(index): 1 for index in range(120)}
+    assert Counter(text(count).split()) == {str(index): 1 for index in range(TASKS)}
 
 
 def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
@@ -43,10 +44,10 @@ def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
     monkeypatch.delenv("LC_ALL", raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")
     here = workshop()
-    job = here.run("many", {"main": role("env -0", instances=80, cpu=0)})
+    job = here.run("many", {"main": role("env -0", instances=TASKS // 2, cpu=0)})
     tasks = here.tasks(job.key)
-    found = dict(entry.split("=", 1) for entry in here.output(job.key, number=41).split("\0") if entry)
-    assert (found["PAI_TASK_INDEX"], found["LANG"]) == ("41", "C.UTF-8")
+    found = dict(entry.split("=", 1) for entry in here.output(job.key, number=21).split("\0") if entry)
+    assert (found["PAI_TASK_INDEX"], found["LANG"]) == ("21", "C.UTF-8")
     assert not {"LC_ALL", "BASH_ENV"} & set(found)
     for task in tasks:
         ports = ",".join(map(str, task.ports["http"]))
