@@ -47,7 +47,7 @@ def test_folder_of_the_example_is_complete():
 
 
 def test_named_values_exist():
-    assert set(kinds.KINDS) == {"openpai", "paddlecloud", "slurm"}  # "the second kind"; the page names all
+    assert {*kinds.KINDS} == {"openpai", "paddlecloud", "slurm"}  # "the second kind"; the page names all
     for words in (
         "require(self",
         "ServerConnection",

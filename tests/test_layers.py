@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.keeping", "settings.key_pairs"}
-SERVER |= {"settings.slurm", "server.fields", "server.refusals", "server.resources"}
+SERVER |= {"server.fields", "server.refusals", "server.resources", "server.storages"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
@@ -62,7 +63,7 @@ MAY_IMPORT = {
     "tunnel": VALUES,
     "backends": set(),
     "backends.base": {"errors", "net", "protocol", "settings"},
-    "backends.kinds": {"errors", "backends"},
+    "backends.kinds": {"errors", "backends", "settings.plugins"},
     "backends.listing": {"protocol"},
     "backends.http": VALUES | {"backends.base"},
     "backends.openpai": VALUES | {"backends.base", "backends.http", "backends.listing"},
@@ -74,7 +75,7 @@ MAY_IMPORT = {
     "storage.parts": {"storage.store"},
     "storage.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
-    "storage.kinds": {"errors", "protocol.document", "storage.store"},
+    "storage.kinds": {"errors", "protocol.document", "settings.plugins", "storage.store"},
     "storage.local": STORE | {"settings.home"},
     "storage.hdfs": STORE | {"net", "protocol"},
     "storage.smb": STORE | {"net", "settings.credentials", "storage.hosts", "storage.local.mounted"},
@@ -325,3 +326,29 @@ def test_programs_that_the_client_starts_get_a_chosen_environment():
 
 
 STARTS = {*(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen")), "c.run"}
+
+
+def test_the_embedded_cluster_is_recognised_by_what_it_allows_not_by_its_name():
+    rooms = ("api", "magics", "portal", "render", "sdk", "tasks", "backends")
+    names = re.compile(r"[=!]= (?:\w+\.)*LOCAL\b|\bLOCAL [=!]=|[=!]= ['\"]local['\"]")
+    found = [
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in MODULES
+        if path.relative_to(PACKAGE).parts[0] in rooms
+        for line in path.read_text().splitlines()
+        if names.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_an_engine_is_named_only_in_its_folder_and_its_row():
+    own = ("server/engines/", "settings/engines.py")
+    kinds = ("backends/kinds.py", "runtime.py")  # a kind of cluster, and a platform, with the same name
+    found = [
+        f"{name}: {line.strip()}"
+        for name, path in ((str(path.relative_to(PACKAGE)), path) for path in MODULES)
+        if not name.startswith(own) and name not in kinds
+        for line in path.read_text().splitlines()
+        if re.search(r"[\"'](?:slurm|podman|docker)[\"']", line)
+    ]
+    assert not found, "\n".join(found)

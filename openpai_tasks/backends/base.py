@@ -214,6 +214,14 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """The optional capabilities of the cluster."""
 
+    @property
+    def polls_cheaply(self) -> bool:
+        """Whether many requests in a second trouble nobody."""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether jobs run on this machine, where they can use the user's own Python."""
+
     def say(self, line: str) -> None:
         """Show a message to the user."""
 

@@ -1,54 +1,50 @@
-"""The table of kinds of clusters: a new kind is a folder next to this module and a row here."""
+"""The kinds of clusters: ours, which are a folder here and a row each, and those of other packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import importlib
+from typing import NamedTuple, cast
 
 from openpai_tasks.backends.base import Driver
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.plugins import PluginTable
+
+ENTRY_POINTS = "openpai_tasks.backends"
+"""Entry point group of other packages; the value of each entry point is a ``ClusterKind``."""
 
 
 class ClusterKind(NamedTuple):
-    """A kind of cluster: its type in ``clusters.yaml``, its name for users, and how its driver is loaded."""
+    """A kind of cluster; its type is the name in the table, which ``clusters.yaml`` and `--type` have."""
 
-    type: str
-    label: str
-    driver: Callable[[], Driver]
-    has_generations: bool = True  # whether users know several
-
-
-def _openpai() -> Driver:
-    from openpai_tasks.backends.openpai import driver
-
-    return driver
+    label: str  # its name for users
+    driver: str  # the module with the functions of ``Driver``
+    has_generations: bool = False  # whether users know several
+    by_ssh: bool = False  # whether our server is started there, with the engine of that name
+    options: tuple[str, ...] = ()  # names for ``cluster.add --option NAME=VALUE``, kept in clusters.yaml
 
 
-def _paddlecloud() -> Driver:
-    from openpai_tasks.backends.paddlecloud import driver
-
-    return driver
-
-
-def _slurm() -> Driver:
-    from openpai_tasks.backends.slurm import driver
-
-    return driver
-
-
-KINDS = {
-    kind.type: kind
-    for kind in (
-        ClusterKind("openpai", "OpenPAI", _openpai),
-        ClusterKind("paddlecloud", "PaddleCloud", _paddlecloud),
-        ClusterKind("slurm", "Slurm", _slurm, has_generations=False),
-    )
-}
+_BACKENDS = "openpai_tasks.backends"
+KINDS = PluginTable(
+    {
+        "openpai": ClusterKind("OpenPAI", f"{_BACKENDS}.openpai.driver", has_generations=True),
+        "paddlecloud": ClusterKind("PaddleCloud", f"{_BACKENDS}.paddlecloud.driver", has_generations=True),
+        "slurm": ClusterKind("Slurm", f"{_BACKENDS}.slurm.driver", by_ssh=True),
+    },
+    ENTRY_POINTS,
+    ClusterKind,
+    "kind of cluster",
+)
+BY_SSH = next(type for type, kind in KINDS.ours.items() if kind.by_ssh)
+"""The type of clusters that are added by the name of a machine."""
 
 
 def driver(type: str) -> Driver:
     """Return the driver for clusters of this type."""
     if type not in KINDS:
-        known = ", ".join(f"{kind.type} for {kind.label}" for kind in KINDS.values())
-        raise ConfigError(f"clusters of type {type!r} are not supported (known types: {known})")
-    return KINDS[type].driver()
+        raise ConfigError(f"clusters of type {type!r} are not supported {KINDS.describe()}")
+    try:
+        return cast(Driver, importlib.import_module(KINDS[type].driver))
+    except ImportError as err:
+        if type in KINDS.ours:
+            raise
+        raise ConfigError(f"clusters of type {type!r} cannot be used: {err}") from err

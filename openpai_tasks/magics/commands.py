@@ -16,7 +16,8 @@ from typing import Any
 from openpai_tasks import exits
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings.config import VARIABLES, Settings
+from openpai_tasks.settings import config
+from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.trust import Fenced
 
 Publish = Callable[[dict[str, str]], None]
@@ -75,7 +76,7 @@ def settings(**flags: Any) -> Settings:
     if refused:
         hint = "this needs a trusted folder: `%pai config.trust` trusts it"
         raise Failed(f"{'; '.join(refused)}; {hint}", ConfigError.exit_code)
-    found = {VARIABLES[row["name"]].field: _value(row) for row in rows}
+    found = {config.find(row["name"]).field: _value(row) for row in rows}
     given = {name: value for name, value in flags.items() if value is not None}
     own = Settings.load(None, given).own("cluster-alias")
     loaded = Settings.load(

@@ -29,7 +29,7 @@ from openpai_tasks.portal.live import LiveStream
 from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
 from openpai_tasks.portal.sessions import PortalSession, PortalSessions
 from openpai_tasks.settings.project import load_settings
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import is_embedded
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Portal:
             if isinstance(err, (Denied, Unreachable)):
                 session.forget(alias)
 
-        cached = session.clients.get(alias) if alias == LOCAL else None
+        cached = session.clients.get(alias) if is_embedded(alias) else None
         if cached and cached.cluster.uri != sdk.clusters.embedded_uri():
             session.forget(alias)  # it was stopped, or started at another port
         try:
@@ -242,7 +242,7 @@ class Portal:
 
 def _check_running(alias: str) -> None:
     """Refuse to use a stopped embedded cluster: an open page or a guess must not start it again."""
-    if alias == LOCAL and not sdk.clusters.embedded_uri():
+    if is_embedded(alias) and not sdk.clusters.embedded_uri():
         raise Unreachable("the embedded cluster is stopped")
 
 

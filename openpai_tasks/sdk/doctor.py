@@ -26,7 +26,7 @@ from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings import engines, home
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import hidden_environment
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import is_embedded
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 ENGINE_SECONDS = 20.0
@@ -123,7 +123,7 @@ def check_engine(settings: Settings) -> HealthCheck:
     about = f"{kind.name}: jobs on `local` run {kind.label}"
     if not kind.program:
         return HealthCheck(OK, "engine", about)
-    state = FAIL if settings.cluster_alias == LOCAL else WARN
+    state = FAIL if settings.is_embedded else WARN
     other = command("cluster.start", "--engine", engines.DEFAULT)
     if kind.name == settings.local_engine:
         other = command("config.set", f"local.engine={engines.DEFAULT}")
@@ -160,7 +160,7 @@ def _ssh_installation() -> str:
 def check_cluster(settings: Settings, connected: list[Backend]) -> HealthCheck:
     """Check the address and the login; keep the client for the next check."""
     alias = settings.cluster_alias
-    if alias == LOCAL and not clusters.embedded_uri():
+    if is_embedded(alias) and not clusters.embedded_uri():
         return HealthCheck(OK, "cluster", "local, the embedded one; it starts with the first job")
     if alias not in {cluster.alias for cluster in clusters.list_clusters(settings)}:
         add = f"{command('cluster.add', alias)} ADDRESS --user NAME"
@@ -184,7 +184,7 @@ def check_storage(settings: Settings, connected: Sequence[Backend]) -> HealthChe
     """Check that the storage that jobs use can be listed."""
     alias = settings.cluster_alias
     if not connected:
-        if alias == LOCAL:
+        if is_embedded(alias):
             return HealthCheck(OK, "storage", "folders of the embedded cluster, on this machine")
         return HealthCheck(WARN, "storage", "not checked, as the cluster does not answer")
     listing = command("storage.list", alias)
@@ -203,7 +203,7 @@ def check_image(settings: Settings) -> HealthCheck:
     except ConfigError as err:
         return HealthCheck(FAIL, "image", str(err), command("config.set", "image=python:3"))
     engine = next_engine(settings, embedded.folder())
-    if settings.cluster_alias != LOCAL:
+    if not settings.is_embedded:
         return HealthCheck(OK, "image", f"{image}, which the cluster pulls; not checked")
     if engine == engines.DEFAULT:
         return HealthCheck(OK, "image", f"{image}; jobs on `local` run without it")

@@ -96,7 +96,7 @@ def _exits(client: Backend) -> Path | None:
 
 def note_clusters(clusters: Iterable[Cluster]) -> None:
     """Note all known clusters and their virtual clusters; forget the jobs of other clusters."""
-    others = [cluster for cluster in clusters if cluster.alias != LOCAL]
+    others = [cluster for cluster in clusters if not cluster.is_embedded]
     known = [LOCAL, *(cluster.alias for cluster in others)]
     _write(folder() / "clusters", known)
     parts = [name for cluster in others for name in cluster.virtual_clusters]

@@ -18,12 +18,12 @@ from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.api import bodies, originals
-from openpai_tasks.server.api.context import Context, Storage
+from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.limits import rates as limits
 from openpai_tasks.server.api.limits.rates import Rate
 from openpai_tasks.server.api.originals import Originals
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.engines.base import Engine, SharedFolder, StorageFolder
+from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.retention import Housekeeper
@@ -36,10 +36,10 @@ from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
+from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import DEFAULT, ENGINES, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE
 from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
-from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ClusterOptions:
     ssh: str = services.AUTO  # the SSH service of tasks
     body_limit: int = bodies.LIMIT  # bytes in a request
     keep: str = EVERYTHING  # limits of finished jobs
-    slurm: SlurmSite = NO_SITE
+    engine_options: Mapping[str, str] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)  # shared ones, which are storages too
     give_up_jobs: bool = False  # unfinished ones of another engine
 
@@ -88,17 +88,17 @@ class EmbeddedCluster:
         take_over(self._state, options.engine, options.give_up_jobs)
         storages = {"home": Storage("home", home.make_private(options.home / "storage" / "home"))}
         storages |= {name: Storage(name, path, share=True) for name, path in options.folders.items()}
-        folders = {one.name: SharedFolder(one.path) if one.share else one.path for one in storages.values()}
-        engine = open_engine(options.engine, jobs, folders, options.slurm)
+        engine = open_engine(options.engine, jobs, options.engine_options)
         capacity = engine.capacity()
         shares: Mapping[str, ResourceAmount] = virtual_clusters(capacity.total, options.virtual_clusters)
         if capacity.partitions:
             shares = LivePartitions(engine)
         users = Accounts(self._database, Groups(self._database, shares, tuple(storages)))
-        in_image = engine.uses_images and not engine.queues  # on other machines, it runs next to the image
-        served = services.IMAGE if in_image and options.ssh != services.OFF else options.ssh
+        served = services.IMAGE if engine.serves_ssh_in_image and options.ssh != services.OFF else options.ssh
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
-        self._scheduler = Scheduler(self._state, engine, shares, options.enforce == REFUSE_LARGER, logins)
+        self._scheduler = Scheduler(
+            self._state, engine, shares, options.enforce == REFUSE_LARGER, logins, storages
+        )
         removal = JobRemoval(self._state)
         self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
         self.context = Context(
@@ -142,19 +142,17 @@ class UnusableEngine(ConfigError):
         super().__init__(f"the engine {name} cannot be used: {problem}")
 
 
-def open_engine(
-    name: str, jobs: Path, storages: Mapping[str, StorageFolder], site: SlurmSite = NO_SITE
-) -> Engine:
-    """Return the engine with this name, for the jobs in a folder and with these storage folders."""
+def open_engine(name: str, jobs: Path, options: Mapping[str, str]) -> Engine:
+    """Return the engine with this name, for the jobs in a folder."""
     if name not in ENGINES:
-        raise ConfigError(f"no engine named {name!r} (known: {', '.join(ENGINES)})")
+        raise ConfigError(f"no engine named {name!r} {ENGINES.describe()}")
     kind = ENGINES[name]
+    known = kind.read_options(options)
     if kind.program and shutil.which(kind.program) is None:
         raise UnusableEngine(name, f"there is no {kind.program} on this machine")
     module, _, factory = kind.factory.partition(":")
-    more = {"site": site} if name == "slurm" else {}
     try:
-        engine: Engine = getattr(importlib.import_module(module), factory)(jobs, storages, **more)
+        engine: Engine = getattr(importlib.import_module(module), factory)(jobs, options=known)
     except PaiError as err:
         raise UnusableEngine(name, str(err)) from err
     return engine

@@ -22,9 +22,8 @@ from openpai_tasks.server.api.limits.rates import parse_rate
 from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
-from openpai_tasks.settings.engines import DEFAULT, ENFORCE, ENGINES, REFUSE_GPUS, REFUSE_LARGER, SLURM
+from openpai_tasks.settings.engines import DEFAULT, ENFORCE, REFUSE_GPUS, REFUSE_LARGER
 from openpai_tasks.settings.keeping import EVERYTHING
-from openpai_tasks.settings.slurm import IMAGES, NO_IMAGES, SlurmSite, parse_options
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
 PAUSE = 60.0  # seconds
@@ -42,11 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         rates = dict(parse_rate(text) for text in flags.rate_limit)
         home = flags.home.absolute()
         options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
-        site = SlurmSite(flags.slurm_images, parse_options(flags.slurm_options, "--slurm-options"))
         folders = dict(parse_folder(text) for text in flags.storage)
         options = replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep)
         options = replace(options, give_up_jobs=flags.give_up_jobs)
-        run(replace(options, slurm=site, folders=folders), flags.port)
+        run(replace(options, engine_options=dict(flags.engine_option), folders=folders), flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code
@@ -62,8 +60,7 @@ def run(options: ClusterOptions, port: int) -> None:
     except (OSError, sqlite3.Error) as err:
         raise ConfigError(f"cannot use the folder {options.home}: {err}") from err
     try:
-        private = service.bind_socket(options.home) if options.engine == SLURM else None
-        sockets += [private] if private else []
+        private = service.bind_socket(options.home)  # for users of other machines who come by ssh
         cluster.start()
         facts = {
             "engine": options.engine,
@@ -73,13 +70,12 @@ def run(options: ClusterOptions, port: int) -> None:
             "limits": str(cluster.context.engine.memory),
             "body_limit": options.body_limit // 1024,
             "keep": options.keep,
-            "slurm_images": options.slurm.images,
-            "slurm_options": " ".join(options.slurm.options),
+            "engine_options": options.engine_options,
             "storages": [f"{name}={path}" for name, path in options.folders.items()],
-            **({"socket": private.getsockname()} if private else {}),
+            "socket": private.getsockname(),
         }
         others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
-        service.serve(app.build(cluster.context, others), sockets, options.home, facts)
+        service.serve(app.build(cluster.context, others), [*sockets, private], options.home, facts)
     finally:
         cluster.close()
 
@@ -100,6 +96,13 @@ def _kilobytes(text: str) -> int:
     return size
 
 
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"invalid option {text!r}: expected NAME=VALUE")
+    return name, value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m openpai_tasks.server", description="The embedded cluster, on loopback only."
@@ -114,7 +117,15 @@ def _parser() -> argparse.ArgumentParser:
         choices=list(ENFORCE),
         help="which jobs to refuse that ask for more than there is; default: %(default)s, if there are some",
     )
-    parser.add_argument("--engine", default=DEFAULT, choices=list(ENGINES), help="what runs tasks")
+    parser.add_argument("--engine", default=DEFAULT, metavar="NAME", help="what runs tasks")
+    parser.add_argument(
+        "--engine-option",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the engine; repeat for more",
+    )
     parser.add_argument(
         "--virtual-cluster",
         action="append",
@@ -153,10 +164,6 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=FOLDER",
         help="a folder that all nodes share, as a storage; repeat for more",
-    )
-    parser.add_argument("--slurm-images", default=NO_IMAGES, choices=IMAGES, help="what runs images on nodes")
-    parser.add_argument(
-        "--slurm-options", default="", metavar="OPTIONS", help="options of sbatch for all jobs"
     )
     parser.add_argument(
         "--give-up-jobs", action="store_true", help="end unfinished jobs of another engine without asking it"

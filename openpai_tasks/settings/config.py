@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from openpai_tasks import times
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings import engines, slurm, trust
+from openpai_tasks.settings import engines, trust
 from openpai_tasks.settings.home import locked, write_private
 from openpai_tasks.settings.keeping import parse_keep
 from openpai_tasks.settings.layers import (
@@ -36,7 +37,7 @@ from openpai_tasks.settings.layers import (
 )
 from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.settings.project import own_folder
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import LOCAL, is_embedded
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
 
@@ -46,11 +47,11 @@ FLAG = "flag"
 
 FAR = "far"
 OUTSIDE = "outside"
-TIME, KEEP, SBATCH = "time", "keep", "sbatch"
+TIME, KEEP, ENGINE = "time", "keep", "engine"
 FORMS: dict[str, Callable[[str, str], object]] = {
     TIME: times.parse_seconds,
     KEEP: parse_keep,
-    SBATCH: slurm.parse_options,
+    ENGINE: engines.check_engine,
 }
 """Functions that check the text of a setting; errors name where it was given."""
 
@@ -121,19 +122,10 @@ class Settings:
         "local.engine",
         engines.DEFAULT,
         "how the embedded cluster runs tasks",
-        among=" ".join([engines.AUTO, *engines.ENGINES]),
+        form=ENGINE,
     )
     local_profile: str = _far(
         "local.profile", "union", "OpenPAI version of the embedded cluster", among="union 0.14 0.18 1.8"
-    )
-    local_slurm_images: str = _far(
-        "local.slurm-images",
-        slurm.NO_IMAGES,
-        "what runs the images of jobs on nodes of Slurm",
-        among=" ".join(slurm.IMAGES),
-    )
-    local_slurm_options: str = _far(
-        "local.slurm-options", "", "options of sbatch for all jobs, such as --account=lab", form=SBATCH
     )
     local_ssh: str = _far(
         "local.ssh", "auto", "ssh server of the embedded cluster", among="auto sshd asyncssh off"
@@ -149,16 +141,30 @@ class Settings:
     storage_mounts: tuple[str, ...] = _far(
         "storage.mounts", (), "where shares are mounted here: CLUSTER/STORAGE=FOLDER or ADDRESS=FOLDER"
     )
+    engine_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of engines that are set, by the name of the setting."""
     origins: Mapping[str, str] = field(default_factory=dict, repr=False)
     unknown: tuple[str, ...] = field(default=(), repr=False)
     withheld: tuple[Claim, ...] = field(default=(), repr=False)
     overruled: Mapping[str, Value] = field(default_factory=dict, repr=False)
     """The user's own values of settings that a project's files override."""
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether commands use the embedded cluster."""
+        return is_embedded(self.cluster_alias)
+
+    def value(self, variable: Variable) -> Value:
+        """Return a setting by its row in the table."""
+        found: Value = getattr(self, variable.field, variable.default)
+        return self.engine_options.get(variable.name, found)
+
+    def origin(self, variable: Variable) -> str:
+        return self.origins.get(variable.name, BUILT_IN)
+
     def own(self, name: str) -> Value:
         """Return a setting from the user's own files, variables and flags, ignoring the project's."""
-        value: Value = getattr(self, VARIABLES[name].field)
-        return self.overruled.get(name, value)
+        return self.overruled.get(name, self.value(VARIABLES[name]))
 
     @classmethod
     def load(
@@ -186,7 +192,7 @@ class Settings:
                         values[variable.field] = trust.fence_sources(origin, values[variable.field])
         for key, value in (flags or {}).items():
             if value is not None and value != [] and value != ():
-                variable = _BY_FIELD[key]
+                variable = _BY_FIELD.get(key) or find(key)
                 values[key] = own[key] = variable.read(value, f"--{variable.name}")
                 origins[variable.name] = FLAG
         is_local = values.get("clusters_in_local") or any(c.setting == "clusters-in-local" for c in withheld)
@@ -200,8 +206,10 @@ class Settings:
             for key, variable in _BY_FIELD.items()
             if values.get(key) != own.get(key)
         }
+        options = {key: values.pop(key) for key in [*values] if key not in _FIELDS}
         return cls(
             **{**_small_requests(values), **values},
+            engine_options=options,
             origins=origins,
             unknown=tuple(unknown),
             withheld=tuple(withheld),
@@ -214,7 +222,7 @@ def _small_requests(values: Mapping[str, Any]) -> dict[str, int]:
 
     Its containers, unlike its processes, are killed if they use more memory than requested.
     """
-    if values.get("cluster_alias", LOCAL) != LOCAL:
+    if not is_embedded(values.get("cluster_alias", LOCAL)):
         return {}
     is_limit = values.get("local_engine", engines.DEFAULT) != engines.DEFAULT
     return {"cpu": 1} if is_limit else {"cpu": 1, "memory_mb": 1024}
@@ -230,7 +238,11 @@ class Variable(NamedTuple):
     least: float | None
     among: tuple[str, ...]
     reach: str = ""
-    form: str = ""  # TIME, KEEP or SBATCH
+    form: str = ""  # TIME, KEEP, ENGINE, or the module of an engine's option
+
+    @property
+    def is_engine_option(self) -> bool:
+        return "." in self.field
 
     @property
     def kind(self) -> type:
@@ -248,7 +260,7 @@ class Variable(NamedTuple):
         if read is None:
             raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
         if self.form:
-            FORMS[self.form](str(read), f"{origin}: {self.name}")
+            self._check(str(read), f"{origin}: {self.name}")
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
             raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):
@@ -257,10 +269,31 @@ class Variable(NamedTuple):
             raise ConfigError(f"{origin}: {self.name} must be one of {', '.join(self.among)}, got {value!r}")
         return read
 
+    def _check(self, text: str, where: str) -> None:
+        check = FORMS.get(self.form) or importlib.import_module(self.form).check
+        check(text, where)
+
 
 def _spelling(name: object) -> str:
     """Normalise a name: ``memory_mb``, ``memory-mb`` and ``memoryMB`` are the same."""
     return "".join(char for char in str(name).lower() if char not in "-_.")
+
+
+def _option_variables(kind: engines.EngineKind) -> list[Variable]:
+    """Return the settings of an engine; their values are in ``Settings.engine_options``."""
+    return [
+        Variable(
+            f"{LOCAL}.{one.name}",
+            f"{LOCAL}.{one.name}",
+            one.default,
+            one.about,
+            None,
+            one.among,
+            FAR,
+            one.form,
+        )
+        for one in kind.options
+    ]
 
 
 VARIABLES: dict[str, Variable] = {
@@ -268,16 +301,34 @@ VARIABLES: dict[str, Variable] = {
     for item in dataclasses.fields(Settings)
     if item.metadata
 }
+VARIABLES |= {
+    variable.name: variable for kind in engines.ENGINES.ours.values() for variable in _option_variables(kind)
+}
+_FIELDS = {item.name for item in dataclasses.fields(Settings)}
 _BY_SPELLING = {_spelling(name): variable for name, variable in VARIABLES.items()}
 _BY_FIELD = {variable.field: variable for variable in VARIABLES.values()}
 
 
 def find(name: str) -> Variable:
     """Find a setting by its name, in any spelling."""
-    try:
-        return _BY_SPELLING[_spelling(name)]
-    except KeyError:
-        raise ConfigError(f"{_unknown(name)} (known: {', '.join(VARIABLES)})") from None
+    found = _find(name)
+    if found is None:
+        raise ConfigError(f"{_unknown(name)} (known: {', '.join(VARIABLES)})")
+    return found
+
+
+def _find(name: str) -> Variable | None:
+    wanted = _spelling(name)
+    ours = _BY_SPELLING.get(wanted)
+    if ours or not wanted.startswith(LOCAL):
+        return ours
+    return next((one for one in all_variables() if _spelling(one.name) == wanted), None)
+
+
+def all_variables() -> list[Variable]:
+    """Return all settings, also those of engines that other packages add."""
+    added = engines.ENGINES.added().values()
+    return [*VARIABLES.values(), *(one for kind in added for one in _option_variables(kind))]
 
 
 def _unknown(name: object) -> str:
@@ -290,15 +341,15 @@ def _unknown(name: object) -> str:
 def _known(layer: Layer) -> Iterator[tuple[Variable, str, Any]]:
     """Yield the settings in the layer, each with the name used there and its value."""
     for given, value in layer.values.items():
-        variable = _BY_SPELLING.get(_spelling(given))
+        variable = _find(given)
         if variable and value not in (None, ""):
             yield variable, given, value
 
 
 def _ignored_names(layer: Layer) -> list[str]:
     """Return a line for each ignored name, except those of older clients in files that we share with them."""
-    known = {*_BY_SPELLING, *(map(_spelling, OLD_NAMES) if layer.is_ours else ())}
-    names = [name for name in layer.values if _spelling(name) not in known]
+    old = {*(map(_spelling, OLD_NAMES) if layer.is_ours else ())}
+    names = [name for name in layer.values if not _find(name) and _spelling(name) not in old]
     lines = [f"{layer.origin}: {_unknown(name)}" for name in names]
     return [layer.ignored, *lines] if layer.ignored else lines
 

@@ -38,6 +38,11 @@ def edit_hint() -> str:
     return f"`{command('cluster.edit')}` opens it"
 
 
+def is_embedded(alias: str) -> bool:
+    """Whether this is the alias of the embedded cluster, which needs no record and is started when needed."""
+    return alias == LOCAL
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The address of a cluster, and what the client last learned about it."""
@@ -57,6 +62,10 @@ class Cluster:
     prefix: str = PREFIX  # "" for a REST server without a reverse proxy
     extra: dict[str, Any] = field(default_factory=dict)
     is_own: bool = True  # False for clusters in a project's clusters.yaml
+
+    @property
+    def is_embedded(self) -> bool:
+        return is_embedded(self.alias)
 
     @property
     def rest(self) -> str:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.settings import plugins
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from openpai_tasks.protocol.document.job_storage import Home
     from openpai_tasks.storage.store import StorageSpec, Store
 
@@ -281,37 +278,13 @@ def describe_known(names: tuple[str, ...]) -> str:
 
 
 def _added() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
-    return _load_added(tuple(sys.path))
-
-
-@functools.lru_cache(maxsize=1)
-def _load_added(path: tuple[str, ...]) -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
-    """Return the kinds of packages on the path, and a line about each kind that cannot be used."""
-    from importlib.metadata import entry_points
-
-    kinds: list[StorageKind] = []
-    problems: list[str] = []
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (_package(point), point.name)):
-        try:
-            kind = _load_kind(point)
-        except Exception as err:  # code of other packages can raise anything
-            why = " ".join(str(err).split()) or type(err).__name__
-            what = f"the storage kind {point.name!r} of the package {_package(point)}"
-            problems.append(f"{what} cannot be loaded: {why}")
-        else:
-            kinds.append(kind)
-    return tuple(kinds), tuple(problems)
-
-
-def _load_kind(point: EntryPoint) -> StorageKind:
-    kind = point.load()
-    if not isinstance(kind, StorageKind):
-        raise ConfigError(f"{point.value} is not a StorageKind")
-    return replace(kind, name=kind.name.lower(), package=_package(point))
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else point.module
+    """Return the kinds of other packages, and a line about each that cannot be used."""
+    found = plugins.load(ENTRY_POINTS, StorageKind, "storage kind")
+    kinds = (
+        replace(kind, name=kind.name.lower(), package=found.packages[name])
+        for name, kind in found.named.items()
+    )
+    return tuple(kinds), found.problems
 
 
 def rooted(path: str) -> str:

@@ -43,6 +43,7 @@ def list_(c, output=None):
 
 @task(
     positional=["cluster_alias", "pai_uri"],
+    iterable=["option"],
     help={
         **SECRETS,
         "cluster-alias": "your name for the cluster",
@@ -52,7 +53,8 @@ def list_(c, output=None):
         "install": "install this version of openpai-tasks on the login node, in ~/.openpai/venv",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
-        "type": "kind of cluster: openpai, paddlecloud or slurm",
+        "type": "kind of cluster: openpai, paddlecloud or slurm, or one that another package adds",
+        "option": "NAME=VALUE, for a kind that has options; repeat for more",
         "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
 )
@@ -73,6 +75,7 @@ def add(
     ssh=None,
     remote_program=None,
     install=False,
+    option=None,
     output=None,
 ):
     """Add a cluster: log in and save it."""
@@ -90,6 +93,7 @@ def add(
         kind,
         datacenter or "",
         remote_program or "",
+        tuple(option),
     )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)

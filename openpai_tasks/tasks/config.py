@@ -21,7 +21,7 @@ FOLDER = {"folder": "the project folder (default: those whose settings count her
 def show_(c, output=None):
     """Show all settings, their values and where they come from."""
     loaded = trusted_settings(c)
-    rows = [_row(loaded, variable) for variable in user_settings.config.VARIABLES.values()]
+    rows = [_row(loaded, variable) for variable in user_settings.config.all_variables()]
     show(c, rows, COLUMNS, output or loaded.output)
     for file, lines in user_settings.trust.claims_by_file(loaded.withheld):
         say(f"ignored, not trusted: {', '.join(lines)} ({file})")
@@ -109,11 +109,11 @@ def completion(c, shell, program=None):
 
 def _row(loaded, variable):
     """Return a setting as a row; ``not_trusted`` and ``within`` tell programs about its limits."""
-    value = getattr(loaded, variable.field)
+    value = loaded.value(variable)
     row = {
         "name": variable.name,
         "value": value,
-        "origin": loaded.origins[variable.name],
+        "origin": loaded.origin(variable),
         "about": variable.about,
         "not_trusted": [f"{one.file} sets {one}" for one in loaded.withheld if one.setting == variable.name],
         "within": getattr(value, "folder", ""),

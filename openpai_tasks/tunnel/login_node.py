@@ -11,7 +11,7 @@ from typing import Any
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings.engines import ENGINES, SLURM
+from openpai_tasks.settings.engines import ENGINES
 from openpai_tasks.tunnel.openssh import RemoteResult, SharedConnection
 
 START_SECONDS = 120.0  # shared file systems are slow
@@ -26,7 +26,7 @@ _FIND = (
     'elif python3 -c "import openpai_tasks" 2>/dev/null; then set -- python3 -m openpai_tasks; '
     f"else exit {NOT_INSTALLED}; fi; "
 )
-_START = f'echo; echo "{_MARK} $(uname -n)"; "$@" cluster.start --engine {SLURM} -o json || exit $?; '
+_START = f'echo; echo "{_MARK} $(uname -n)"; "$@" cluster.start --engine ENGINE -o json || exit $?; '
 _LOGIN = f'echo; echo {_MARK}; "$@" cluster.credentials local -o json || exit $?; '
 _END = f"echo; echo {_MARK}"
 
@@ -42,9 +42,10 @@ class RemoteServer:
     token: str = field(default="", repr=False)
 
 
-def start_server(ssh: SharedConnection, program: str, with_login: bool = False) -> RemoteServer:
+def start_server(ssh: SharedConnection, program: str, engine: str, with_login: bool = False) -> RemoteServer:
     """Start the server unless it runs; secrets come over the connection and are written nowhere."""
-    return _server(ssh, _run(ssh, program, _START + (_LOGIN if with_login else "") + _END))
+    start = _START.replace("ENGINE", shlex.quote(engine))
+    return _server(ssh, _run(ssh, program, start + (_LOGIN if with_login else "") + _END), engine)
 
 
 def stop_server(ssh: SharedConnection, program: str) -> None:
@@ -83,7 +84,7 @@ def _words(program: str) -> str:
     return " ".join(home)
 
 
-def _server(ssh: SharedConnection, done: RemoteResult) -> RemoteServer:
+def _server(ssh: SharedConnection, done: RemoteResult, wanted: str) -> RemoteServer:
     """Read the answers between the marks; what profiles print is in front of them."""
     where = ssh.address.label
     _, *answers = re.split(rf"^{_MARK}(.*)$", done.out, flags=re.M)
@@ -96,7 +97,7 @@ def _server(ssh: SharedConnection, done: RemoteResult) -> RemoteServer:
         raise ApiError(f"{where}: `pai cluster.start` printed something unexpected") from err
     engine, socket = str(status.get("engine")), str(status.get("socket") or "")
     version, host = str(status.get("version")), str(status.get("host") or "")
-    if engine != SLURM and engine in ENGINES:
+    if engine != wanted and engine in ENGINES:
         hint = "`pai cluster.stop` there ends it"
         raise ConfigError(f"{where}: a server runs there whose jobs run {ENGINES[engine].label}; {hint}")
     if not _SOCKET.fullmatch(socket):

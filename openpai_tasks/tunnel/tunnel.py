@@ -25,6 +25,7 @@ class Tunnel:
 
     def __init__(self, cluster: Cluster) -> None:
         self._alias, self._program = cluster.alias, str(cluster.extra.get(PROGRAM) or "")
+        self._engine = cluster.kind
         self.ssh = SharedConnection(parse_ssh(cluster.uri))
 
     @property
@@ -74,7 +75,7 @@ class Tunnel:
 
     def _connect(self, with_login: bool = False) -> RemoteServer:
         is_kept = self.ssh.open(check=True)
-        server = start_server(self.ssh, self._program, with_login)
+        server = start_server(self.ssh, self._program, self._engine, with_login)
         if not self.socket.exists() or self._target() != server.socket:
             self.ssh.forward(self.socket, server.socket, replaces=is_kept)
         self._note(server.socket)

@@ -322,22 +322,24 @@ USES: dict[str, Callable[[Backend, JobInfo], object]] = {
 }
 
 
-@pytest.mark.parametrize("ability", get_args(Ability))
-def test_capability_works_or_is_refused_with_a_one_line_error(backend, row, running, ability):
-    def use() -> object:
-        require(backend, ability)
-        return True
+def test_capability_works_or_is_refused_with_a_one_line_error(backend, row, running):
+    for ability in get_args(Ability):
+        uses = [partial(require, backend, ability)]
+        if ability in USES:
+            uses.append(partial(is_used, ability, backend, running))
+        for use in uses:
+            if getattr(row.capabilities, ability):
+                use()
+                continue
+            with pytest.raises(Unsupported) as refused:
+                use()
+            where, _, advice = str(refused.value).partition(": ")
+            assert where.startswith(f"cluster 'lab' ({row.product}) ") and advice and "\n" not in advice
+            assert refused.value.exit_code == 120, ability
 
-    uses = [use, *([partial(USES[ability], backend, running)] if ability in USES else [])]
-    for act in uses:
-        if getattr(row.capabilities, ability):
-            assert act()
-            continue
-        with pytest.raises(Unsupported) as refused:
-            act()
-        where, _, advice = str(refused.value).partition(": ")
-        assert where.startswith(f"cluster 'lab' ({row.product}) ") and advice and "\n" not in advice
-        assert refused.value.exit_code == 120
+
+def is_used(ability: str, backend: Backend, job: JobInfo) -> None:
+    assert USES[ability](backend, job), ability
 
 
 def test_every_capability_has_a_name_that_can_be_required():

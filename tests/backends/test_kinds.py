@@ -8,14 +8,16 @@ from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, dump, parse, 
 
 
 def test_every_kind_of_cluster_loads_its_driver():
-    for kind in kinds.KINDS.values():
-        driver = kinds.driver(kind.type)
+    for type, kind in kinds.KINDS.items():
+        driver = kinds.driver(type)
         assert kind.label and all(callable(getattr(driver, verb)) for verb in ("connect", "sign_in", "learn"))
     assert DEFAULT_KIND in kinds.KINDS
 
 
 def test_an_unknown_type_is_an_error_that_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"type 'k8s' are not supported \(known types: openpai for OpenPAI"):
+    with pytest.raises(
+        ConfigError, match=r"type 'k8s' are not supported \(known: openpai, paddlecloud, slurm\)"
+    ):
         kinds.driver("k8s")
 
 

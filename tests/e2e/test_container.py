@@ -291,12 +291,14 @@ def page(port):
         return urllib.request.urlopen(f"http://127.0.0.1:{port}/page", timeout=5).read()
 
 
+@ONE_SERVICE
 def test_top_shows_what_each_container_uses(inside):
     rows = inside.ok("container.top", "train", "-o", "json").json()
     assert [row["container"] for row in rows] == ["main-0", "main-1"]
     for row in rows:
         assert row["error"] == "" and row["cpu"] >= 0 and 0 < row["memory"] <= row["memory_limit"]
-    assert "CONTAINER" in inside.ok("container.top", "train", "--once").out
+    table = inside.ok("container.top", "train", "--once").out
+    assert "CONTAINER" in table and "SCOPE" not in table
 
 
 @ONE_SERVICE
@@ -309,12 +311,12 @@ def test_top_shows_the_usage_of_containers_and_not_of_the_machine(inside):
         assert [row["scope"] for row in (quiet, loud)] == ["container", "container"]
         assert 2 * quiet["cpu"] < loud["cpu"]  # which is little on a busy machine
         assert quiet["memory"] < 100 << 20 and 200 << 20 < loud["memory"] < 300 << 20
-        assert "SCOPE" not in inside.ok("container.top", "train", "--once").out
     finally:
         busy.send_signal(signal.SIGINT)
         busy.communicate(timeout=SECONDS)
 
 
+@ONE_SERVICE
 def test_ssh_scp_and_fab_know_the_job_by_its_name(inside, tmp_path):
     config = Path(inside.environment["HOME"]) / ".ssh" / "config"
     config.parent.mkdir()

@@ -1,4 +1,4 @@
-"""The portal over a cluster with thousands of jobs."""
+"""The portal over a cluster with more jobs than its largest page shows."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.jobs import fill
 from tests.portal.conftest import Visitor
 
-MANY = 3_000
+MANY = 1_100
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def rows(page):
 
 
 def test_pages_reach_from_the_newest_to_the_oldest_job(crowd):
-    first = crowd.get("/c/local/jobs?limit=1000")
-    assert rows(first)[0] == f"copy-{MANY}" and len(rows(first)) == 1000
+    first = crowd.get("/c/local/jobs?limit=500")
+    assert rows(first)[0] == f"copy-{MANY}" and len(rows(first)) == 500
     seen, page = set(rows(first)), first
     while older := re.search(r'rel="next" href="([^"]+)"', page.text):
         page = crowd.get(older[1].replace("&amp;", "&"))
@@ -37,7 +37,7 @@ def test_pages_reach_from_the_newest_to_the_oldest_job(crowd):
 
 
 def test_search_and_order_reach_all_of_them(crowd):
-    assert rows(crowd.get("/c/local/jobs?q=copy-2999")) == ["copy-2999"]
+    assert rows(crowd.get("/c/local/jobs?q=copy-1099")) == ["copy-1099"]
     assert rows(crowd.get("/c/local/jobs?sort=submitted&dir=asc&limit=2")) == ["copy-1", "copy-2"]
     assert rows(crowd.get("/c/local/jobs?state=FAILED")) == []
 
@@ -47,7 +47,7 @@ def test_a_browser_shows_a_thousand_of_them_and_goes_on(crowd, tab):
     assert tab.locator("tbody tr").count() == 1000
     tab.get_by_role("link", name="Older").click()
     tab.wait_for_selector(f"tr[data-key$='~copy-{MANY - 1000}']")
-    assert tab.locator("tbody tr").count() == 1000
+    assert tab.locator("tbody tr").count() == MANY - 1000
     tab.get_by_role("searchbox").fill("copy-711")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**q=copy-711**")

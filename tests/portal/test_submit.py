@@ -168,7 +168,7 @@ def test_a_form_that_is_sent_twice_makes_one_job(cluster, visitor):
 
 
 def test_a_text_that_is_too_long_is_refused_in_one_line(visitor):
-    text = document("long", "echo " + "x" * (2 << 20))
+    text = document("long", "echo " + "x" * (1 << 20))
     for options in ({}, {"files": {"nothing": b""}}):
         page = visitor.post(f"{HERE}/check", {"text": text}, headers=JSON, **options)
         assert page.status_code == 400 and "too large" in page.json()["error"]

@@ -1,15 +1,22 @@
-"""``python -m tests.server.core_process FOLDER CPUS``: a cluster core that runs until it is killed."""
+"""A cluster core in a separate process, which loads nothing that a server does not need."""
 
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 
-from tests.server.workshop import Workshop, machine
+from openpai_tasks.server.engines.machine import Machine
+from openpai_tasks.server.engines.process import ProcessEngine
+from openpai_tasks.server.scheduling.scheduler import Scheduler
+from openpai_tasks.server.state.database import Database
+from openpai_tasks.server.state.state import SCHEMA, State
 
-if __name__ == "__main__":
-    here = machine(int(sys.argv[2]))
-    Workshop(Path(sys.argv[1]), here, {"default": here.resources}, enforce=False)
+
+def run(path: str, cpus: int) -> None:
+    """Run it until the process is killed."""
+    folder, here = Path(path), Machine("here", cpus, 1000, (), Machine.detect().boot)
+    state = State(Database(folder / "cluster.db", SCHEMA), folder / "jobs")
+    engine = ProcessEngine(folder / "jobs", {"home": folder / "storage"}, here)
+    Scheduler(state, engine, {"default": here.resources}, False).start()
     print("up", flush=True)
     signal.pause()

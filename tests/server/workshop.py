@@ -20,6 +20,7 @@ from openpai_tasks.server.scheduling.scheduler import Scheduler
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import SCHEMA, State
+from openpai_tasks.server.storages import Storage
 
 T = TypeVar("T")
 BOOT = Machine.detect().boot
@@ -88,12 +89,17 @@ class Workshop:
         self.database = Database(self.folder / "cluster.db", SCHEMA)
         self.state = State(self.database, self.folder / "jobs")
         self.engine = self.make_engine()
-        self.scheduler = Scheduler(self.state, self.engine, self.clusters, self.enforce)
+        self.scheduler = Scheduler(
+            self.state, self.engine, self.clusters, self.enforce, storages=self.storages
+        )
         self.scheduler.start()
 
     def make_engine(self) -> Engine:
-        storages = {"home": self.folder / "storage"}
-        return ProcessEngine(self.folder / "jobs", storages, self.machine, self.grace)
+        return ProcessEngine(self.folder / "jobs", self.machine, self.grace)
+
+    @property
+    def storages(self) -> dict[str, Storage]:
+        return {"home": Storage("home", self.folder / "storage")}
 
     def close(self) -> None:
         self.scheduler.close()

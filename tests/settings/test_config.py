@@ -21,7 +21,7 @@ def test_every_setting_has_a_default_and_a_description():
     for name, variable in VARIABLES.items():
         if name == "cluster-alias":
             continue
-        assert getattr(settings, variable.field) == variable.default
+        assert settings.value(variable) == variable.default
         assert settings.origins[name] == "built-in"
         assert variable.about
 

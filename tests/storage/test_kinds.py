@@ -59,7 +59,7 @@ def packages(tmp_path, monkeypatch):
     "code, why",
     [
         ("raise RuntimeError('two\\nlines')", "two lines"),
-        ("KIND = 'sqlite'", "broken:KIND is not a StorageKind"),
+        ("KIND = 'sqlite'", "broken:KIND is not of the type StorageKind"),
         ("", "KIND"),
         ("import a_package_that_is_missing", "a_package_that_is_missing"),
     ],

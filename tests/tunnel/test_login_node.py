@@ -27,7 +27,7 @@ class Printing:
 
 
 def test_what_a_profile_prints_is_ignored():
-    server = start_server(Printing(STATUS), "", with_login=True)
+    server = start_server(Printing(STATUS), "", "slurm", with_login=True)
     assert (server.socket, server.user, server.token) == (STATUS["socket"], "ann", "x.y.z")
     assert "secret" not in repr(server)
 
@@ -46,14 +46,14 @@ def test_what_a_profile_prints_is_ignored():
 )
 def test_a_server_that_cannot_be_used_is_explained(printing, reason):
     with pytest.raises(PaiError, match=reason) as caught:
-        start_server(printing, "", with_login=True)
+        start_server(printing, "", "slurm", with_login=True)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("program", [" ", "pai\nid", "pai'", "a!b"])
 def test_a_program_that_is_not_one_is_refused(program):
     with pytest.raises(PaiError, match="invalid program"):
-        start_server(Printing(STATUS), program)
+        start_server(Printing(STATUS), program, "slurm")
 
 
 def test_an_unknown_host_key_is_not_called_a_changed_one():

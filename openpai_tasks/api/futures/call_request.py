@@ -20,7 +20,6 @@ from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import flags as job_flags
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.settings.config import BUILT_IN, Settings
-from openpai_tasks.settings.registry import LOCAL
 
 
 class CallFlags(TypedDict, total=False):
@@ -90,7 +89,7 @@ def _python(settings: Settings) -> str:
     """
     chosen = shlex.quote(settings.python)
     is_default = settings.origins["python"] == BUILT_IN and not settings.pip_installs
-    if settings.cluster_alias != LOCAL or not is_default or not sys.executable:
+    if not settings.is_embedded or not is_default or not sys.executable:
         return f"exec {chosen}"
     own = f"pai_python={shlex.quote(sys.executable)}"
     return f'{own}; [ -x "$pai_python" ] || pai_python={chosen}; exec "$pai_python"'

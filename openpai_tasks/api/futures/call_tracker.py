@@ -26,7 +26,6 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.sending import Sender
 from openpai_tasks.sdk.payloads.call_runner import result_name
-from openpai_tasks.settings.registry import LOCAL
 
 GLANCE_SECONDS = 0.5  # between two looks at the jobs while many are being submitted
 LATE_SECONDS = 30.0  # that a job or a file on another machine may take to appear
@@ -51,7 +50,7 @@ class CallTracker:
         self._open, self._max_jobs, self._batch = futures, max_jobs, batch
         self._results = CallResults(target.home, bytes.fromhex(record.facts.key))
         self._sender = Sender(self._client, self._pausing)
-        self._late = 0.0 if self._client.cluster.alias == LOCAL else LATE_SECONDS
+        self._late = 0.0 if self._client.polls_cheaply else LATE_SECONDS
         self._planned: deque[CallJob] = deque()
         self._submitted: dict[str, CallJob] = {}  # until all of their calls have a result
         self._job_of: dict[int, CallJob] = {}

@@ -75,6 +75,16 @@ class ServerConnection:
         self._policies = policies
         self._hint = hint  # why there are no credentials
 
+    @property
+    def polls_cheaply(self) -> bool:
+        """Whether many requests in a second trouble nobody."""
+        return self.cluster.is_embedded
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether jobs run on this machine, where they can use the user's own Python."""
+        return self.cluster.is_embedded
+
     def say(self, line: str) -> None:
         """Show a message to the user."""
         self._say(line)

@@ -14,7 +14,7 @@ from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound, TooManyRe
 from openpai_tasks.hints import command
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import is_embedded
 
 if TYPE_CHECKING:
     from openpai_tasks.net.http_client import HttpAnswer
@@ -43,7 +43,7 @@ def error(response: HttpAnswer, where: str, alias: str) -> ApiError:
         message = f"it redirects to {target}; `{command('cluster.update', alias)}` finds its new address"
     if status == 413:
         message += " (keep the document small: send files with `--sources`)"
-    if status == 401 and alias != LOCAL:
+    if status == 401 and not is_embedded(alias):
         message += f" (`{command('cluster.update', alias, '--login')}` renews the login)"
     return KINDS.get(status, ApiError)(f"{where} answered: {message}", status, code)
 

@@ -39,7 +39,6 @@ from openpai_tasks.protocol.models import (
     notices_from_body,
     ssh_from_body,
 )
-from openpai_tasks.settings.registry import LOCAL
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,7 +59,7 @@ class Client(LogEndpoints):
 
     @property
     def capabilities(self) -> Capabilities:
-        return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.alias == LOCAL)
+        return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.is_embedded)
 
     def describe(self) -> ClusterDescription:
         """Describe the cluster; an embedded one has an engine next to its ``launcherType``."""

@@ -9,7 +9,6 @@ from openpai_tasks.backends.http import logins
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.openpai.dialects import ApiDialect, dialect_of
 from openpai_tasks.protocol import routes
-from openpai_tasks.settings.registry import LOCAL
 
 
 class OpenPaiConnection(ServerConnection):
@@ -19,7 +18,7 @@ class OpenPaiConnection(ServerConnection):
 
     @property
     def login_pauses(self) -> tuple[float, ...]:
-        return logins.NO_PAUSES if self.cluster.alias == LOCAL else logins.PAUSES
+        return logins.NO_PAUSES if self.polls_cheaply else logins.PAUSES
 
     @functools.cached_property
     def dialect(self) -> ApiDialect:

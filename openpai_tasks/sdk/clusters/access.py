@@ -16,7 +16,7 @@ from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, token_claims
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import LOCAL, is_embedded
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
     """Return the address, the user and a valid token; the password only for the embedded cluster."""
     client = clusters.connect(settings, alias, say)
     cluster = client.cluster
-    is_local = cluster.alias == LOCAL
+    is_local = cluster.is_embedded
     known = embedded.login() if is_local else clusters.open_registry(settings).credentials(cluster.alias)
     token = client.token()
     end = token_claims(token).get("exp")
@@ -86,7 +86,7 @@ def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
 
 def paddle_config_text(settings: Settings, alias: str | None, say: Say) -> str:
     """Return a ``~/.paddle/config`` for the embedded cluster; passwords of other clusters are not shown."""
-    if (alias or settings.cluster_alias) != LOCAL:
+    if not is_embedded(alias or settings.cluster_alias):
         raise ConfigError(f"only the cluster {LOCAL!r} can be shown as {paddle_config.KIND}")
     cluster = embedded.ensure(start_request(settings), say)
     endpoint = cluster.uri + PADDLECLOUD_PREFIX

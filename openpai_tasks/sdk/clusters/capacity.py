@@ -13,7 +13,6 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.settings.registry import LOCAL
 
 RESOURCES = {"gpu": "GPUs", "cpu": "CPUs", "memoryMB": "MB of memory"}
 """Resources in a job document, with their names for users."""
@@ -55,7 +54,7 @@ def never_fits(
     client: Backend, job: JobInfo, asked: Need, there: VirtualCluster, notes: list[str]
 ) -> tuple[str, str] | None:
     """Return why the job can never start, and what to do; None if it may start."""
-    if client.cluster.alias == LOCAL or any(RUNS_ALONE in note for note in notes):
+    if client.cluster.is_embedded or any(RUNS_ALONE in note for note in notes):
         return None
     for kind in RESOURCES:
         have, wanted = there.capacity(kind), asked.at_once[kind]

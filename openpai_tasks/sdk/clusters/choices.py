@@ -17,6 +17,7 @@ from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.registry import (
     LOCAL,
     Cluster,
+    is_embedded,
     registry_path,
     storage_destination,
 )
@@ -42,7 +43,7 @@ def with_choices(cluster: Cluster) -> Cluster:
 
 def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
     """Change the choices with ``edit``; secrets of removed storages are deleted."""
-    if alias != LOCAL:
+    if not is_embedded(alias):
         return UserClusters(registry_path(settings.clusters_in_local)).change(alias, edit)
     with locked(path()):
         before = with_choices(Cluster(LOCAL, ""))

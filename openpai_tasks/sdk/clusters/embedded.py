@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say, TokenStore
@@ -37,7 +37,7 @@ from openpai_tasks.sdk.clusters.start_options import (
     recorded,
 )
 from openpai_tasks.settings.credentials import Credentials, hidden_environment
-from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, choose_engine
+from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, check_engine, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
 from openpai_tasks.settings.home import home, lock_file, locked
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
@@ -69,7 +69,7 @@ class LocalStatus:
     jobs: dict[str, int] | None = None
     trouble: str | None = None  # why its engine cannot start jobs now
     host: str | None = None
-    socket: str | None = None  # of the engine slurm, for users of other machines who come by ssh
+    socket: str | None = None  # for users of other machines who come by ssh
 
 
 def folder() -> Path:
@@ -92,8 +92,9 @@ def ensure(request: StartRequest, say: Say) -> Cluster:
                 if kept:
                     say(kept)
                 return _cluster()
-    for line in differing_lines(request, read_last(folder()), _facts() or {}):
-        say(line)
+    if facts := _facts():
+        for line in differing_lines(request, read_last(folder()), facts):
+            say(line)
     return _cluster()
 
 
@@ -110,10 +111,7 @@ def embedded_uri() -> str:
 def start_embedded(request: StartRequest, say: Say) -> bool:
     """Start the embedded cluster; False if it was running already."""
     lock.check_port(request.options.port)
-    if request.options.engine not in (AUTO, *ENGINES):
-        raise ConfigError(
-            f"no engine named {request.options.engine!r} (known: {', '.join((AUTO, *ENGINES))})"
-        )
+    check_engine(request.options.engine, "--engine")
     with _starting():
         facts = _facts()
         if not facts:
@@ -171,7 +169,7 @@ def _start_again(say: Say, force: bool) -> None:
     If that engine cannot be used any more, ``force`` gives its jobs up.
     """
     last = read_last(folder())
-    options = dataclasses.replace(LocalOptions(), **{**last.options, "engine": last.engine, "port": 0})
+    options = LocalOptions().changed({**last.options, "engine": last.engine, "port": 0})
     try:
         _start(options)
     except UnusableEngine as err:
@@ -304,7 +302,7 @@ def _launch(request: StartRequest) -> str:
     """Start the server as flags, settings and its last start say; return a line about what it has kept."""
     options = request.merged(read_last(folder()))
     engine = choose_engine(options.engine)
-    start = LastStart(dataclasses.asdict(cast(Any, options)), request.settings, engine)
+    start = LastStart(options.values(), request.settings, engine)
     try:
         with recorded(folder(), start):
             _start(dataclasses.replace(options, engine=engine))
@@ -327,7 +325,7 @@ def _start(options: LocalOptions, *flags: str) -> None:
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce", options.enforce]
-    argv += ["--slurm-images", options.slurm_images, f"--slurm-options={options.slurm_options}"]
+    argv += [f"--engine-option={name}={value}" for name, value in options.of_engine().items()]
     argv += [*(f"--storage={row}" for row in options.storages), *flags]
     with _log_file() as log:
         end = os.lseek(log, 0, os.SEEK_END)

@@ -22,7 +22,6 @@ from openpai_tasks.sdk import git
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.settings import engines, project
 from openpai_tasks.settings.ownership import is_trusted_by_variable, problem
-from openpai_tasks.settings.registry import LOCAL
 
 NAMES = (".venv", "venv")
 USES_PYTHON = re.compile(r"(?:^|[\s;&|('\"])(?:python|pip|torchrun|pytest)[0-9.]*(?=\s|$)")
@@ -89,7 +88,7 @@ def _is_own(environment: Path) -> bool:
 
 def describe_inactive(client: Backend, command: str, folder: Path) -> str:
     """Return what a user should know before a command runs with another Python; empty if there is nothing."""
-    if client.cluster.alias != LOCAL or not USES_PYTHON.search(command):
+    if not client.runs_here or not USES_PYTHON.search(command):
         return ""
     found = inactive_environments(folder)
     facts = lock.read_status(embedded.folder()) or {}

@@ -25,7 +25,14 @@ from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
 from openpai_tasks.settings import config, credentials, layers, paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import DEFAULT_KIND, INVALID_ALIAS, LOCAL, Cluster, registry_path
+from openpai_tasks.settings.registry import (
+    DEFAULT_KIND,
+    INVALID_ALIAS,
+    LOCAL,
+    Cluster,
+    is_embedded,
+    registry_path,
+)
 from openpai_tasks.settings.user_clusters import UserClusters
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -45,7 +52,8 @@ class NewCluster:
     force: bool = False
     kind: str = DEFAULT_KIND
     datacenter: str = ""  # of PaddleCloud, if it is not the alias
-    remote_program: str = ""  # on the login node of Slurm
+    remote_program: str = ""  # on the login node
+    options: tuple[str, ...] = ()  # NAME=VALUE, of those that its kind has
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ def connect(settings: Settings, alias: str | None = None, say: Say = lambda line
 
 
 def _client(settings: Settings, alias: str, say: Say) -> Backend:
-    if alias == LOCAL:
+    if is_embedded(alias):
         return embedded.connect(start_request(settings), say, settings.http_timeout)
     book = open_registry(settings)
     cluster = book.get(alias)
@@ -182,7 +190,7 @@ def _add(settings: Settings, new: NewCluster, cluster: Cluster, check: bool, ask
 
 def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
     """Update the record of a cluster, with new credentials if they are given."""
-    if alias == LOCAL:
+    if is_embedded(alias):
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
     book = open_registry(settings)
     before = book.get(alias)
@@ -271,7 +279,7 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     """Return the record to fill, with the earlier choices of the user for this alias."""
     if not ALIAS.fullmatch(new.alias):
         raise ConfigError(f"the alias {new.alias!r} may have letters, digits, '.', '_' and '-' only")
-    if new.alias == LOCAL:
+    if is_embedded(new.alias):
         raise ConfigError(f"the alias {LOCAL!r} belongs to the embedded cluster; choose another")
     addresses = kinds.driver(new.kind).candidates(new.address)
     known = {cluster.alias: cluster for cluster in open_registry(settings).clusters()}
@@ -285,8 +293,22 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
     info = {**base.info, **_named_datacenter(new)}
-    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program)}
+    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program), **_options(new)}
     return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info, extra=extra)
+
+
+def _options(new: NewCluster) -> dict[str, dict[str, str]]:
+    """Return the field of the record with the options that only the kind of the cluster knows."""
+    known, found = kinds.KINDS[new.kind].options, dict[str, str]()
+    for text in new.options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
+        if name not in known:
+            names = f"known: {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"--option {name}: unknown option of clusters of type {new.kind!r} ({names})")
+        found[name] = value
+    return {"options": found} if found else {}
 
 
 def _named_datacenter(new: NewCluster) -> dict[str, str]:

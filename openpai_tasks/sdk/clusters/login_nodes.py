@@ -12,7 +12,6 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.web_address import SSH
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.engines import SLURM
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, Registry, registry_path
 from openpai_tasks.settings.user_clusters import UserClusters
 
@@ -29,15 +28,15 @@ class TunnelStatus:
 
 
 def address_and_kind(uri: str | None, ssh: str | None, kind: str) -> tuple[str, str]:
-    """Return the address of a new cluster and its type; ``--ssh`` alone means Slurm."""
+    """Return the address of a new cluster and its type; ``--ssh`` needs no ``--type``."""
     if uri and ssh:
         raise ConfigError(f"give either an address ({uri!r}) or --ssh ({ssh!r})")
     if ssh:
-        if kind not in (DEFAULT_KIND, SLURM):
-            raise ConfigError(f"--ssh is for --type {SLURM}, not for {kind!r}")
-        return kinds.driver(SLURM).candidates(ssh)[0], SLURM
+        if kind not in (DEFAULT_KIND, kinds.BY_SSH):
+            raise ConfigError(f"--ssh is for --type {kinds.BY_SSH}, not for {kind!r}")
+        return kinds.driver(kinds.BY_SSH).candidates(ssh)[0], kinds.BY_SSH
     if not uri:
-        needed = "--ssh [USER@]HOST" if kind == SLURM else "its address, as in the browser"
+        needed = "--ssh [USER@]HOST" if kind == kinds.BY_SSH else "its address, as in the browser"
         raise ConfigError(f"which cluster? add {needed}")
     return uri, kind
 
@@ -46,8 +45,8 @@ def choices(kind: str, program: str) -> dict[str, Any]:
     """Return the fields that a user has chosen for a new cluster."""
     if not program:
         return {}
-    if kind != SLURM:
-        raise ConfigError(f"--remote-program is for --type {SLURM}, not for {kind!r}")
+    if kind != kinds.BY_SSH:
+        raise ConfigError(f"--remote-program is for --type {kinds.BY_SSH}, not for {kind!r}")
     from openpai_tasks.tunnel.tunnel import PROGRAM
 
     return {PROGRAM: program}
@@ -55,8 +54,8 @@ def choices(kind: str, program: str) -> dict[str, Any]:
 
 def install_on(address: str, kind: str, say: Say) -> None:
     """Install this version of the package on a login node."""
-    if kind != SLURM:
-        raise ConfigError(f"--install is for --type {SLURM}, not for {kind!r}")
+    if kind != kinds.BY_SSH:
+        raise ConfigError(f"--install is for --type {kinds.BY_SSH}, not for {kind!r}")
     from openpai_tasks.net.ssh_address import parse_ssh
     from openpai_tasks.tunnel import installing
 

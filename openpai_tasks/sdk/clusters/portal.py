@@ -15,7 +15,6 @@ from openpai_tasks.net.web_address import SSH
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.credentials import VARIABLES
 from openpai_tasks.settings.home import home, make_private, write_private
-from openpai_tasks.settings.registry import LOCAL
 
 LOAD_SECONDS = 300.0  # for a browser to load a page that redirects to a link
 
@@ -27,7 +26,7 @@ def job_page(client: Backend, job: JobInfo) -> str:
 
 def has_portal(client: Backend) -> bool:
     """Whether the cluster has a portal of its own; ours shows the embedded one and those on login nodes."""
-    return client.cluster.alias != LOCAL and not client.cluster.uri.startswith(SSH)
+    return not client.cluster.is_embedded and not client.cluster.uri.startswith(SSH)
 
 
 def can_open_browser() -> bool:

@@ -78,7 +78,7 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
 
 
 def _row(settings: Settings, cluster: Cluster, say: Say) -> list[Resources]:
-    if cluster.alias == LOCAL and not embedded.running():
+    if cluster.is_embedded and not embedded.running():
         return [Resources(LOCAL, problem="not running; it starts with the first job")]
     try:
         return _of(settings, cluster.alias, say)

@@ -18,12 +18,11 @@ from typing import Any, cast
 from openpai_tasks.errors import ConfigError, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings
-from openpai_tasks.settings.engines import AUTO, DEFAULT, REFUSE_GPUS, choose_engine
+from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings, find
+from openpai_tasks.settings.engines import AUTO, DEFAULT, ENGINES, REFUSE_GPUS, choose_engine
 from openpai_tasks.settings.home import write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import LOCAL
-from openpai_tasks.settings.slurm import NO_IMAGES
 
 UNION = "union"  # of the routes of every generation
 _FILE = "start.json"
@@ -41,9 +40,25 @@ class LocalOptions:
     ssh: str = "auto"
     body_limit: int = 100  # KB
     keep: str = EVERYTHING  # limits of finished jobs
-    slurm_images: str = NO_IMAGES
-    slurm_options: str = ""
     storages: tuple[str, ...] = ()  # NAME=FOLDER
+    engine_options: Mapping[str, str] = field(default_factory=dict)  # of all engines, by their setting
+
+    def values(self) -> dict[str, Any]:
+        """Return all options by name; that of an engine's option is its setting."""
+        found: dict[str, Any] = dataclasses.asdict(cast(Any, self))
+        del found["engine_options"]
+        return found | dict(self.engine_options)
+
+    def changed(self, values: Mapping[str, Any]) -> LocalOptions:
+        """Return these options with other values, by the names of ``values()``."""
+        own = {name: value for name, value in values.items() if name in SETTINGS or name == "port"}
+        others = {name: value for name, value in values.items() if name not in own}
+        return dataclasses.replace(self, **own, engine_options={**self.engine_options, **others})
+
+    def of_engine(self) -> dict[str, str]:
+        """Return the options of the chosen engine, by the names that it knows."""
+        names = {f"{LOCAL}.{one.name}": one.name for one in ENGINES[self.engine].options}
+        return {names[name]: value for name, value in self.engine_options.items() if name in names}
 
 
 SETTINGS = {
@@ -53,11 +68,9 @@ SETTINGS = {
     "ssh": "local.ssh",
     "body_limit": "local.body-limit",
     "keep": "local.keep",
-    "slurm_images": "local.slurm-images",
-    "slurm_options": "local.slurm-options",
     "storages": "storage.mounts",
 }
-"""The setting of each option; the port has none."""
+"""The setting of each option; the port has none, and options of engines have their setting's name."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class StartRequest:
         if self.fresh:
             return self.options
         kept = {name: value for name, value in last.options.items() if not self._decides(name, last)}
-        return dataclasses.replace(self.options, **kept)
+        return self.options.changed(kept)
 
     def _decides(self, name: str, last: LastStart) -> bool:
         is_changed = name in self.settings and self.settings[name] != last.settings.get(name)
@@ -94,16 +107,18 @@ def start_request(
     settings: Settings, port: int | None = None, engine: str | None = None, fresh: bool = False
 ) -> StartRequest:
     """Return what the settings and the flags of `cluster.start` ask for."""
-    given = {name: _of_setting(settings, setting) for name, setting in SETTINGS.items()}
+    of_engines = [name for name, variable in VARIABLES.items() if variable.is_engine_option]
+    names = {**SETTINGS, **{name: name for name in (*of_engines, *settings.engine_options)}}
+    given = {name: _of_setting(settings, setting) for name, setting in names.items()}
     flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
     chosen = {
-        name: given[name] for name, setting in SETTINGS.items() if settings.origins[setting] != BUILT_IN
+        name: given[name] for name, setting in names.items() if settings.origin(find(setting)) != BUILT_IN
     }
-    return StartRequest(LocalOptions(**{**given, **flags}), flags, chosen, fresh)
+    return StartRequest(LocalOptions().changed({**given, **flags}), flags, chosen, fresh)
 
 
 def _of_setting(settings: Settings, name: str) -> Any:
-    value = getattr(settings, VARIABLES[name].field)
+    value: Any = settings.value(find(name))
     return own_storages(value) if name == SETTINGS["storages"] else value
 
 
@@ -123,9 +138,8 @@ def read_last(folder: Path) -> LastStart:
     path = folder / _FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        names = {one.name for one in dataclasses.fields(LocalOptions)}
         options, settings = (
-            {name: _value(value) for name, value in found[part].items() if name in names}
+            {name: _value(value) for name, value in found[part].items() if _is_known(name)}
             for part in ("options", "settings")
         )
         return LastStart(options, settings, str(found["engine"]))
@@ -142,6 +156,10 @@ def _read_old(path: Path) -> LastStart:
     except FileNotFoundError:
         return LastStart()
     return LastStart({"engine": engine}, engine=engine)
+
+
+def _is_known(name: str) -> bool:
+    return name in SETTINGS or name == "port" or name.startswith(f"{LOCAL}.")
 
 
 def _value(value: Any) -> Any:
@@ -169,10 +187,11 @@ def recorded(folder: Path, start: LastStart) -> Iterator[None]:
 
 def kept_line(request: StartRequest, options: LocalOptions) -> str:
     """Return a line about what a start kept from the last one although the settings differ; may be empty."""
+    now, wanted = options.values(), request.options.values()
     kept = [
-        f"{setting}={shown(getattr(options, name))}"
-        for name, setting in SETTINGS.items()
-        if getattr(options, name) != getattr(request.options, name)
+        f"{SETTINGS.get(name, name)}={shown(value)}"
+        for name, value in now.items()
+        if name != "port" and value != wanted.get(name)
     ]
     hint = (
         f"`{command('cluster.stop')}` and `{command('cluster.start', '--fresh')}` use your settings instead"
@@ -182,11 +201,12 @@ def kept_line(request: StartRequest, options: LocalOptions) -> str:
 
 def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each option that differs from that of the running server: the next start uses it."""
-    options = request.merged(last)
-    for name, setting in SETTINGS.items():
-        wanted, now = getattr(options, name), _value(running.get(name))
-        if now is not None and now != wanted and wanted != AUTO:
-            stop = command("cluster.stop")
+    options = running.get("engine_options", {})  # a server of an older version has none
+    facts = {**running, **{f"{LOCAL}.{name}": value for name, value in options.items()}}
+    for name, wanted in request.merged(last).values().items():
+        now = _value(facts.get(name))
+        if name != "port" and now is not None and now != wanted and wanted != AUTO:
+            setting, stop = SETTINGS.get(name, name), command("cluster.stop")
             yield f"{setting} is still {shown(now)}; it changes to {shown(wanted)} after `{stop}`"
 
 

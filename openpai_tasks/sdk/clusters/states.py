@@ -12,7 +12,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.states import RUNNING, WAITING
 from openpai_tasks.sdk.clusters import embedded
-from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.settings.registry import is_embedded
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def ask_clusters(connect: Mapping[str, Callable[[], Backend]], seconds: float) -
 
 def _state(alias: str, connect: Callable[[], Backend]) -> ClusterState:
     """Ask one cluster; never start the embedded one."""
-    if alias == LOCAL and not embedded.embedded_uri():
+    if is_embedded(alias) and not embedded.embedded_uri():
         return ClusterState(alias, is_stopped=True)
     try:
         client = connect()

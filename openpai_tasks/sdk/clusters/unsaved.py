@@ -13,7 +13,7 @@ from openpai_tasks.sdk.clusters.known import NewCluster, open_registry, trusted
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.settings.registry import Cluster, is_embedded
 
 
 def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
@@ -42,7 +42,7 @@ def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = 
     """
     if not user or not password:
         raise ConfigError("enter a user name and a password")
-    if alias == LOCAL:
+    if is_embedded(alias):
         cluster = embedded.ensure(start_request(settings), say)
     else:
         cluster = open_registry(settings).get(alias)

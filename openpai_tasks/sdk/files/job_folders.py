@@ -131,7 +131,7 @@ def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts 
 
 def cluster_mark(cluster: Cluster) -> str:
     """Return the id of the cluster in a job's files; every machine has its own `local`."""
-    if cluster.alias != LOCAL:
+    if not cluster.is_embedded:
         return cluster.uri
     folder = hashlib.sha256(os.fsencode(home_folder())).hexdigest()
     return f"{LOCAL}@{socket.gethostname()}/{folder[:8]}"

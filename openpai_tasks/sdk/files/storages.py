@@ -20,7 +20,7 @@ from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.paddle_config import DATACENTER
-from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
 from openpai_tasks.storage.location import PAI, SELECTED, open_storage
@@ -109,7 +109,7 @@ class ClusterStorages:
         alias = next((alias for name, alias in known if name == datacenter), "")
         if alias:
             return f"{PAI}{alias}/pfs/{path}"
-        if datacenter != LOCAL or record:
+        if not is_embedded(datacenter) or record:
             names = ", ".join(str(name) for name, _ in known) or "none"
             raise ConfigError(f"/pfs/{datacenter}/{path}: no datacenter {datacenter!r} (known: {names})")
         return self._embedded_pfs(path)
@@ -126,7 +126,7 @@ class ClusterStorages:
 
     def _record(self, cluster: str) -> Cluster:
         """Return the record of the cluster; starts the embedded one."""
-        if self._only or cluster == LOCAL:
+        if self._only or is_embedded(cluster):
             return self._client(cluster).cluster
         return clusters.open_registry(self._settings).get(cluster)
 
@@ -207,7 +207,7 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
 
 def _is_embedded(cluster: Cluster) -> bool:
     """Whether it is the user's embedded cluster, possibly under another alias for its address."""
-    return cluster.alias == LOCAL or cluster.uri == getattr(embedded.running(), "uri", "")
+    return cluster.is_embedded or cluster.uri == getattr(embedded.running(), "uri", "")
 
 
 def mount_point(storage: ClusterStorage) -> str:

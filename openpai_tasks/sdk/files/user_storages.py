@@ -18,7 +18,7 @@ from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import LOCAL, Cluster, storage_destination
+from openpai_tasks.settings.registry import Cluster, storage_destination
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import StorageKind, UserStorage
 from openpai_tasks.storage.store import Mounts, StorageSpec
@@ -134,7 +134,7 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 
 def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
-    where = f"in {choices.path()}" if cluster.alias == LOCAL else f"with `{command('cluster.edit')}`"
+    where = f"in {choices.path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
     for row in cluster.own_storages:
         name = row_name(row)
         try:

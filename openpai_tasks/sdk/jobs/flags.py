@@ -15,7 +15,6 @@ from openpai_tasks.protocol.document.scripts import variable as variable_name
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import at_least, megabytes, parse_int, parse_seconds
 from openpai_tasks.settings.config import BUILT_IN, Settings
-from openpai_tasks.settings.registry import LOCAL
 
 _ROLE_NAME = re.compile(r"[a-z][a-z0-9]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -84,7 +83,7 @@ def build_changes(flags: Mapping[str, Any], ask: Ask) -> JobRequest:
 
 def is_memory_asked(settings: Settings) -> bool:
     """Return whether the memory setting is a limit; on the embedded cluster, the built-in default is not."""
-    return settings.cluster_alias != LOCAL or settings.origins.get("memoryMB") != BUILT_IN
+    return not settings.is_embedded or settings.origins.get("memoryMB") != BUILT_IN
 
 
 def build_request(flags: Mapping[str, Any], settings: Settings, ask: Ask) -> JobRequest:

@@ -10,12 +10,11 @@ from typing import TypeVar
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.jobs import watching
-from openpai_tasks.settings.registry import LOCAL
 
 T = TypeVar("T")
 
-LOCAL_PAUSES = (0.05, 0.5)  # shortest and longest, for the embedded cluster
-REMOTE_PAUSES = (0.5, 5.0)  # well below OpenPAI's limit of 600 requests a minute
+SHORT_PAUSES = (0.05, 0.5)  # the shortest and the longest
+LONG_PAUSES = (0.5, 5.0)  # well below OpenPAI's limit of 600 requests a minute
 GROWTH = 1.4
 
 
@@ -25,7 +24,7 @@ class Pauses:
     def __init__(self, client: Backend, timeout: float | None = None) -> None:
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):  # nor NaN
             raise ConfigError(f"a timeout must be 0 or more seconds, got {timeout!r}")
-        self._shortest, self._longest = LOCAL_PAUSES if client.cluster.alias == LOCAL else REMOTE_PAUSES
+        self._shortest, self._longest = SHORT_PAUSES if client.polls_cheaply else LONG_PAUSES
         self._next = self._shortest
         self._limit = time.monotonic() + (math.inf if timeout is None else timeout)
         self._client = client

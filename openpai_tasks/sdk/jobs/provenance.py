@@ -20,7 +20,6 @@ from openpai_tasks.protocol import environment
 from openpai_tasks.protocol.document.request import JobRequest
 from openpai_tasks.sdk.git import Revision, revision
 from openpai_tasks.settings.digests import sha256
-from openpai_tasks.settings.registry import LOCAL
 
 STAMP = "openpaiTasks"
 """Our key in the job's extras."""
@@ -82,7 +81,7 @@ def _plain(value: Any) -> Any:
 
 def submitter_environment(client: Backend) -> dict[str, str]:
     """Return the variables that the embedded cluster runs the job with; other clusters get none."""
-    if client.cluster.alias != LOCAL:
+    if not client.runs_here:
         return {}
     found = environment.select(os.environ)
     if len(environment.encode(found)) > environment.LIMIT:

@@ -12,7 +12,6 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, PaiError, TimedOut
 from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.sdk.clusters import embedded
-from openpai_tasks.settings.registry import LOCAL
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ def is_outage(err: PaiError) -> bool:
 
 def _is_stopped(client: Backend) -> bool:
     """Return whether this is the embedded cluster and it was stopped, so that waiting is useless."""
-    return client.cluster.alias == LOCAL and embedded.running() is None
+    return client.cluster.is_embedded and embedded.running() is None
 
 
 def _outage_message(client: Backend, err: PaiError) -> str:

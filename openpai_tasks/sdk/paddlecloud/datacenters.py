@@ -22,7 +22,7 @@ from openpai_tasks.settings.paddle_config import (
     Datacenter,
     PaddleConfig,
 )
-from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
 
 TOKEN_FILE = "paddlecloud-token"
 
@@ -30,7 +30,7 @@ TOKEN_FILE = "paddlecloud-token"
 def connect(settings: Settings, alias: str | None, say: Say) -> PaddleBackend:
     """Connect to a datacenter; to the current one if none is named, else to the embedded cluster."""
     name = alias or choose(settings)
-    if name == LOCAL:
+    if is_embedded(name):
         return connect_embedded(settings, say)
     client = known.connect(settings, name, say)
     if not isinstance(client, PaddleBackend):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from openpai_tasks.protocol.document.json_schema import DRAFT, Schema, job_schema
-from openpai_tasks.settings import config, slurm, value_types
-from openpai_tasks.settings.config import VARIABLES, Variable
+from openpai_tasks.settings import config, engines, value_types
+from openpai_tasks.settings.config import Variable
 from openpai_tasks.settings.layers import SECTION
 
 __all__ = ["job_schema", "settings_schema"]
@@ -17,18 +18,17 @@ TIME = r"^(?=.*[1-9])\s*([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?\s*
 
 _AGE = r"(?=[0-9dhmsDHMS]*[1-9])([0-9]+[dD])?([0-9]+[hH])?([0-9]+[mM])?([0-9]+[sS]?)?"
 _LIMIT = rf"([aA][lL][lL]|[0-9]{{1,9}}([kKmMgGtT][bB])?|{_AGE})"
-_OPTION = rf"--({'|'.join(sorted(slurm.OPTIONS))})(={slurm.VALUE})?"
-SBATCH = rf"^\s*({_OPTION}(\s+{_OPTION})*)?\s*$"
 KEEP = rf"^[ ,]*{_LIMIT}([ ,]+{_LIMIT})*[ ,]*$"
 
 
 def settings_schema() -> Schema:
     """Return the JSON Schema of an invoke.yaml, which checks only our section."""
+    variables = config.all_variables()
     section = {
         "type": ["object", "null"],
         "description": "The settings of openpai-tasks.",
-        "properties": {name: _setting(variable) for name, variable in VARIABLES.items()} | _groups(),
-        "patternProperties": {_spellings(name): _rule(variable) for name, variable in VARIABLES.items()},
+        "properties": {one.name: _setting(one) for one in variables} | _groups(variables),
+        "patternProperties": {_spellings(one.name): _rule(one) for one in variables},
         "additionalProperties": False,
     }
     return {
@@ -46,11 +46,11 @@ def _setting(variable: Variable) -> Schema:
     )
 
 
-def _groups() -> Schema:
+def _groups(variables: Iterable[Variable]) -> Schema:
     """Return rules for dotted names written as nested keys, such as ``engine`` below ``local``."""
     groups: Schema = {}
-    for name, variable in VARIABLES.items():
-        group, dot, key = name.partition(".")
+    for variable in variables:
+        group, dot, key = variable.name.partition(".")
         if dot:
             empty = {"type": "object", "properties": {}, "additionalProperties": False}
             groups.setdefault(group, empty)["properties"][key] = _setting(variable)
@@ -66,8 +66,10 @@ def _text(variable: Variable) -> Schema:
         return {"type": ["string", "integer", "null"], "pattern": KEEP, "minimum": 0, "maximum": 999_999_999}
     if variable.form == config.TIME:
         return {"type": ["string", "integer", "null"], "pattern": TIME, "minimum": 1}
-    if variable.form == config.SBATCH:
-        return {"type": ["string", "null"], "pattern": SBATCH}
+    if variable.form == config.ENGINE:
+        return {"enum": [engines.AUTO, *engines.ENGINES, None]}
+    if variable.form:
+        return {"type": ["string", "null"], "pattern": importlib.import_module(variable.form).PATTERN}
     if "true" in variable.among:
         return {"anyOf": [{"enum": list(variable.among)}, *_boolean(variable)["anyOf"]]}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.lazy_dataclass import dataclass
@@ -20,17 +19,8 @@ from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
+from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings.engines import REFUSE_GPUS
-
-
-@dataclass(frozen=True)
-class Storage:
-    """A folder that jobs can mount; each user sees a separate part of it unless it is shared."""
-
-    name: str
-    path: Path
-    share: bool = False
-    default: bool = True
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ def notices(context: Context, document: JobDocument) -> list[NewEvent]:
 
 
 def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfall, ...]:
-    """Return what the machine has less of than the job asks for; engines that queue refuse such jobs."""
-    if context.engine.queues:
+    """Return what the machine has less of than the job asks for; engines that schedule refuse such jobs."""
+    if context.engine.schedules:
         return ()
     cluster = document.virtual_cluster
     share = context.virtual_clusters.get(cluster, NOTHING)

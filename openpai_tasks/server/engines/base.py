@@ -1,7 +1,8 @@
 """The interface between the scheduler and the engines that run tasks.
 
-An engine is a class with these methods and one row in ``settings/engines.py``. Task logs need not be local
-files, and tasks may run on other machines.
+An engine is a class with these methods and one row in ``settings/engines.py``, or an entry point of another
+package. It is created with the folder of all jobs, and with the keyword argument ``options``: the values of
+the options in its row. Tasks may run on machines that share no file system with the server.
 """
 
 from __future__ import annotations
@@ -13,25 +14,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
 from openpai_tasks.server.state.records import NewEvent, Task
 
 if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument, StorageMount
+    from openpai_tasks.protocol import JobDocument
     from openpai_tasks.server.ssh import SshLogin
+    from openpai_tasks.server.storages import Mount
 
+ADDRESS = "127.0.0.1"
+"""The address of tasks on this machine."""
 Ports = dict[str, tuple[int, ...]]
 """Port numbers by label."""
-
-
-@dataclass(frozen=True)
-class SharedFolder:
-    """A storage without a separate folder for each user."""
-
-    path: Path
-
-
-StorageFolder = Path | SharedFolder
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class Node:
 
     name: str
     resources: ResourceAmount
-    address: str = "127.0.0.1"
+    address: str = ADDRESS
 
 
 @dataclass(frozen=True)
@@ -105,11 +100,11 @@ class Launch:
 
     uid: str
     user: str
-    folder: Path
+    folder: Path  # on the machine of the server, for what the engine keeps about the task
     scripts: Mapping[str, str]  # ``command`` is run; the others are files next to it
     environment: dict[str, str]
     image: str
-    storages: tuple[StorageMount, ...] | None  # None: no storage; empty: the user's default storages
+    mounts: tuple[Mount, ...] = ()
     shared: Mapping[str, str] = field(default_factory=dict)  # variables of all tasks of the job attempt
     container: ContainerSpec = ContainerSpec()
     ssh: SshLogin | None = None  # the SSH service to start with the task
@@ -177,14 +172,26 @@ class Engine(Protocol):
     uses_images: bool
     mounts_at_root: bool
     """Whether tasks find storages at the paths of the document, not below PAI_MOUNT_ROOT."""
-    queues: bool
+    schedules: bool
     """Whether the engine schedules by itself.
 
     The scheduler then hands over every job at once, without counting resources, and shows the state that
     ``poll`` reports.
     """
+    places_late: bool
+    """Whether the engine alone knows where a task runs, and only when it starts.
 
+    ``poll`` then reports the place, and the task learns from the engine where it and its peers are.
+    """
+    serves_ssh_in_image: bool
+    """Whether the SSH service of a task runs in its image, rather than next to it."""
+    has_task_folders: bool
+    """Whether the folder of a task on this machine is the one in which it runs."""
+    where: str
+    """Where tasks run: completes "jobs run as processes of ..."."""
     memory: MemoryLimits
+    wakeups: WakePipe
+    """What the engine, or a task that has ended, wakes the scheduler with."""
 
     def capacity(self) -> EngineCapacity:
         """Return the engine's machines; called for each request, so it must be fast."""
@@ -201,6 +208,12 @@ class Engine(Protocol):
     def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Choose GPUs for several tasks, by uid."""
 
+    def address(self, task: Task) -> str:
+        """Return the host at which peers reach a task that is about to start."""
+
+    def variables(self, task: Task) -> dict[str, str]:
+        """Return the variables that depend on where a task runs: its folders, and the GPUs that it sees."""
+
     def start(self, *launches: Launch) -> None:
         """Start tasks; ``poll`` reports failures."""
 
@@ -216,6 +229,9 @@ class Engine(Protocol):
     def notes(self, task: Task) -> Sequence[NewEvent]:
         """Return new events of the task; after a restart of the server, old ones may be repeated."""
 
+    def is_ssh_ready(self, task: Task) -> bool:
+        """Return whether the SSH service of a running task answers."""
+
     def logs(self, task: Task) -> dict[str, int]:
         """Return the existing logs and their sizes in bytes, by name."""
 
@@ -228,5 +244,5 @@ class Engine(Protocol):
 
 def image_not_used(engine: Engine, images: Iterable[str]) -> str:
     """Return the message about the images of a job, which its tasks do not run in."""
-    where = "the nodes, with what these have" if engine.queues else "this machine"
-    return f"the image {', '.join(dict.fromkeys(images))} is not used: jobs run as processes of {where}"
+    names = ", ".join(dict.fromkeys(images))
+    return f"the image {names} is not used: jobs run as processes of {engine.where}"

@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,14 +21,15 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.regular_files import open_regular
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines import creation, leftovers, traces
-from openpai_tasks.server.engines.base import Engine, Launch, StorageFolder, TaskExit, TaskStatus
+from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskStatus
 from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
-from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, prepare
+from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, container_variables, prepare
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
 from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import in_container
 from openpai_tasks.server.state.records import NewEvent, Task
+from openpai_tasks.settings.engines import EngineOptions
 
 log = logging.getLogger(__name__)
 
@@ -42,28 +43,31 @@ class ContainerEngine(LocalEngine):
 
     uses_images = True
     mounts_at_root = True
+    serves_ssh_in_image = True
     dialect: ProgramDialect
 
     def __init__(
         self,
         folder: Path,
-        storages: Mapping[str, StorageFolder] | None = None,
         machine: Machine | None = None,
         grace: float = GRACE,
+        options: EngineOptions | None = None,
     ) -> None:
         super().__init__(machine or Machine.detect())
         self.name = self.dialect.name
         self._program = ContainerProgram(self.dialect)
         self.memory = self._program.memory()
-        self._settings = ContainerSettings(
-            self._program, str(folder.absolute()), self.machine.cpus, dict(storages or {}), grace
-        )
+        self._settings = ContainerSettings(self._program, str(folder.absolute()), self.machine.cpus, grace)
         self._processes = ProcessEngine(
             folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE, limits=False
         )
+        self.wakeups = self._processes.wakeups
         self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
         self._notes = ContainerNotes()
         self._remove_abandoned()
+
+    def variables(self, task: Task) -> dict[str, str]:
+        return container_variables(task, len(self.machine.gpus))
 
     def start(self, *launches: Launch) -> None:
         waiting = [launch for launch in launches if not traces.began(launch.folder)]

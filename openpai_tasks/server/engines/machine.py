@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.regular_files import is_regular, open_regular
-from openpai_tasks.server.engines.base import EngineCapacity, Node, Ports
+from openpai_tasks.server import ssh
+from openpai_tasks.server.engines.base import ADDRESS, EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.ports import PortPool
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
@@ -55,7 +56,9 @@ class Machine:
 class LocalEngine:
     """Base of engines that run tasks on this machine, with its ports and GPUs, and logs in task folders."""
 
-    queues = False
+    schedules = places_late = False
+    has_task_folders = True
+    where = "this machine"
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -82,6 +85,17 @@ class LocalEngine:
     def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         return {uid: self._gpus.take(count) for uid, count in counts.items()}
 
+    def address(self, task: Task) -> str:
+        return ADDRESS
+
+    def variables(self, task: Task) -> dict[str, str]:
+        folder = os.path.abspath(task.folder)
+        folders = {"PAI_WORK_DIR": f"{folder}/work", "PAI_MOUNT_ROOT": f"{folder}/mounts"}
+        return {**folders, **gpu_variables(task.gpus, len(self.machine.gpus))}
+
+    def is_ssh_ready(self, task: Task) -> bool:
+        return ssh.is_ready(task.folder)
+
     def logs(self, task: Task) -> dict[str, int]:
         paths = {name: task.folder / "logs" / name for name in LOGS}
         return {name: path.stat().st_size for name, path in paths.items() if is_regular(path)}
@@ -90,6 +104,18 @@ class LocalEngine:
         if name not in LOGS:
             raise FileNotFoundError(errno.ENOENT, "no such log", name)
         return open_regular(task.folder / "logs" / name)
+
+
+def gpu_variables(gpus: Iterable[int], total: int) -> dict[str, str]:
+    """Return the variables that limit the visible GPUs, numbered like nvidia-smi, in bus order."""
+    if not total:
+        return {"NVIDIA_VISIBLE_DEVICES": "none"}
+    indices = ",".join(map(str, gpus))
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": indices,
+        "NVIDIA_VISIBLE_DEVICES": indices or "none",
+    }
 
 
 class GpuPool:

@@ -17,18 +17,19 @@ from dataclasses import replace
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
-from openpai_tasks.server.engines.base import Launch, StorageFolder
+from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.leftovers import MARK
-from openpai_tasks.server.engines.process import user_folders, write_file
+from openpai_tasks.server.engines.machine import gpu_variables
+from openpai_tasks.server.engines.process import local_folder, write_file
 from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import FOLDER, in_container
+from openpai_tasks.server.state.records import Task
 from openpai_tasks.settings import home
 
 SECRET = ("runtime", "registry")  # folders that may contain secrets
 PULL_LIMIT = 3600.0  # seconds
 CALL_LIMIT = 120.0  # seconds for any other command of a supervisor
 PATIENCE = 60.0  # seconds to wait for a daemon that is down
-_HIDDEN = ("CUDA_VISIBLE_DEVICES",)  # in a container, GPUs are numbered from 0
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,19 @@ class ContainerSettings:
     program: ContainerProgram
     home: str
     cpus: int
-    storages: Mapping[str, StorageFolder]
     grace: float
+
+
+def container_variables(task: Task, total_gpus: int) -> dict[str, str]:
+    """Return the variables that depend on where a task runs; in a container, GPUs are numbered from 0."""
+    gpus = gpu_variables(task.gpus, total_gpus)
+    gpus.pop("CUDA_VISIBLE_DEVICES", None)
+    return {"PAI_WORK_DIR": entry.WORK, "PAI_MOUNT_ROOT": "", **gpus}
 
 
 def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
     """Write the folder and return a launch of the supervisor; repeating this changes nothing."""
-    mounts = write_runtime(launch, settings.storages)
+    mounts = write_runtime(launch)
     if launch.container.login:
         folder = home.make_private(launch.folder / "registry")
         write_file(folder / "config.json", registries.config(launch.container.login))
@@ -56,29 +63,25 @@ def prepare(launch: Launch, settings: ContainerSettings) -> Launch:
         scripts={"command": f"exec {shlex.join(argv)}"},
         environment={**settings.program.environment, MARK: launch.uid},
         shared={},
-        storages=None,
+        mounts=(),
         ssh=None,
     )
 
 
-def write_runtime(
-    launch: Launch, storages: Mapping[str, StorageFolder], more: Mapping[str, str] | None = None
-) -> list[creation.BindMount]:
+def write_runtime(launch: Launch, more: Mapping[str, str] | None = None) -> list[creation.BindMount]:
     """Write what a container reads, with ``more`` variables; return what is mounted in it."""
     for name in ("work", "runtime"):
         home.make_private(launch.folder / name)
     (launch.folder / "notes").touch(mode=0o600)
-    folders = {creation.storage_target(path): own for path, own in user_folders(launch, storages)}
+    folders = {creation.storage_target(mount.path): local_folder(mount) for mount in launch.mounts}
     for name, text in _scripts(launch, tuple(folders), more or {}).items():
         write_file(launch.folder / "runtime" / name, f"{text}\n")
     return [*_own_mounts(launch), *(creation.BindMount(*pair) for pair in folders.items())]
 
 
 def _scripts(launch: Launch, storages: tuple[str, ...], more: Mapping[str, str]) -> dict[str, str]:
-    places = {"PAI_WORK_DIR": entry.WORK, "PAI_MOUNT_ROOT": ""}
-    variables = {**launch.shared, **launch.environment, **places, **more}
-    seen = {name: value for name, value in variables.items() if name not in _HIDDEN}
-    own = {"entry": entry.entry(storages), "environment": entry.environment(seen)}
+    variables = {**launch.shared, **launch.environment, **more}
+    own = {"entry": entry.entry(storages), "environment": entry.environment(variables)}
     if launch.ssh:
         own |= in_container.scripts(launch.ssh, entry.NOTES, entry.WORK)
     return {**launch.scripts, **own}

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -26,20 +26,20 @@ from openpai_tasks.server.engines.base import (
     Engine,
     Launch,
     MemoryLimits,
-    SharedFolder,
-    StorageFolder,
     TaskExit,
     TaskRunning,
     TaskStatus,
 )
-from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.runner import memory
 from openpai_tasks.server.engines.runner.task import STOP
+from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
+from openpai_tasks.server.storages import FOLDER, Mount
 from openpai_tasks.settings import home
+from openpai_tasks.settings.engines import EngineOptions
 
 log = logging.getLogger(__name__)
 
@@ -70,27 +70,28 @@ class ProcessEngine(LocalEngine):
     name = "process"
     uses_images = False
     mounts_at_root = False
+    serves_ssh_in_image = False
 
     def __init__(
         self,
         folder: Path,
-        storages: Mapping[str, StorageFolder] | None = None,
         machine: Machine | None = None,
         grace: float = GRACE,
         limits: bool = True,
+        options: EngineOptions | None = None,
     ) -> None:
-        """``folder`` contains the jobs' folders; each storage has a folder for every user.
+        """``folder`` contains the jobs' folders.
 
         Without ``limits``, processes may use more memory than their tasks ask for.
         """
         super().__init__(machine or Machine.detect())
+        self.wakeups = WakePipe(pipe_path(home.make_private(folder.absolute())))
         self._groups, self.memory = cgroups.task_groups() if limits else (None, UNLIMITED)
         self._shell = shutil.which("bash") or "/bin/sh"
-        self._storages = dict(storages or {})
         self._boot = self.machine.boot
         self._ssh_failures: set[str] = set()  # uids of tasks whose failed SSH service was reported
         self._command = [sys.executable, "-I", "-S", runner.SCRIPT, self._shell]
-        self._command += [str(grace), str(bell_path(folder.absolute())), self._boot]
+        self._command += [str(grace), str(pipe_path(folder.absolute())), self._boot]
         self._forker: Forker | None = None
         self._requests: dict[str, RunnerRequest] = {}  # by uid
         self._shared: Mapping[str, str] | None = None  # the variables written last
@@ -161,6 +162,10 @@ class ProcessEngine(LocalEngine):
         return (NewEvent("Warning", ssh.NOT_SERVED, f"there is no ssh service: {why}"),)
 
     def close(self) -> None:
+        self._close_forker()
+        self.wakeups.close()
+
+    def _close_forker(self) -> None:
         if self._forker:
             self._forker.close()
             self._forker = None
@@ -218,7 +223,7 @@ class ProcessEngine(LocalEngine):
         try:
             forker = self._send(request)
         except BrokenPipeError:
-            self.close()
+            self._close_forker()
             forker = self._send(request)
         for uid in folders:
             times = self._requests.get(uid, NEVER).times + 1
@@ -226,7 +231,7 @@ class ProcessEngine(LocalEngine):
 
     def _send(self, request: bytes) -> int:
         if self._forker and not self._forker.is_alive():
-            self.close()
+            self._close_forker()
         if self._forker is None:
             self._forker = Forker(self._command)
         self._forker.send(request)
@@ -263,21 +268,15 @@ class ProcessEngine(LocalEngine):
 
     def _mount(self, launch: Launch) -> None:
         """Link storages below ``mounts``, where OpenPAI mounts them at the root."""
-        for path, folder in user_folders(launch, self._storages):
-            _link(mount_point(launch.folder, path), folder)
+        for mount in launch.mounts:
+            _link(mount_point(launch.folder, mount.path), local_folder(mount))
 
 
-def user_folders(launch: Launch, storages: Mapping[str, StorageFolder]) -> Iterator[tuple[str, Path]]:
-    """Yield the mount path of each storage in the document, and the user's folder of the storage."""
-    if launch.storages is None or launch.user in ("", ".", "..") or "/" in launch.user:
-        return
-    wanted = [(mount.name, mount.path) for mount in launch.storages]
-    for name, path in wanted or [(name, f"/mnt/{name}") for name in storages]:
-        storage = storages.get(name)
-        if isinstance(storage, SharedFolder):
-            yield path, storage.path
-        elif storage:
-            yield path, home.make_private(storage.absolute() / launch.user)
+def local_folder(mount: Mount) -> Path:
+    """Return the folder of a mount on this machine; make that of a user if it is missing."""
+    if mount.kind != FOLDER:
+        raise ConfigError(f"cannot mount {mount.address}: only folders of this machine can be mounted here")
+    return home.make_private(Path(mount.address)) if mount.is_private else Path(mount.address)
 
 
 def prevent_start(folder: Path) -> bool:

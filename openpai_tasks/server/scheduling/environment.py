@@ -1,8 +1,7 @@
-"""The environment variables of a task: OpenPAI's, its GPUs, and a few of the server's."""
+"""The environment variables of a task: OpenPAI's, and a few of the server's; its engine adds others."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,10 @@ class Variables:
     """The variables that all tasks of an attempt share, and those of each task."""
 
     shared: dict[str, str]
-    total_gpus: int
+    places_late: bool = False  # a task learns where it starts what its own address is
 
     def own(self, task: Task) -> dict[str, str]:
-        return {**_own(task), **_gpus(task, self.total_gpus)}
+        return _own(task) if self.places_late else {**for_itself(_place(task)), **_own(task)}
 
 
 def variables(
@@ -31,7 +30,7 @@ def variables(
     document: JobDocument,
     tasks: Sequence[Task],
     inherited: Mapping[str, str],
-    total_gpus: int = 0,
+    places_late: bool = False,
 ) -> Variables:
     """Return the variables.
 
@@ -40,7 +39,7 @@ def variables(
     shared = {"PYTHONUNBUFFERED": "1", **inherited, **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
-    return Variables(shared | for_peers([_place(task) for task in tasks]), total_gpus)
+    return Variables(shared | for_peers([_place(task) for task in tasks]), places_late)
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:
@@ -76,13 +75,11 @@ def _role(role: TaskRole) -> dict[str, str]:
 
 
 def _own(task: Task) -> dict[str, str]:
-    index, role, folder = str(task.index), role_key(task.role), os.path.abspath(task.folder)
-    return for_itself(_place(task)) | {
+    index, role = str(task.index), role_key(task.role)
+    return {
         "PAI_CURRENT_TASK_ROLE_NAME": role,
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
         "PAI_TASK_INDEX": index,
-        "PAI_WORK_DIR": f"{folder}/work",
-        "PAI_MOUNT_ROOT": f"{folder}/mounts",
         "FC_TASKROLE_NAME": role,
         "FC_TASK_INDEX": index,
         "FC_POD_UID": task.uid,
@@ -94,15 +91,3 @@ def _own(task: Task) -> dict[str, str]:
 
 def _place(task: Task) -> Place:
     return Place(role_key(task.role), task.index, task.ip, task.ports)
-
-
-def _gpus(task: Task, total_gpus: int) -> dict[str, str]:
-    """Return the variables that limit the visible GPUs, numbered like nvidia-smi, in bus order."""
-    if not total_gpus:
-        return {"NVIDIA_VISIBLE_DEVICES": "none"}
-    indices = ",".join(str(index) for index in task.gpus)
-    return {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": indices,
-        "NVIDIA_VISIBLE_DEVICES": indices or "none",
-    }

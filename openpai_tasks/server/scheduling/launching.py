@@ -19,6 +19,7 @@ from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State
+from openpai_tasks.server.storages import Storage, user_mounts
 from openpai_tasks.server.variables import for_job
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,14 @@ class Launcher:
         engine: Engine,
         inherited: Mapping[str, str],
         logins: SshLogins,
+        storages: Mapping[str, Storage],
     ) -> None:
         self._state = state
         self._progress = progress
         self._engine = engine
         self._inherited = {} if engine.uses_images else inherited  # images have their own
         self._logins = logins
+        self._storages = storages
         self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
         self._committed: list[tuple[str, list[Launch]]] = []  # jobs that are recorded, to be started
 
@@ -68,13 +71,15 @@ class Launcher:
         """Record the tasks as running, or as waiting in the engine's queue, then start them."""
         wanted, key = list(tasks), job.key
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
-        ready = [dataclasses.replace(task, gpus=gpus[task.uid]) for task in wanted]
+        ready = [
+            dataclasses.replace(task, gpus=gpus[task.uid], ip=self._engine.address(task)) for task in wanted
+        ]
         try:
             launches = self._launches(job, ready, ready if len(ready) == job.tasks else None)
         except PaiError:
             self._progress.save_tasks(job, wanted)
             raise
-        record = self._progress.queue_in_engine if self._engine.queues else self._progress.begin
+        record = self._progress.queue_in_engine if self._engine.schedules else self._progress.begin
         record(job, ready)
         self._note_images(key)
         self._note_infiniband(key)
@@ -84,9 +89,9 @@ class Launcher:
         self._state.database.when_committed(lambda: self._committed.append((key, launches)))
 
     def start_committed(self) -> None:
-        """Start the recorded jobs; an engine that queues gets all at once, which it may combine."""
+        """Start the recorded jobs; an engine that schedules gets all at once, which it may combine."""
         ready, self._committed = self._committed, []
-        if self._engine.queues:
+        if self._engine.schedules:
             self._engine.start(*itertools.chain.from_iterable(launches for _, launches in ready))
             return
         for key, launches in ready:
@@ -102,7 +107,7 @@ class Launcher:
         for key, tasks in itertools.groupby(running, key=lambda task: task.job):
             try:
                 launches = self._launches(self.job(key), list(tasks))
-                if self._engine.queues:
+                if self._engine.schedules:
                     together += launches
                 else:
                     self._engine.start(*launches)
@@ -118,8 +123,10 @@ class Launcher:
         shared = variables.shared if job.tasks > 1 else {}
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
-        storages = {name: _storages(document, name) for name in plans}
-        limits = {name: time_limit(document.entrypoint(name)) for name in plans if self._engine.queues}
+        mounts = {
+            name: tuple(user_mounts(_storages(document, name), self._storages, job.user)) for name in plans
+        }
+        limits = {name: time_limit(document.entrypoint(name)) for name in plans}
         requests = {name: plan.ssh for name, plan in plans.items()}
         logins = self._logins.for_tasks(job, requests, lambda: peers or self._state.tasks(key, job.attempt))
         return [
@@ -128,10 +135,14 @@ class Launcher:
                 user=job.user,
                 folder=task.folder,
                 scripts=scripts[task.role],
-                environment={**({} if shared else variables.shared), **variables.own(task)},
+                environment={
+                    **({} if shared else variables.shared),
+                    **variables.own(task),
+                    **self._engine.variables(task),
+                },
                 shared=shared,
                 image=self._role(task).image,
-                storages=storages[task.role],
+                mounts=mounts[task.role],
                 container=self._container(document, task),
                 ssh=logins.get(task.uid),
                 virtual_cluster=job.virtual_cluster,
@@ -166,9 +177,9 @@ class Launcher:
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
-            gpus = self._engine.capacity().total.gpu
             inherited = self._inherited and for_job(self._inherited, self._state.environment(job.key))
-            found = environment.variables(job.user, document, tasks, inherited, gpus)
+            late = self._engine.places_late
+            found = environment.variables(job.user, document, tasks, inherited, late)
             self._known = (which, found)
         return self._known[1]
 
@@ -182,7 +193,7 @@ class Launcher:
             self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
 
     def _note_infiniband(self, key: str) -> None:
-        is_here = self._engine.uses_images and not self._engine.queues
+        is_here = self._engine.uses_images and not self._engine.schedules
         if is_here and any(role.infiniband for role in self._state.document(key).roles):
             message = "infiniband is ignored: containers on this machine have none"
             self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
@@ -196,7 +207,7 @@ class Launcher:
     def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
         requests = {name: plan.ssh for name, plan in plans.items()}
         for note in self._logins.notes(requests, served):
-            if self._engine.uses_images and not self._engine.queues and note.type == "Normal":
+            if self._engine.serves_ssh_in_image and note.type == "Normal":
                 continue  # the container itself reports what serves it
             self._state.add_event(key, note.type, note.reason, note.message, once=True)
 

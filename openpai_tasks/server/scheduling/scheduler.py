@@ -1,7 +1,7 @@
 """Start waiting jobs in order and collect the ends of tasks: one thread, asleep when idle.
 
-An engine that queues by itself gets every job at once, jobs submitted in a burst together, and its states are
-shown unchanged.
+An engine that schedules by itself gets every job at once, jobs submitted in a burst together, and its states
+are shown unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from openpai_tasks.server.engines.base import (
     TaskRunning,
     TaskStatus,
 )
-from openpai_tasks.server.engines.bell import Bell, bell_path
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.agenda import Agenda, Waiting
 from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
@@ -35,6 +34,7 @@ from openpai_tasks.server.scheduling.task_end import read_log_end
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State, now
+from openpai_tasks.server.storages import Storage
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Scheduler:
         virtual_clusters: Mapping[str, ResourceAmount],
         enforce: bool = False,
         logins: SshLogins | None = None,
+        storages: Mapping[str, Storage] | None = None,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -68,9 +69,8 @@ class Scheduler:
         self._agenda = Agenda(state.database)
         self._progress = Progress(state)
         self._launcher = Launcher(
-            state, self._progress, engine, os.environ, logins or SshLogins(state.folder)
+            state, self._progress, engine, os.environ, logins or SshLogins(state.folder), storages or {}
         )
-        self._bell = Bell(bell_path(state.folder))
         self._closing = False
         self._next_poll = 0.0  # when to poll all tasks again
         self._has_started = False  # some job, in this turn
@@ -86,14 +86,14 @@ class Scheduler:
         self._thread.start()
 
     def wake(self) -> None:
-        self._bell.ring()
+        self._engine.wakeups.notify()
 
     def _note_submission(self) -> None:
         """Look at a new job now, unless it has to wait for the end of another.
 
         A turn that did not see the job has decided before whether it is full, as both are transactions.
         """
-        if not self._is_full and (not self._engine.queues or self._burst.note()):
+        if not self._is_full and (not self._engine.schedules or self._burst.note()):
             self.wake()
 
     def close(self) -> None:
@@ -104,7 +104,6 @@ class Scheduler:
         if self._thread.is_alive():
             self._thread.join()
         self._engine.close()
-        self._bell.close()
 
     def _run(self) -> None:
         recovered, ended = False, set[str]()
@@ -117,7 +116,7 @@ class Scheduler:
             except Exception:  # the next turn may succeed
                 log.exception("a turn of the scheduler failed")
                 pause = LOOK_AFTER
-            ended = self._bell.wait(pause)
+            ended = self._engine.wakeups.wait(pause)
 
     def _turn(self, ended: Collection[str]) -> float | None:
         """Do everything there is to do; return the seconds until the next turn unless it is woken.
@@ -137,7 +136,7 @@ class Scheduler:
             with self._state.database.transaction():
                 self._record_all(polled)
                 delays = list(self._start_waiting(bool(ended)))
-        if not (self._engine.queues and self._has_more):
+        if not (self._engine.schedules and self._has_more):
             self._launcher.start_committed()
         return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
 
@@ -179,7 +178,7 @@ class Scheduler:
                 log.exception("cannot record task %s-%s of job %s", task.role, task.index, task.job)
 
     def _mirror_queue(self, polled: Iterable[tuple[Task, TaskStatus]]) -> None:
-        """Record when tasks of an engine that queues by itself start running, or why they wait."""
+        """Record when tasks of an engine that schedules by itself start running, or why they wait."""
         queued = [(task, status) for task, status in polled if task.sub_state == states.PREPARING]
         begun: dict[str, list[Task]] = {}
         reasons: dict[str, str] = {}  # by job: the reason of its first waiting task
@@ -224,7 +223,7 @@ class Scheduler:
         lines = self._agenda.lines()
         if not lines:
             return
-        if self._engine.queues and (left := self._burst.remaining()) > 0:
+        if self._engine.schedules and (left := self._burst.remaining()) > 0:
             yield left
             return
         free = self._free_resources()
@@ -260,7 +259,7 @@ class Scheduler:
     def _free_resources(self) -> FreeResources | NoLimits:
         tasks, usage = self._agenda.unfinished()
         self._engine.hold(tasks)
-        if self._engine.queues:
+        if self._engine.schedules:
             return NoLimits()
         total = self._engine.capacity().total
         return FreeResources(total, self._clusters, usage, self._enforce)

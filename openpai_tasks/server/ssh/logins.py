@@ -89,7 +89,7 @@ def _chosen(wanted: str) -> tuple[Service | None, str]:
 
 def _peer(task: Task) -> Peer:
     name, port = f"{states.role_key(task.role)}-{task.index}", _port(task)
-    return Peer(name, str(port)) if port else Peer.placed_later(name)
+    return Peer(name, str(port), task.ip) if port else Peer.placed_later(name)
 
 
 def _port(task: Task) -> int:

@@ -53,9 +53,9 @@ class EngineBench:
 
     def launch(self, uid: str, command: str, **more: Any) -> Launch:
         container = ContainerSpec(**{"memory_mb": 64, "cpu": 1, **more.pop("container", {})})
-        variables = {"FC_POD_UID": unique_uid(uid), "PAI_MOUNT_ROOT": "/nowhere"}
+        variables = {"FC_POD_UID": unique_uid(uid), **self.engine.variables(task(self.folder, uid))}
         variables |= more.pop("environment", {"PATH": os.environ["PATH"]} if not self.uses_images else {})
-        values = {"user": "alice", "image": self.image, "storages": None, "role": "main", **more}
+        values = {"user": "alice", "image": self.image, "role": "main", **more}
         return Launch(
             uid=unique_uid(uid),
             folder=self.folder / uid,
@@ -93,11 +93,6 @@ class EngineBench:
         except FileNotFoundError:
             return ""
 
-    @property
-    def places_late(self) -> bool:
-        """Whether the engine chooses ports and GPUs only where a task starts."""
-        return self.engine.assign_ports({"uid": {}}) == {"uid": {}}
-
     def place(self, uid: str) -> TaskPlace | None:
         found = self.status(uid)
         return found.place if isinstance(found, TaskRunning) else None
@@ -117,15 +112,17 @@ class EngineBench:
 class QueueingEngine:
     """A process engine with its own queue: it runs ``slots`` tasks at a time, in order."""
 
-    name, uses_images, mounts_at_root, queues = "queueing", False, False, True
+    name, uses_images, mounts_at_root, schedules = "queueing", False, False, True
+    places_late = serves_ssh_in_image = False
+    where, has_task_folders = "this machine", True
 
     def __init__(self, inner: ProcessEngine, slots: int) -> None:
         self._inner, self._slots = inner, slots
         self._waiting: dict[str, Launch] = {}
         self._running: set[str] = set()
         self.polled: list[int] = []  # the number of tasks in each poll
-        same = "capacity hold assign_ports assign_gpus forget notes logs open_log close"
-        for name in same.split():
+        same = "capacity hold assign_ports assign_gpus address variables wakeups forget notes logs open_log"
+        for name in [*same.split(), "close"]:
             setattr(self, name, getattr(inner, name))
 
     def start(self, *launches: Launch) -> None:

@@ -63,7 +63,7 @@ def test_credentials_of_a_document_have_their_secrets_filled_in() -> None:
 
 def options(dialect: ProgramDialect, **container: object) -> list[str]:
     made = ContainerSpec(**container)  # type: ignore[arg-type]
-    launch = Launch("uid", "me", Path("/f"), {}, {}, "image", None, container=made)
+    launch = Launch("uid", "me", Path("/f"), {}, {}, "image", container=made)
     return creation.options(dialect, launch, 4, [creation.BindMount("/t", Path('/a,"b:c'))], {})
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from openpai_tasks.protocol import StorageMount
 from openpai_tasks.protocol.document.scripts import export_to_logins
 from openpai_tasks.server.engines import registries, traces
 from openpai_tasks.server.engines.base import Engine, RegistryLogin
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
 from openpai_tasks.server.engines.creation import FOLDER, HOME
+from openpai_tasks.server.storages import Mount
 from tests.leaks import files_with
 from tests.needs import needs, require
 from tests.ports import free_port
@@ -53,8 +53,7 @@ class Bench(EngineBench):
 
     def __init__(self, kit: Kit, folder: Path) -> None:
         self.kit = kit
-        made, storages = CONTAINERS[kit.name], {"home": folder / "storage"}
-        super().__init__(folder, lambda folder: made(folder, storages, machine(), grace=4.0))
+        super().__init__(folder, lambda folder: CONTAINERS[kit.name](folder, machine(), grace=4.0))
 
 
 @pytest.fixture
@@ -73,12 +72,12 @@ def test_task_runs_with_its_image_folders_and_limits(bench: Bench) -> None:
         echo "$WORDS"; echo "[$PAI_MOUNT_ROOT]$PAI_WORK_DIR"; echo ${VIRTUAL_ENV-none}
         echo made > here; echo kept > "${PAI_MOUNT_ROOT-}/mnt/data/file"; cat /bin/busybox | wc -c"""
     words = "two\nlines 'quoted' $HOME"
-    storages = (StorageMount("home", "/mnt/data"),)
+    mounts = (Mount("/mnt/data", "folder", str(bench.folder / "storage/alice"), is_private=True),)
     end = bench.run(
         "uid",
         command,
         environment={"WORDS": words},
-        storages=storages,
+        mounts=mounts,
         container={"memory_mb": 64, "shm_mb": 32},
     )
     assert (end.user_code, end.platform_code, end.reason) == (0, None, ""), bench.log("uid", "all")
@@ -260,7 +259,7 @@ def test_an_image_is_pulled_with_the_credentials_of_the_document(bench: Bench, r
 def cluster(kit: Kit, tmp_path: Path) -> Iterator[Workshop]:
     class Containers(Workshop):
         def make_engine(self) -> Engine:
-            return CONTAINERS[kit.name](self.folder / "jobs", {}, self.machine, grace=4.0)
+            return CONTAINERS[kit.name](self.folder / "jobs", self.machine, grace=4.0)
 
     made = Containers(tmp_path, machine(), {"default": machine().resources}, False)
     yield made

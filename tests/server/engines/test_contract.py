@@ -30,7 +30,7 @@ HERE = machine(cpus=4, gpus=4)
 
 
 def process(folder: Path) -> ProcessEngine:
-    return ProcessEngine(folder, {"home": folder / "storage"}, HERE, GRACE)
+    return ProcessEngine(folder, HERE, GRACE)
 
 
 @pytest.fixture(scope="module", params=["process", "queueing", "slurm", DOCKER, "podman"])
@@ -47,7 +47,7 @@ def factory(
         ):
             for name, value in cluster.environment.items():
                 patch.setenv(name, value)
-            yield lambda folder: SlurmEngine(folder, {"home": folder / "storage"}, GRACE)
+            yield lambda folder: SlurmEngine(folder, GRACE)
     elif request.param == "queueing":
         yield lambda folder: QueueingEngine(process(folder), slots=2)
     else:
@@ -55,7 +55,7 @@ def factory(
             for name, value in kit.environment.items():
                 patch.setenv(name, value)
             made = CONTAINERS[request.param]
-            yield lambda folder: made(folder, {"home": folder / "storage"}, HERE, GRACE)
+            yield lambda folder: made(folder, HERE, GRACE)
 
 
 @pytest.fixture
@@ -66,29 +66,29 @@ def bench(factory: Callable[[Path], Any], tmp_path: Path) -> Iterator[EngineBenc
     made.engine.close()
 
 
-def wait_for_gate(then: str = "") -> str:
-    return f"echo ready; until [ -e gate ]; do sleep 0.05; done; {then}"
+def until_stopped(then: str = "exit 0") -> str:
+    """Return a command that waits until its task is stopped: tests need not see the files of a task."""
+    return f"trap '{then}' TERM; echo ready; while :; do sleep 0.05; done"
 
 
 def test_task_runs_once_even_if_it_is_started_repeatedly_and_stopped_after_its_end(
     bench: EngineBench,
 ) -> None:
     for _ in range(3):
-        bench.start("uid", "echo ran >> count; exit 3")
+        bench.start("uid", "echo ran; exit 3")
     end = until(lambda: bench.end("uid"))
-    bench.start("uid", "echo ran >> count")
+    bench.start("uid", "echo ran")
     assert (end.user_code, end.platform_code, end.stopped) == (3, None, False)
     assert bench.status("uid") == end
     bench.engine.stop(task(bench.folder))
     assert bench.status("uid") == end
-    assert bench.work("uid", "count").read_text() == "ran\n"
+    assert bench.log("uid") == "ran\n"
 
 
 @pytest.mark.parametrize(
     ("command", "code", "out", "err"),
     [
-        ("echo out; echo err >&2", 0, "out\n", "err\n"),
-        ("false; echo on", 1, "", ""),
+        ("echo out; echo err >&2; false; echo on", 1, "out\n", "err\n"),
         ("kill -9 $$", 137, "", ""),
     ],
 )
@@ -103,14 +103,14 @@ def test_exit_code_and_output_are_those_of_the_command(
 
 
 def test_logs_can_be_read_during_and_after_a_task(bench: EngineBench) -> None:
-    one = bench.start("uid", wait_for_gate("echo more"))
+    one = bench.start("uid", until_stopped("echo more; exit 0"))
     bench.begun("uid")
     assert bench.status("uid") == TaskRunning()
     assert bench.engine.logs(one) == {"stdout": 6, "stderr": 0, "all": 6}
-    bench.work("uid", "gate").touch()
+    bench.engine.stop(one)
     until(lambda: bench.end("uid"))
-    assert bench.engine.logs(one)["all"] == 11
-    with bench.engine.open_log(one, "all") as file:
+    assert bench.engine.logs(one)["stdout"] == 11  # the shell reports its child's end on the other stream
+    with bench.engine.open_log(one, "stdout") as file:
         assert file.seek(-5, io.SEEK_END) == 6
         assert file.read() == b"more\n"
 
@@ -139,41 +139,42 @@ def test_stop_sends_sigterm_and_kills_after_the_grace_period(bench: EngineBench)
 
 def test_a_task_stopped_before_it_began_never_runs(bench: EngineBench) -> None:
     bench.engine.stop(task(bench.folder))
-    bench.start("uid", "touch ran")
+    bench.start("uid", "echo ran")
     end = bench.end("uid")
     assert end and end.stopped and end.user_code is None
-    assert not bench.work("uid", "ran").exists()
+    assert bench.log("uid") == ""
 
 
 def test_one_poll_reports_many_tasks(bench: EngineBench) -> None:
-    tasks = [bench.start(f"uid{code}", f"exit {code}") for code in range(2)]
-    tasks.append(bench.start("last", wait_for_gate()))
+    tasks = [bench.start("first", "exit 3"), bench.start("last", until_stopped("exit 4"))]
 
-    def ended() -> dict[str, int | None] | None:
+    def ended(count: int) -> dict[str, int | None] | None:
         found = bench.engine.poll(tasks)
+        assert found.keys() == {one.uid for one in tasks}
         codes = {uid: status.user_code for uid, status in found.items() if isinstance(status, TaskExit)}
-        return codes if len(codes) == 2 else None
+        return codes if len(codes) == count else None
 
-    assert until(ended) == {unique_uid(f"uid{code}"): code for code in range(2)}
+    assert until(lambda: ended(1)) == {unique_uid("first"): 3}
     bench.begun("last")
-    bench.work("last", "gate").touch()
-    until(lambda: bench.end("last"))
+    bench.engine.stop(tasks[1])
+    assert until(lambda: ended(2)) == {unique_uid("first"): 3, unique_uid("last"): 4}
     assert bench.engine.poll([]) == {}
 
 
 def test_new_engine_takes_over_running_tasks(bench: EngineBench) -> None:
-    bench.start("uid", wait_for_gate("echo more; exit 4"))
+    one = bench.start("uid", until_stopped("echo more; exit 4"))
     bench.begun("uid")
     bench.engine.close()
     bench.open()
     bench.start("uid", "echo twice")
     assert bench.status("uid") == TaskRunning()
-    bench.work("uid", "gate").touch()
+    bench.engine.stop(one)
     assert until(lambda: bench.end("uid")).user_code == 4
     assert bench.log("uid") == "ready\nmore\n"
 
 
 def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) -> None:
+    assert bench.engine.has_task_folders  # otherwise, something else must keep it from starting
     (bench.folder / "broken").write_text("in the way")
     bench.engine.start(bench.launch("broken", "true"), bench.launch("sound", "exit 5"))
     end = until(lambda: bench.end("broken"))
@@ -184,11 +185,11 @@ def test_task_that_cannot_start_fails_alone_with_a_reason(bench: EngineBench) ->
 def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
     wanted = {uid: {"web": 3} for uid in ("one", "two", "three")}
     bench.engine.hold([])
-    found = started_ports(bench, wanted) if bench.places_late else bench.engine.assign_ports(wanted)
+    found = started_ports(bench, wanted) if bench.engine.places_late else bench.engine.assign_ports(wanted)
     ports = [port for labels in found.values() for numbers in labels.values() for port in numbers]
     assert len(ports) == len(set(ports)) == 15 and all(map(bindable, ports))
     assert {label: len(numbers) for label, numbers in found["one"].items()} == {"ssh": 1, "http": 1, "web": 3}
-    if not bench.places_late:
+    if not bench.engine.places_late:
         bench.engine.hold([replace(task(bench.folder), ports=found["one"])])
         again = bench.engine.assign_ports({"one": {"web": 3}})["one"]
         assert not {port for numbers in again.values() for port in numbers} & {
@@ -197,24 +198,23 @@ def test_ports_are_free_distinct_and_held(bench: EngineBench) -> None:
 
 
 def started_ports(bench: EngineBench, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
-    for uid, ports in wanted.items():
-        bench.start(uid, wait_for_gate(), ports=ports)
+    tasks = [bench.start(uid, until_stopped(), ports=ports) for uid, ports in wanted.items()]
     found = {uid: until(lambda uid=uid: bench.place(uid)).ports for uid in wanted}  # type: ignore[misc]
-    for uid in wanted:
-        bench.begun(uid)
-        bench.work(uid, "gate").touch()
+    for one in tasks:
+        bench.engine.stop(one)
     return found
 
 
 def test_each_gpu_is_assigned_to_one_task_at_a_time(bench: EngineBench) -> None:
-    if bench.places_late:
-        for uid, count in {"a": 2, "b": 1, "c": 1}.items():
-            bench.start(uid, f"echo gpus $CUDA_VISIBLE_DEVICES; {wait_for_gate()}", container={"gpu": count})
+    if bench.engine.places_late:
+        tasks = [
+            bench.start(uid, until_stopped(), container={"gpu": count})
+            for uid, count in {"a": 2, "b": 1, "c": 1}.items()
+        ]
         gpus = {uid: until(lambda uid=uid: bench.place(uid)).gpus for uid in "abc"}  # type: ignore[misc]
         assert [len(gpus["a"]), *sorted(gpus["b"] + gpus["c"])] == [2, 0, 1]
-        for uid in "abc":
-            bench.begun(uid)
-            bench.work(uid, "gate").touch()
+        for one in tasks:
+            bench.engine.stop(one)
         return
     bench.engine.hold([replace(task(bench.folder), gpus=(1,))])
     assert bench.engine.assign_gpus({"a": 2, "b": 1, "c": 0}) == {"a": (0, 2), "b": (3,), "c": ()}
@@ -228,19 +228,17 @@ def test_capacity_is_the_sum_of_named_nodes(bench: EngineBench) -> None:
 
 
 def test_only_a_queueing_engine_reports_queued_tasks(bench: EngineBench) -> None:
-    for uid in ("first", "second", "third"):
-        bench.start(uid, wait_for_gate())
-    found = bench.status("third")
-    if bench.engine.queues:
-        assert isinstance(found, TaskQueued) and (found.reason == WHY or bench.places_late)
+    uids = ("first", "second", "third") if bench.engine.schedules else ("first",)
+    tasks = [bench.start(uid, until_stopped()) for uid in uids]
+    found = bench.status(uids[-1])
+    if bench.engine.schedules:
+        assert isinstance(found, TaskQueued) and (found.reason == WHY or bench.engine.places_late)
     else:
         assert found == TaskRunning()
-    until(lambda: all((bench.folder / uid / "work").is_dir() for uid in ("first", "second")))
-    for uid in ("first", "second", "third"):
-        bench.work(uid, "gate").parent.mkdir(parents=True, exist_ok=True)
-        bench.work(uid, "gate").touch()
-    for uid in ("first", "second", "third"):
-        assert until(lambda uid=uid: bench.end(uid)).user_code == 0  # type: ignore[misc]
+    for one in tasks:
+        bench.begun(one.folder.name)
+        bench.engine.stop(one)
+        assert until(lambda one=one: bench.end(one.folder.name)).user_code == 0  # type: ignore[misc]
 
 
 # The table of engines
@@ -273,7 +271,7 @@ class QueueingCluster(Workshop):
     """A cluster whose engine has two slots, whatever the machine has."""
 
     def make_engine(self) -> Engine:
-        inner = ProcessEngine(self.folder / "jobs", {}, self.machine, self.grace)
+        inner = ProcessEngine(self.folder / "jobs", self.machine, self.grace)
         return QueueingEngine(inner, slots=2)  # type: ignore[return-value]
 
 

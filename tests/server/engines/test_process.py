@@ -13,12 +13,13 @@ import pytest
 from openpai_tasks.protocol import StorageMount
 from openpai_tasks.server.engines.base import TaskExit, TaskRunning
 from openpai_tasks.server.engines.process import ProcessEngine, mount_point
+from openpai_tasks.server.storages import Mount, Storage, user_mounts
 from tests.server.engines.contract import EngineBench, task
 from tests.server.workshop import machine, until
 
 
 def make(folder: Path) -> ProcessEngine:
-    return ProcessEngine(folder, {"home": folder / "storage"}, machine(), grace=0.3)
+    return ProcessEngine(folder, machine(), grace=0.3)
 
 
 @pytest.fixture
@@ -78,22 +79,25 @@ def test_failed_runner_reports_the_reason(bench: EngineBench) -> None:
 
 
 def test_storages_are_links_to_the_folder_of_the_user(bench: EngineBench) -> None:
-    mounts = (
+    wanted = (
         StorageMount("home", "/mnt/home"),
         StorageMount("home", "/data/../x"),
         StorageMount("no", "/mnt/no"),
     )
-    bench.start("uid", "echo hi > ../mounts/mnt/home/file", storages=mounts)
+    known = {"home": Storage("home", bench.folder / "storage")}
+    bench.start("uid", "echo hi > ../mounts/mnt/home/file", mounts=tuple(user_mounts(wanted, known, "alice")))
     assert until(lambda: bench.end("uid")).user_code == 0
     assert (bench.folder / "storage/alice/file").read_text() == "hi\n"
     assert (bench.folder / "uid/mounts/data/x/file").read_text() == "hi\n"
     assert not (bench.folder / "uid/mounts/mnt/no").exists()
 
 
-def test_an_empty_list_of_storages_means_the_default_ones(bench: EngineBench) -> None:
-    bench.start("uid", "true", storages=())
-    until(lambda: bench.end("uid"))
-    assert (bench.folder / "uid/mounts/mnt/home").resolve() == (bench.folder / "storage/alice").resolve()
+def test_an_empty_list_of_storages_means_the_default_ones_and_no_list_means_none() -> None:
+    known = {"home": Storage("home", Path("/data")), "lab": Storage("lab", Path("/lab"), share=True)}
+    own = Mount("/mnt/home", "folder", "/data/alice", is_private=True)
+    assert list(user_mounts((), known, "alice")) == [own, Mount("/mnt/lab", "folder", "/lab")]
+    for wanted, user in [(None, "alice"), ((), ".."), ((), "a/b"), ((), "")]:
+        assert list(user_mounts(wanted, known, user)) == []
 
 
 @pytest.mark.parametrize("path", ["../../x", "/../x", "//x", "x", "/x/."])

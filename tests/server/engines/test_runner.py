@@ -86,14 +86,6 @@ def test_a_late_runner_does_nothing_once_the_command_is_removed(tmp_path: Path) 
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_only_one_of_many_runners_begins(tmp_path: Path) -> None:
-    prepare(tmp_path, "echo $$ >> ../ran")
-    for process in [start(tmp_path) for _ in range(4)]:
-        assert process.wait(60) == 0
-    assert (tmp_path / "ran").read_text().count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir() if "started" in path.name) == ["started"]
-
-
 def test_command_gets_its_variables_and_working_folder(tmp_path: Path) -> None:
     prepare(
         tmp_path, 'printf "%s|" "$TEXT" "$EMPTY" "$PWD"; test -z "${HOME+x}"', TEXT="a\nb = 'c'", EMPTY=""
@@ -132,10 +124,11 @@ def test_missing_shell_fails_the_task(tmp_path: Path) -> None:
 
 def test_many_runners_for_one_task_run_it_once(tmp_path: Path) -> None:
     prepare(tmp_path, "echo ran >> ../count; sleep 0.2")
-    for one in [start(tmp_path) for _ in range(5)]:
+    for one in [start(tmp_path) for _ in range(4)]:
         assert one.wait(60) == 0
     assert start(tmp_path).wait(60) == 0
     assert (tmp_path / "count").read_text() == "ran\n"
+    assert sorted(path.name for path in tmp_path.iterdir() if "started" in path.name) == ["started"]
 
 
 def test_sigterm_lets_the_task_end_by_itself(tmp_path: Path) -> None:
@@ -190,7 +183,7 @@ def test_command_dies_with_a_killed_runner(tmp_path: Path) -> None:
 
 @measurable
 def test_large_output_is_copied_fast_with_little_memory(tmp_path: Path) -> None:
-    size = 300 * 2**20
+    size = 100 * 2**20
     prepare(tmp_path, f"head -c {size} /dev/zero | tee /dev/stderr; exit 2")
     began = time.monotonic()
     process = start(tmp_path)
@@ -199,7 +192,7 @@ def test_large_output_is_copied_fast_with_little_memory(tmp_path: Path) -> None:
     sizes = {name: (tmp_path / "logs" / name).stat().st_size for name in ("stdout", "stderr", "all")}
     assert sizes == {"stdout": size, "stderr": size, "all": 2 * size}
     assert time.monotonic() - began < 90
-    assert held < 100 * 2**20
+    assert held < 50 * 2**20
 
 
 def test_runner_does_not_import_unneeded_modules() -> None:

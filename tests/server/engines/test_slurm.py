@@ -37,7 +37,7 @@ class SlurmWorkshop(Workshop):
     """A server whose tasks run on Slurm."""
 
     def make_engine(self) -> Engine:
-        return SlurmEngine(self.folder / "jobs", {"home": self.folder / "storage"}, self.grace)
+        return SlurmEngine(self.folder / "jobs", self.grace)
 
 
 @pytest.fixture

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.protocol import StorageMount
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, RegistryLogin
 from openpai_tasks.server.engines.creation import BindMount
 from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import images
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.images import ImageProgram, ImageRunner
-from openpai_tasks.settings.slurm import SlurmSite
+from openpai_tasks.server.storages import Mount
 from tests.needs import needs
 from tests.server.container_engines import IMAGE, Kit, engine_kit
 from tests.server.engines.slurm_cluster import SlurmCluster, slurm_cluster
@@ -48,8 +47,7 @@ def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
 
 class ImageWorkshop(Workshop):
     def make_engine(self) -> Engine:
-        storages = {"home": self.folder / "storage"}
-        return SlurmEngine(self.folder / "jobs", storages, self.grace, SlurmSite("podman"))
+        return SlurmEngine(self.folder / "jobs", self.grace, {"slurm-images": "podman"})
 
 
 @pytest.fixture
@@ -138,13 +136,13 @@ def launch(tmp_path: Path) -> Launch:
         scripts={"command": f"echo {SECRET}"},
         environment={"WORDS": f"two words {SECRET}"},
         image="python:3",
-        storages=(StorageMount("home", "/mnt/data"),),
+        mounts=(Mount("/mnt/data", "folder", str(tmp_path / "storage" / "alice"), is_private=True),),
         container=ContainerSpec(cpu=2, memory_mb=100, gpu=1, login=RegistryLogin("ann", SECRET)),
     )
 
 
 def test_apptainer_mounts_the_folders_and_runs_the_entry_script(launch: Launch, tmp_path: Path) -> None:
-    ready = ImageRunner(APPTAINER, "/home", {"home": tmp_path / "storage"}, 1.0).prepare(launch)
+    ready = ImageRunner(APPTAINER, "/home", 1.0).prepare(launch)
     task, base = launch.folder, "/usr/local/pai"
     assert ready.scripts["command"].split() == [
         *("exec", "/bin/apptainer", "exec", "--cleanenv", "--no-home", "--writable-tmpfs", "--nv"),
@@ -155,11 +153,11 @@ def test_apptainer_mounts_the_folders_and_runs_the_entry_script(launch: Launch, 
     written = (task / "runtime" / "environment").read_text()
     assert f"export WORDS='two words {SECRET}'" in written and f"export HOME={base}/work" in written
     assert ready.environment["APPTAINER_DOCKER_PASSWORD"] == SECRET
-    assert "WORDS" not in ready.environment and (ready.shared, ready.storages) == ({}, None)
+    assert "WORDS" not in ready.environment and (ready.shared, ready.mounts) == ({}, ())
 
 
 def test_pyxis_starts_a_step_on_the_same_node(launch: Launch, tmp_path: Path) -> None:
-    ready = ImageRunner(PYXIS, "/home", {}, 1.0).prepare(replace(launch, image="lab.org:5000/torch:2"))
+    ready = ImageRunner(PYXIS, "/home", 1.0).prepare(replace(launch, image="lab.org:5000/torch:2", mounts=()))
     last = next(line for line in ready.scripts["command"].splitlines() if line.startswith("setsid"))
     words = last.removesuffix(" &").split()
     assert words[:4] == ["setsid", "/usr/bin/srun", "--job-name=pai-uid", '--nodelist="$SLURMD_NODENAME"']

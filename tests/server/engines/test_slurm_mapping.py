@@ -12,11 +12,12 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.document.scripts import limit_time, time_limit
 from openpai_tasks.server.cluster import parse_folder
-from openpai_tasks.server.engines.base import Engine, SharedFolder
+from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.engines.slurm import needs, partitions
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.needs import SlurmNeed
-from openpai_tasks.settings.slurm import SlurmSite, parse_option
+from openpai_tasks.server.engines.slurm.site import parse_option
+from openpai_tasks.server.storages import Storage
 from tests.server.engines.slurm_accounting import accounting_cluster
 from tests.server.engines.slurm_cluster import SlurmCluster
 from tests.server.workshop import Workshop, document, machine, role, until
@@ -37,9 +38,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 class MappingWorkshop(Workshop):
     def make_engine(self) -> Engine:
-        storages = {"home": self.folder / "storage", "scratch": SharedFolder(self.folder / "scratch")}
-        site = SlurmSite(options=("--account=lab", "--nice=7", "--time=5"))
-        return SlurmEngine(self.folder / "jobs", storages, self.grace, site)
+        options = {"slurm-options": "--account=lab --nice=7 --time=5"}
+        return SlurmEngine(self.folder / "jobs", self.grace, options)
+
+    @property
+    def storages(self) -> dict[str, Storage]:
+        return {**super().storages, "scratch": Storage("scratch", self.folder / "scratch", share=True)}
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.engines.bell import Bell
 from openpai_tasks.server.engines.runner.files import ring
+from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.scheduling.test_survival import open_state, server, state_of, wait_until_up
@@ -21,20 +21,21 @@ from tests.server.workshop import Workshop, document, role, text, until, worksho
 
 __all__ = ["workshop"]  # the fixture
 Make = Callable[..., Workshop]
+TASKS = 60
 
 
 def test_server_killed_while_starting_many_tasks_runs_each_task_once(tmp_path: Path) -> None:
     state, count = open_state(tmp_path), tmp_path / "count"
-    source = document("crowd", {"main": role(f"echo $PAI_TASK_INDEX >> {count}", instances=120, cpu=0)})
+    source = document("crowd", {"main": role(f"echo $PAI_TASK_INDEX >> {count}", instances=TASKS, cpu=0)})
     key = state.submit("alice", validate(source), source).key
-    for least in (10, 60):
+    for least in (TASKS // 12, TASKS // 2):
         with server(tmp_path) as process:
             wait_until_up(process)
             until(lambda: len(text(count).split()) >= least)  # noqa: B023
     with server(tmp_path):
         until(lambda: state_of(state, key) in FINAL, 80)
     assert state_of(state, key) == "SUCCEEDED"
-    assert Counter(text(count).split()) == {str(index): 1 for index in range(120)}
+    assert Counter(text(count).split()) == {str(index): 1 for index in range(TASKS)}
 
 
 def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
@@ -43,10 +44,10 @@ def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
     monkeypatch.delenv("LC_ALL", raising=False)
     monkeypatch.setenv("LANG", "C.UTF-8")
     here = workshop()
-    job = here.run("many", {"main": role("env -0", instances=80, cpu=0)})
+    job = here.run("many", {"main": role("env -0", instances=TASKS // 2, cpu=0)})
     tasks = here.tasks(job.key)
-    found = dict(entry.split("=", 1) for entry in here.output(job.key, number=41).split("\0") if entry)
-    assert (found["PAI_TASK_INDEX"], found["LANG"]) == ("41", "C.UTF-8")
+    found = dict(entry.split("=", 1) for entry in here.output(job.key, number=21).split("\0") if entry)
+    assert (found["PAI_TASK_INDEX"], found["LANG"]) == ("21", "C.UTF-8")
     assert not {"LC_ALL", "BASH_ENV"} & set(found)
     for task in tasks:
         ports = ",".join(map(str, task.ports["http"]))
@@ -55,13 +56,13 @@ def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
 
 
 def test_bell_reports_which_tasks_have_ended(tmp_path: Path) -> None:
-    bell = Bell(tmp_path / "bell")
+    pipe = WakePipe(tmp_path / "bell")
     ring(str(tmp_path / "bell"), "/jobs/one")
-    bell.ring()
+    pipe.notify()
     ring(str(tmp_path / "bell"), "/jobs/two")
-    assert bell.wait(60) == {"/jobs/one", "/jobs/two"}
-    assert bell.wait(0) == set()
-    bell.close()
+    assert pipe.wait(60) == {"/jobs/one", "/jobs/two"}
+    assert pipe.wait(0) == set()
+    pipe.close()
 
 
 def test_end_of_a_task_is_noticed_without_the_bell(workshop: Make) -> None:

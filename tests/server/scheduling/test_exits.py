@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from openpai_tasks.server.scheduling import log_patterns
 from tests.server.workshop import Workshop, role, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -15,13 +16,23 @@ ALL = {"minFailedInstances": -1, "minSucceededInstances": -1}
 KEPT = {0, 130, 131, 132, 134, 135, 136, 137, 139, 141, 143}
 
 
-def test_every_exit_code_is_kept_and_mapped_by_the_table(workshop: Make) -> None:
+CODES = [0, 1, 2, 3, 125, 126, 127, *range(128, 146), 159, 192, 232, 250, 254, 255]
+"""Those with a meaning of their own, and a few others."""
+
+
+def test_every_exit_code_is_mapped_by_the_table() -> None:
+    found = {code: log_patterns.recognise(code, b"")[0] for code in range(256)}
+    assert found == {code: code if code in KEPT else 255 for code in range(256)}
+
+
+def test_exit_codes_of_commands_are_kept_and_mapped(workshop: Make) -> None:
     here = workshop()
-    job = here.run("codes", {"main": role("exit $PAI_TASK_INDEX", instances=256, cpu=0, completion=ALL)})
+    command = f"set -- {' '.join(map(str, CODES))}; shift $PAI_TASK_INDEX; exit $1"
+    job = here.run("codes", {"main": role(command, instances=len(CODES), cpu=0, completion=ALL)})
     tasks = here.tasks(job.key)
-    assert [task.user_exit_code for task in tasks] == list(range(256))
-    assert [task.exit_code for task in tasks] == [code if code in KEPT else 255 for code in range(256)]
-    assert [task.state for task in tasks] == ["SUCCEEDED", *["FAILED"] * 255]
+    assert [task.user_exit_code for task in tasks] == CODES
+    assert [task.exit_code for task in tasks] == [code if code in KEPT else 255 for code in CODES]
+    assert [task.state for task in tasks] == ["SUCCEEDED", *["FAILED"] * (len(CODES) - 1)]
     assert (job.state, job.exit_code) == ("SUCCEEDED", 0)
 
 

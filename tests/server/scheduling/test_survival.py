@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
+from tests.forkserver import start_code
 from tests.server.workshop import Workshop, document, role, text, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -29,8 +29,8 @@ Make = Callable[..., Workshop]
 @contextmanager
 def server(folder: Path, cpus: int = 4) -> Iterator[subprocess.Popen[str]]:
     """Run a cluster core in a separate process, and kill it without warning at the end."""
-    command = [sys.executable, "-m", "tests.server.core_process", str(folder), str(cpus)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    code = f"from tests.server.core_process import run; run({str(folder)!r}, {cpus})"
+    process = start_code(code, os.environ, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

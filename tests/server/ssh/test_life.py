@@ -197,7 +197,7 @@ def test_taken_ssh_port_is_reported_and_fails_the_task_only_on_request(
         uid, folder = unique_uid("uid"), tmp_path / "uid"
         place = {"PAI_CONTAINER_HOST_IP": "127.0.0.1", "PAI_CONTAINER_SSH_PORT": str(port)}
         variables = {"FC_POD_UID": uid, **place}
-        launch = Launch(uid, "alice", folder, scripts, variables, "image", None, ssh=login)
+        launch = Launch(uid, "alice", folder, scripts, variables, "image", ssh=login)
         engine = ProcessEngine(tmp_path, machine=machine())
         engine.start(launch)
         one = task(tmp_path)

@@ -9,11 +9,12 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.api.context import Context, Storage
+from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.shapes import kubernetes, yarn
 from openpai_tasks.server.engines.base import Node
 from openpai_tasks.server.resources import ResourceAmount
+from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings.keeping import parse_keep
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from openpai_tasks.errors import Denied
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import refusals, ssh
+from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
@@ -26,7 +26,7 @@ def get_ssh(context: Context, request: Request) -> Reply:
     ready = [
         {"id": task.uid, "sshIp": task.ip, "sshPort": str(task.ports["ssh"][0])}
         for task in context.state.tasks(job.key, job.attempt)
-        if task.state == states.RUNNING and ssh.is_ready(task.folder)
+        if task.state == states.RUNNING and context.engine.is_ssh_ready(task)
     ]
     if not ready:
         raise refusals.no_ssh(job.key)

@@ -19,58 +19,60 @@ from openpai_tasks.server.engines.base import (
     Launch,
     MemoryLimits,
     Ports,
-    StorageFolder,
     TaskStatus,
 )
-from openpai_tasks.server.engines.bell import bell_path
 from openpai_tasks.server.engines.containers import SUPERVISOR_GRACE, ContainerNotes
-from openpai_tasks.server.engines.machine import Machine
+from openpai_tasks.server.engines.machine import Machine, gpu_variables
+from openpai_tasks.server.engines.preparing import container_variables
 from openpai_tasks.server.engines.process import GRACE, ProcessEngine, write_file
 from openpai_tasks.server.engines.slurm import batches, images, needs, programs, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
 from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmRefusal
+from openpai_tasks.server.engines.slurm.site import read_site
 from openpai_tasks.server.engines.slurm.snapshot import SlurmSnapshot
 from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
 from openpai_tasks.server.engines.slurm.watching import TaskWatcher
+from openpai_tasks.server.engines.wakeups import pipe_path
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
-from openpai_tasks.settings.engines import TROUBLE
-from openpai_tasks.settings.slurm import NO_SITE, SlurmSite
+from openpai_tasks.settings.engines import TROUBLE, EngineOptions
 
 FOLDER = ".slurm"
 
 
 class SlurmEngine:
     name = "slurm"
-    queues = True
+    schedules = places_late = has_task_folders = True
+    serves_ssh_in_image = False  # it runs on the node, next to the image
+    where = "the nodes, with what these have"
     memory = MemoryLimits(True, "by Slurm, as its administrators have set it up")
 
     def __init__(
         self,
         folder: Path,
-        storages: Mapping[str, StorageFolder] | None = None,
         grace: float = GRACE,
-        site: SlurmSite = NO_SITE,
+        options: EngineOptions | None = None,
     ) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
         self._folder = jobs / FOLDER
-        self._files = ProcessEngine(folder, storages, Machine("", 0, 0, (), ""), grace, limits=False)
-        program = images.find_program(site.images)
-        self._images = images.ImageRunner(program, str(jobs), storages or {}, grace) if program else None
+        self._files = ProcessEngine(folder, Machine("", 0, 0, (), ""), grace, limits=False)
+        self.wakeups = self._files.wakeups
+        self._site = read_site(options or {})
+        program = images.find_program(self._site.images)
+        self._images = images.ImageRunner(program, str(jobs), grace) if program else None
         self.uses_images = self.mounts_at_root = program is not None
         self._notes = ContainerNotes()
         grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")
         self._command = [sys.executable, "-I", "-S", script, shutil.which("bash") or "/bin/sh"]
-        self._command += [str(grace), str(bell_path(jobs))]
+        self._command += [str(grace), str(pipe_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
         self._mirror = QueueMirror(jobs.parent / TROUBLE)
         self._watcher = TaskWatcher(self._mirror, grace)
-        self._site = site
         self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
         home.make_private(self._folder)
 
@@ -91,6 +93,16 @@ class SlurmEngine:
 
     def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         return {uid: () for uid in counts}
+
+    def address(self, task: Task) -> str:
+        return task.ip
+
+    def variables(self, task: Task) -> dict[str, str]:
+        """Hide all GPUs: where the task starts, Slurm says which ones it sees."""
+        total = self.capacity().total.gpu
+        if self.uses_images:
+            return container_variables(task, total)
+        return {**self._files.variables(task), **gpu_variables((), total)}
 
     # Starting
 
@@ -205,6 +217,9 @@ class SlurmEngine:
 
     def notes(self, task: Task) -> Sequence[NewEvent]:
         return [*self._files.notes(task), *(self._notes.fresh(task) if self.uses_images else ())]
+
+    def is_ssh_ready(self, task: Task) -> bool:
+        return self._files.is_ssh_ready(task)
 
     def logs(self, task: Task) -> dict[str, int]:
         return self._files.logs(task)

@@ -12,20 +12,20 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import variables
 from openpai_tasks.server.engines import creation, preparing
-from openpai_tasks.server.engines.base import Launch, StorageFolder
+from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.creation import BindMount
 from openpai_tasks.server.engines.entry import BASE, WORK
 from openpai_tasks.server.engines.leftovers import MARK
 from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.engines.slurm import programs
-from openpai_tasks.settings.slurm import NO_IMAGES
+from openpai_tasks.server.engines.slurm.site import NO_IMAGES
 
 APPTAINER, PYXIS, PODMAN = "apptainer", "pyxis", "podman"
 _PROGRAMS = {APPTAINER: ("apptainer", "singularity"), PODMAN: ("podman",)}
@@ -86,36 +86,32 @@ def _installed(kinds: Sequence[str]) -> Iterator[ImageProgram]:
 class ImageRunner:
     """Prepares the folders of tasks that run in their images."""
 
-    def __init__(
-        self, program: ImageProgram, home: str, storages: Mapping[str, StorageFolder], grace: float
-    ) -> None:
+    def __init__(self, program: ImageProgram, home: str, grace: float) -> None:
         self._program = program
         self._environment = {
             name: value
             for name, value in variables.for_program(os.environ).items()
             if name not in _OF_THE_LOGIN_NODE
         }
-        self._storages, self._grace, self._home = storages, grace, home
+        self._grace, self._home = grace, home
 
     def prepare(self, launch: Launch) -> Launch:
         """Write what the container reads, and return a launch that starts it."""
         if self._program.kind == PODMAN:
             return self._supervised(launch)
-        mounts = preparing.write_runtime(
-            replace(launch, ssh=None), self._storages, self._own_variables(launch)
-        )
+        mounts = preparing.write_runtime(replace(launch, ssh=None), self._own_variables(launch))
         return replace(
             launch,
             scripts={"command": script(self._program, launch, mounts)},
             environment={**self._environment, **self._login(launch), MARK: launch.uid},
             shared={},
-            storages=None,
+            mounts=(),
         )
 
     def _supervised(self, launch: Launch) -> Launch:
         program = ContainerProgram(creation.PODMAN)
         program.environment = self._environment
-        settings = preparing.ContainerSettings(program, self._home, 0, self._storages, self._grace)
+        settings = preparing.ContainerSettings(program, self._home, 0, self._grace)
         limited = replace(launch.container, cpu=0, memory_mb=0)  # by Slurm
         return replace(
             preparing.prepare(replace(launch, container=limited, ssh=None), settings), ssh=launch.ssh

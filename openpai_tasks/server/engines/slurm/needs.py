@@ -12,8 +12,8 @@ from openpai_tasks.protocol import JobDocument, TaskRole
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.slurm.partitions import SEPARATOR, NodeSize, SlurmPartition
+from openpai_tasks.server.engines.slurm.site import merge_options, parse_option
 from openpai_tasks.server.resources import ResourceAmount, task_demand
-from openpai_tasks.settings.slurm import merge_options, parse_option
 
 EXTRA_SECONDS = 300  # beside a job's time limit, to fetch its sources and install packages before it counts
 OPTIONS = "extras.slurm.options"

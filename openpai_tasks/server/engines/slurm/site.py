@@ -1,18 +1,16 @@
-"""Settings of an embedded cluster whose jobs run on Slurm."""
+"""What a site needs for every job: its options of the engine, which are settings of the user."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from openpai_tasks.errors import ConfigError
 
 NO_IMAGES = "none"
-IMAGES = (NO_IMAGES, "auto", "apptainer", "pyxis", "podman")
-"""What runs the images of jobs on the nodes."""
 
-OPTIONS = frozenset(
+_OPTIONS = frozenset(
     """
     account acctg-freq begin bb cluster-constraint constraint contiguous core-spec cpu-freq deadline
     delay-boot distribution exclude exclusive extra-node-info hint licenses mail-type mail-user mcs-label
@@ -20,17 +18,29 @@ OPTIONS = frozenset(
     thread-spec threads-per-core time time-min tmp use-min-nodes wckey
     """.split()  # noqa: SIM905
 )
-VALUE = r"[\w.,:;@%+/=&|*()\[\]!?~^-]+"
+_VALUE = r"[\w.,:;@%+/=&|*()\[\]!?~^-]+"
+_OPTION = rf"--({'|'.join(sorted(_OPTIONS))})(={_VALUE})?"
+PATTERN = rf"^\s*({_OPTION}(\s+{_OPTION})*)?\s*$"
+"""Valid options of sbatch, for editors."""
 
 
 class SlurmSite(NamedTuple):
-    """What a site needs for every job."""
-
-    images: str = NO_IMAGES
+    images: str = NO_IMAGES  # what runs the images of jobs on the nodes
     options: tuple[str, ...] = ()  # of sbatch
 
 
 NO_SITE = SlurmSite()
+
+
+def read_site(options: Mapping[str, str]) -> SlurmSite:
+    """Return the site that the options of the engine describe."""
+    text = options.get("slurm-options", "")
+    return SlurmSite(options.get("slurm-images", NO_IMAGES), check(text, "slurm-options"))
+
+
+def check(text: str, where: str) -> tuple[str, ...]:
+    """Return several options of sbatch, which are separated by spaces."""
+    return merge_options(parse_option(word, where)[1] for word in text.split())
 
 
 def parse_option(text: str, where: str) -> tuple[str, str]:
@@ -38,19 +48,14 @@ def parse_option(text: str, where: str) -> tuple[str, str]:
 
     Options that decide which resources a job gets, what it runs or where its files are belong to the engine.
     """
-    match = re.fullmatch(rf"--([a-z-]+)(?:={VALUE})?", text, re.ASCII)
+    match = re.fullmatch(rf"--([a-z-]+)(?:={_VALUE})?", text, re.ASCII)
     if not match:
         raise ConfigError(
             f"{where}: invalid option {text!r}: expected --NAME or --NAME=VALUE, without quotes"
         )
-    if match[1] not in OPTIONS:
+    if match[1] not in _OPTIONS:
         raise ConfigError(f"{where}: the option --{match[1]} of sbatch cannot be set here")
     return match[1], text
-
-
-def parse_options(text: str, where: str) -> tuple[str, ...]:
-    """Return several options of sbatch, which are separated by spaces."""
-    return merge_options(parse_option(word, where)[1] for word in text.split())
 
 
 def merge_options(*several: Iterable[str]) -> tuple[str, ...]:
