@@ -35,6 +35,7 @@ from openpai_tasks.sdk.notebooks.sessions import load_session
 from openpai_tasks.sdk.payloads.notebook_runner import replacing, visible
 from openpai_tasks.sdk.payloads.notebook_server import MANIFEST, SAVED, digest, digest_of
 from openpai_tasks.storage.copying.copy import CopyFailure
+from openpai_tasks.storage.local.store import LocalStore
 
 LONGEST_WAIT = 10.0  # seconds for the server to save its latest changes
 READ_PAUSES = (
@@ -128,9 +129,9 @@ def pull_changes(saved: SavedChanges, here: Path, target: Path | None = None) ->
     files, failed = [], []
     for change in saved.changes:
         try:
-            path = notebook_origins.target_path(change.name, root, known)
+            target_file = notebook_origins.find_target(change.name, root, known)
             _check_was_sent(saved, change.name)
-            files.append(_pull_file(saved, change, path))
+            files.append(_pull_file(saved, change, *target_file))
         except PaiError as err:
             failed.append(CopyFailure(change.name, str(err)))
     downloads.remember(Path(one.path) for one in files if one.change != SAME)
@@ -206,20 +207,20 @@ def _change(name: str, entry: Any) -> ChangedFile | None:
 # Writing
 
 
-def _pull_file(saved: SavedChanges, change: ChangedFile, path: Path) -> PulledFile:
+def _pull_file(saved: SavedChanges, change: ChangedFile, path: Path, root: Path) -> PulledFile:
     content = _content(saved, change)
     here = _digest_of(path)
     if here == change.now:
         return PulledFile(change.name, SAME, str(path), len(content))
     if here is None and not os.path.lexists(path):
-        _write(path, content)
+        _write(path, root, content)
         return PulledFile(change.name, NEW, str(path), len(content))
     if _is_known(saved, change, path):
-        _write(path, content)
+        _write(path, root, content)
         return PulledFile(change.name, UPDATED, str(path), len(content))
     beside = _beside(path, change)
     if _digest_of(beside) != change.now:
-        _write(beside, content)
+        _write(beside, root, content)
     return PulledFile(change.name, CONFLICT, str(beside), len(content), _why_beside(saved, change, path))
 
 
@@ -273,13 +274,22 @@ def _digest_of(path: Path) -> str | None:
         raise PathError(f"cannot read {path}: {err.strerror}") from err
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Replace the file atomically and keep its mode."""
+def _write(path: Path, root: Path, content: bytes) -> None:
+    """Replace the file atomically, in an open folder, so that links set meanwhile are not followed."""
+    store, above, name = LocalStore(str(root)), f"/{path.parent.relative_to(root)}", Path(path.name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(content)
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+        store.make_folder(above)
+        folder = store.open_folder(above)
+        try:
+            with replacing(name, folder) as file:
+                file.write(content)
+                with contextlib.suppress(FileNotFoundError):
+                    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                    if stat.S_ISREG(mode):
+                        os.fchmod(file.fileno(), stat.S_IMODE(mode))
+        finally:
+            os.close(folder)
+    except PaiError as err:
+        raise PathError(f"cannot write {path}: {err}") from err
     except OSError as err:
         raise PathError(f"cannot write {path}: {err.strerror}") from err

@@ -405,6 +405,44 @@ def test_digests_that_only_the_job_knows_replace_nothing(places):
     assert all((work / name).read_text() == "guessed" for name in names)
 
 
+class Swapping(LocalStore):
+    """A store whose job replaces a folder of the project by a link while its file is read."""
+
+    def __init__(self, folder, aim):
+        super().__init__()
+        self.folder, self.aim = folder, aim
+
+    def read(self, path, offset=0, length=None):
+        yield from super().read(path, offset, length)
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            shutil.rmtree(self.folder)
+        if not self.folder.is_symlink():
+            self.folder.symlink_to(self.aim)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("name", ["sub/tasks.py", "sub/deep/x.ipynb"])
+def test_folder_that_becomes_a_link_while_its_file_is_pulled_is_not_followed(places, name, is_there):
+    work, out = places
+    home = work.parent / "home"
+    home.mkdir()
+    if is_there:
+        (work / name).parent.mkdir(parents=True)
+        (work / name).write_text("sent")
+    found = saved(out, {name: ("sent", "evil")})
+    store = Swapping(work / "sub", home)
+    folder = dataclasses.replace(found.outputs.folder, store=store)
+    found = dataclasses.replace(found, outputs=dataclasses.replace(found.outputs, folder=folder))
+    pulled = pulls.pull_changes(found, work)
+    assert list(home.iterdir()) == [] and pulled.files == []
+    [failure] = pulled.failed
+    above = f"/{os.path.dirname(name)}"
+    assert (
+        failure.reason
+        == f"cannot write {work / name}: {above} leads out of the storage, by a link or by '..'"
+    )
+
+
 def test_file_that_was_pulled_is_replaced_by_the_next_pull(places):
     work, out = places
     for versions in (["b"], ["b", "c"]):
