@@ -309,3 +309,11 @@ def test_tar_header_that_claims_to_be_huge_is_refused(tmp_path, kind):
     os.truncate(tmp_path / "t.tar", (1 << 42) + 4096)  # sparse
     with (tmp_path / "t.tar").open("rb") as file, pytest.raises(PathError, match="a header has"):
         tar.FORMAT.scan(file, "t.tar", 0, Index("tar"))
+
+
+def test_tar_whose_reading_would_go_back_is_refused(here):
+    member = bad(tarfile.REGTYPE, name="evil", size=-1024).tobuf(tarfile.GNU_FORMAT)
+    folders = [bad(tarfile.DIRTYPE, name=name).tobuf(tarfile.GNU_FORMAT) for name in "abc"]
+    plant(here, {"x.tar": b"".join([*folders, member, bytes(1024)])})
+    with pytest.raises(PathError, match=r"evil.*refused"):
+        open_set(at(here, "x.tar"))
