@@ -405,6 +405,35 @@ def test_digests_that_only_the_job_knows_replace_nothing(places):
     assert all((work / name).read_text() == "guessed" for name in names)
 
 
+def test_huge_file_of_a_job_is_not_read_into_memory(places, monkeypatch):
+    work, out = places
+    monkeypatch.setattr(pulls, "LARGEST_FILE", 1 << 20)
+    found = saved(out, {"x.ipynb": (None, "new")})
+    os.truncate(out / pulls.SAVED / "x.ipynb", 1 << 42)  # sparse
+    [failure] = pulls.pull_changes(found, work).failed
+    assert failure.reason.endswith("x.ipynb of job 'lab' is larger than 1 MB")
+    (out / pulls.MANIFEST).touch()
+    os.truncate(out / pulls.MANIFEST, 1 << 42)
+    listed = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
+    with pytest.raises(PathError, match=r"of job 'lab' is larger than 64 MB"):
+        pulls._manifest(listed)
+
+
+def test_thousands_of_files_that_never_match_do_not_keep_a_pull_busy(places, monkeypatch):
+    work, out = places
+    names = [f"{number}.ipynb" for number in range(1000)]
+    found = saved(out, dict.fromkeys(names, (None, "new")))
+    for name in names[::2]:
+        (out / pulls.SAVED / name).write_text("other")
+    missing = {name: entry for name, entry in found.outputs.files.items() if not name.endswith("1.ipynb")}
+    found = dataclasses.replace(found, outputs=dataclasses.replace(found.outputs, files=missing))
+    slept, clock = [], iter(range(10**6))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert len(pulls.pull_changes(found, work).failed) == 600
+    assert sum(slept) < 60
+
+
 class Swapping(LocalStore):
     """A store whose job replaces a folder of the project by a link while its file is read."""
 
