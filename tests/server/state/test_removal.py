@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks.clearing import discard
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.removal import JobRemoval
@@ -134,7 +135,10 @@ def test_job_with_very_deep_folders_is_measured_and_removed(state: State) -> Non
         os.close(here)
         here = below
     os.close(here)
-    removal = JobRemoval(state)
-    found = removal.exceeding(KeepLimits(seconds=90 * DAY))
-    assert [(job.key, job.size >= 8 * KIB) for job in found] == [(key, True)]
-    assert removal.remove(found) and not list((state.folder / REMOVED).glob("*"))
+    try:
+        removal = JobRemoval(state)
+        found = removal.exceeding(KeepLimits(seconds=90 * DAY))
+        assert [(job.key, job.size >= 8 * KIB) for job in found] == [(key, True)]
+        assert removal.remove(found) and not list((state.folder / REMOVED).glob("*"))
+    finally:
+        discard(state.folder)  # pytest cannot remove it
