@@ -36,11 +36,21 @@ def read_limited(
 
     It may be a pipe only if the user named it: others would block a command.
     """
-    with open(path, "rb") if is_named else open_regular(path, follow=True) as file:
-        content = file.read(most + 1)
+    try:
+        with open(path, "rb") if is_named else open_regular(path, follow=True) as file:
+            content = file.read(most + 1)
+    except FileNotFoundError as err:
+        if os.path.exists(path):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path)) from err
+        raise
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MB", str(path))
     return content.decode("utf-8", errors)
+
+
+def reason(err: OSError | UnicodeDecodeError) -> str:
+    """Return why a file could not be read, without its name."""
+    return err.strerror or str(err) if isinstance(err, OSError) else "it is not UTF-8 text"
 
 
 def is_regular(path: Path) -> bool:

@@ -777,6 +777,44 @@ def _remove(path: str) -> None:
 
 
 _LARGEST_ANSWER = 64 << 20  # bytes of a manifest or a listing
+_ANSWER_SECONDS = 60.0  # for a whole answer that has no data, and for each wait for data
+_DATA_SECONDS = 600.0  # for the beginning of an answer with data
+_SLOWEST = 10_000  # bytes of an upload in a second
+
+
+def _within(seconds: float, ask: Callable[[], Result]) -> Result:
+    """Ask a server in a thread: a timeout of urllib is one for each byte, so a slow one would not end."""
+    found: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="pai-ask", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter ends
+        return ask()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not found:
+        raise TimeoutError(f"no complete answer within {seconds:g} s")
+    return found[0]
+
+
+def _read_answer(request: Any) -> bytes:
+    """Return a small answer; one that takes too long is an error."""
+    import urllib.request
+
+    def read() -> bytes:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+            return bytes(answer.read(_LARGEST_ANSWER))
+
+    return _within(_ANSWER_SECONDS, read)
 
 
 class _Hdfs:
@@ -858,16 +896,19 @@ class _Hdfs:
 
         def once(url: str) -> None:
             address = self._address(url, name, "CREATE", overwrite="true")
+            asked = urllib.request.Request(address, method="PUT")
             try:
-                opener.open(urllib.request.Request(address, method="PUT"), timeout=60).close()
+                _within(_ANSWER_SECONDS, lambda: opener.open(asked, timeout=_ANSWER_SECONDS).close())
             except urllib.error.HTTPError as error:
                 if error.code != 307:
                     raise
                 address = error.headers["Location"]
             with open(path, "rb") as file:
-                size = {"Content-Length": str(os.fstat(file.fileno()).st_size)}
-                request = urllib.request.Request(address, data=file, headers=size, method="PUT")
-                opener.open(request, timeout=600).close()
+                size = os.fstat(file.fileno()).st_size
+                headers = {"Content-Length": str(size)}
+                request = urllib.request.Request(address, data=file, headers=headers, method="PUT")
+                limit = _DATA_SECONDS + size / _SLOWEST
+                _within(limit, lambda: opener.open(request, timeout=_DATA_SECONDS).close())
 
         self._somewhere(once)
 
@@ -876,9 +917,11 @@ class _Hdfs:
         import urllib.request
 
         def once(url: str) -> bytes:
-            with urllib.request.urlopen(self._address(url, name, "OPEN"), timeout=600) as answer:
-                if not path:
-                    return bytes(answer.read(_LARGEST_ANSWER))
+            address = self._address(url, name, "OPEN")
+            if not path:
+                return _read_answer(urllib.request.Request(address))
+            opened = _within(_DATA_SECONDS, lambda: urllib.request.urlopen(address, timeout=_DATA_SECONDS))
+            with opened as answer:
                 with open(path, "wb") as file:
                     shutil.copyfileobj(answer, file, 1 << 20)
                 return b""
@@ -890,8 +933,7 @@ class _Hdfs:
 
         def once(url: str) -> bytes:
             address = self._address(url, name, operation, **options)
-            with urllib.request.urlopen(urllib.request.Request(address, method=method), timeout=60) as answer:
-                return bytes(answer.read(_LARGEST_ANSWER))
+            return _read_answer(urllib.request.Request(address, method=method))
 
         return self._somewhere(once)
 

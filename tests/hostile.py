@@ -85,6 +85,11 @@ def one_by_one(data: bytes) -> Iterator[bytes]:
         yield data[number : number + 1]
 
 
+def drip(answer: bytes) -> Answer:
+    """Answer byte by byte: use it with a pause."""
+    return lambda request: (answer[place : place + 1] for place in range(len(answer)))
+
+
 def for_ever(begin: bytes, again: bytes) -> Answer:
     """Answer with ``begin``, and then with ``again`` endlessly."""
 

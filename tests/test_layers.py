@@ -10,11 +10,22 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
-BASE = {"compat", "errors", "exits", "hints", "interruptible", "net", "plain_text", "regular_files", "times"}
+BASE = {
+    "clearing",
+    "compat",
+    "errors",
+    "exits",
+    "hints",
+    "interruptible",
+    "net",
+    "plain_text",
+    "regular_files",
+    "times",
+}
 BASE |= {"wildcards"}
 VALUES = BASE | {"protocol", "settings"}
 SEAM = {"backends.base", "backends.kinds"}
-STORE = {"errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
+STORE = {"clearing", "errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 TUNNEL = {"tunnel"}
@@ -45,6 +56,7 @@ MAY_IMPORT = {
     "lazy_dataclass": set(),
     "plain_text": set(),
     "regular_files": set(),
+    "clearing": {"errors", "lazy_dataclass"},
     "runtime": set(),
     "times": {"errors"},
     "wildcards": set(),

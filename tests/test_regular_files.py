@@ -30,5 +30,7 @@ def test_larger_files_are_refused_and_links_are_followed(tmp_path: Path) -> None
     with pytest.raises(OSError, match="it is larger than 4 MB"):
         read_limited(tmp_path / "link")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match="it is not a regular file"):
         read_limited(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        read_limited(tmp_path / "missing")

@@ -12,7 +12,7 @@ from typing import Any
 from openpai_tasks.compat import config_level, config_path, is_of_fabric
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.settings import ownership, project, trust
 from openpai_tasks.settings.home import home
 
@@ -116,7 +116,7 @@ def read_defaults(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read {path}: {err}") from err
+        raise ConfigError(f"cannot read {path}: {reason(err)}") from err
     from openpai_tasks.protocol.yaml import limited
 
     try:

@@ -19,7 +19,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.settings import credentials, project, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.digests import sha256
@@ -162,7 +162,7 @@ class Registry:
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as err:
-            raise ConfigError(f"cannot read {self.path}: {err}") from err
+            raise ConfigError(f"cannot read {self.path}: {reason(err)}") from err
 
     def rewrite(self, text: str, expected: str) -> tuple[Cluster, ...]:
         """Replace the file by an edited text, if the text is valid and the file has not changed meanwhile."""

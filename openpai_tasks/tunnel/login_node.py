@@ -93,7 +93,7 @@ def _server(ssh: SharedConnection, done: RemoteResult, wanted: str) -> RemoteSer
         status, login = (
             _mapping(text) for text in ((texts[0], texts[1]) if len(texts) > 2 else (texts[0], "{}"))
         )
-    except (IndexError, ValueError) as err:
+    except (IndexError, ValueError, RecursionError) as err:
         raise ApiError(f"{where}: `pai cluster.start` printed something unexpected") from err
     engine, socket = str(status.get("engine")), str(status.get("socket") or "")
     version, host = str(status.get("version")), str(status.get("host") or "")

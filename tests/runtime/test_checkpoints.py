@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks import runtime
+from tests.hostile import Hostile, drip
 from tests.runtime.programs import JOB, Program
 
 TRAINING = """
@@ -195,3 +196,25 @@ def test_outside_of_a_job_checkpoints_stay_in_the_project(tmp_path, monkeypatch)
 def test_unfit_names_are_refused(name):
     with pytest.raises(ValueError, match="invalid name"):
         runtime.checkpoint(name)
+
+
+LISTING = b'{"FileStatuses": {"FileStatus": [{"pathSuffix": "00000001.json"}]}}'
+
+
+def test_name_node_that_answers_byte_by_byte_is_given_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(runtime.time, "sleep", lambda seconds: None)
+    for name in ("_ANSWER_SECONDS", "_DATA_SECONDS"):
+        monkeypatch.setattr(runtime, name, 0.1)
+    (tmp_path / "file").write_bytes(b"")
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LISTING)
+    with Hostile(drip(head + LISTING), 0.01) as server:
+        there = runtime._Hdfs([server.uri], "me")
+        asks = [
+            there.numbers,
+            lambda: there._get("00000001.json"),
+            lambda: there._get("data", str(tmp_path / "got")),
+            lambda: there._put("data", str(tmp_path / "file")),
+        ]
+        for ask in asks:
+            with pytest.raises(TimeoutError, match=r"no complete answer within 0\.1 s"):
+                ask()

@@ -1,5 +1,6 @@
 """Settings are typed and validated, know their origin, and accept any spelling of their names."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,15 @@ def test_changing_defaults_keeps_the_other_entries_of_the_file(tmp_path):
     path.write_text("image-list: [a]\nmemory_mb: 1\nlocal: {enforce: true, engine: x}\n")
     change_defaults(path, {"memoryMB": 2}, ["local.enforce"])
     assert read_defaults(path) == {"image-list": ["a"], "local.engine": "x", "memoryMB": 2}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_settings_that_are_not_a_regular_file_are_refused(tmp_path, make):
+    path = tmp_path / ".openpai" / "defaults.yaml"
+    path.parent.mkdir()
+    make(path)
+    with pytest.raises(ConfigError, match=r"defaults\.yaml: it is not a regular file$"):
+        Settings.load()
 
 
 def test_version_that_yaml_reads_as_a_number_is_read_as_text(tmp_path):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from openpai_tasks import clearing
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
 from openpai_tasks.sdk.containers.files import locate_in_container
 from openpai_tasks.storage import location, patterns
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
-from openpai_tasks.storage.local import clearing
 from openpai_tasks.storage.local import store as local
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.local.store import LocalStore

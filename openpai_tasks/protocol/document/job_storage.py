@@ -34,9 +34,12 @@ _MAY_PASS = "*Standby* | *Retriable* | *SafeMode* | *atanode* | *could?only?be* 
 """Answers of HDFS that have the status 403 of a refusal but only mean that it is not ready."""
 _REFUSAL = "*RemoteException*"
 """Part of every other refusal of HDFS; after other answers the next server is tried."""
+_LIMITS = "--connect-timeout 20 --speed-limit 1000 --speed-time 300"
+"""Options of curl: a server that sends fewer bytes in a second, for as many seconds, is given up."""
 _REQUEST = """\
-import os, sys, urllib.error, urllib.request as web
+import os, signal, sys, urllib.error, urllib.request as web
 method, url, file = sys.argv[1:]
+signal.alarm(600 + (os.path.getsize(file) // 10000 if file else 0))
 try:
     request = web.Request(url, method=method)
     if file:
@@ -52,7 +55,12 @@ try:
 except Exception as error:
     sys.exit("python3: %s" % error)"""
 """What curl does in `_SENDING`, for images without it."""
-_DOWNLOAD_IT = f'import sys, urllib.request as web; web.urlretrieve(sys.argv[1], "{_FILE}")'
+_DOWNLOAD_IT = f"""\
+import shutil, signal, sys, urllib.request as web
+signal.alarm(300)
+answer = web.urlopen(sys.argv[1], timeout=60)
+signal.alarm(0)
+with open("{_FILE}", "wb") as file: shutil.copyfileobj(answer, file)"""
 
 
 def archive_name(sha256: str) -> str:
@@ -97,7 +105,8 @@ class WebHdfs:
     def output(self, patterns: Sequence[str] = ()) -> str:
         """Return the step that creates a local output folder and uploads it when the command has ended."""
         bases = " ".join(shlex.quote(url.rstrip("/")) for url in self.urls)
-        sending = _SENDING.format(user=self.user, pauses=_PAUSES, may_pass=_MAY_PASS, refusal=_REFUSAL)
+        answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
+        sending = _SENDING.format(user=self.user, pauses=_PAUSES, limits=_LIMITS, **answers)
         names = {"variable": scripts.OUTPUT, "place": f"{JOBS}/{_JOB}/output", "user": shlex.quote(self.user)}
         local = _LOCAL.format(**names, bases=bases)
         upload = _UPLOAD.format(**names, sending=sending, request=_REQUEST)
@@ -109,7 +118,8 @@ class WebHdfs:
         path = f"{ARCHIVES}/{archive_name(sha256)}?op=OPEN&user.name={self.user}"
         places = " ".join(shlex.quote(f"{url.rstrip('/')}/{path}") for url in self.urls)
         answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
-        got = _DOWNLOAD.format(places=places, file=_FILE, python=_DOWNLOAD_IT, pauses=_PAUSES, **answers)
+        programs = {"limits": _LIMITS, "python": _DOWNLOAD_IT}
+        got = _DOWNLOAD.format(places=places, file=_FILE, pauses=_PAUSES, **programs, **answers)
         return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
 
     def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
@@ -191,7 +201,7 @@ for pai_pause in {pauses} ""; do
     rm -f {file}
     pai_told=
     if command -v curl >/dev/null; then
-      pai_told=$(curl -sSL --connect-timeout 20 -o {file} -w "%{{http_code}}" "$pai_from") &&
+      pai_told=$(curl -sSL {limits} -o {file} -w "%{{http_code}}" "$pai_from") &&
         [ "$pai_told" = 200 ]
     elif command -v wget >/dev/null; then wget -q -O {file} "$pai_from"
     else python3 -c '{python}' "$pai_from"
@@ -217,7 +227,7 @@ set -f
 bases=$0 as="user.name={user}" lost=
 if command -v curl >/dev/null; then
   web() {{
-    curl -gsS --connect-timeout 20 -w "|%{{http_code}} %{{redirect_url}}" -X "$1" ${{3:+-T "$3"}} "$2"
+    curl -gsS {limits} -w "|%{{http_code}} %{{redirect_url}}" -X "$1" ${{3:+-T "$3"}} "$2"
   }}
 elif command -v python3 >/dev/null; then
   web() {{ python3 -Ic "$PAI_REQUEST" "$1" "$2" "${{3-}}"; }}

@@ -66,8 +66,14 @@ class Outputs:
     def size(self) -> int:
         return sum(entry.size for entry in self.files.values())
 
-    def read(self, name: str) -> bytes:
-        return b"".join(self.folder.store.read(self.files[name].path))
+    def read(self, name: str, most: int) -> bytes:
+        """Return a file's content; raise if it has more bytes, which would not fit into memory."""
+        content = bytearray()
+        for piece in self.folder.store.read(self.files[name].path):
+            content += piece
+            if len(content) > most:
+                raise PathError(f"{name} of job {self.job!r} is larger than {most >> 20} MB")
+        return bytes(content)
 
 
 def find_outputs(client: Backend, name: str, mounts: Mounts = ()) -> Outputs:

@@ -33,6 +33,7 @@ from openpai_tasks.protocol.document.job_storage import Mounted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
@@ -229,10 +230,9 @@ def _name(text: str) -> str:
 def load_document(path: Path) -> tuple[dict[str, Any], bool]:
     """Return the document in a file, and whether it is of version 1; version 2 is validated."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path, is_named=True)
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read the job file {str(path)!r}: {reason}") from err
+        raise PathError(f"cannot read the job file {str(path)!r}: {reason(err)}") from err
     text = without_comments(text)
     v1 = as_v1(text)
     return (protocol.validate(text).source.value, False) if v1 is None else (v1, True)

@@ -14,7 +14,7 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.yaml.reader import Source
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import read_limited, reason
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ def validate_file(path: Path) -> FileVerdict:
     try:
         text = read_limited(path, is_named=True)
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason}"),))
+        return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason(err)}"),))
     return validate_text(text, str(path))
 
 

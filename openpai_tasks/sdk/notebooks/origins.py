@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -28,6 +28,13 @@ class Origins:
     """Paths of files and folders outside of it, or behind a link that leads out of it."""
     sent: Mapping[str, str] = field(default_factory=dict)
     """Digests of the files that were sent, or empty texts: of other files, only notebooks are written."""
+
+
+class Target(NamedTuple):
+    """Where a job's file is written; no link may lead it out of the root."""
+
+    path: Path
+    root: Path
 
 
 def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
@@ -62,7 +69,7 @@ def _root(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> di
 
 def _resolves_to(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> bool:
     try:
-        return _resolve(name, here, elsewhere) == path
+        return _resolve(name, here, elsewhere).path == path
     except PathError:
         return False
 
@@ -73,8 +80,8 @@ def without_missing(known: Origins) -> Origins:
     return dataclasses.replace(known, elsewhere=left)
 
 
-def target_path(name: str, root: Path, known: Origins) -> Path:
-    """Return the local path of a job's file: where it came from, else below ``root``.
+def find_target(name: str, root: Path, known: Origins) -> Target:
+    """Return where to write a job's file: where it came from, else below ``root``.
 
     Refuse names that leave the folder, and hidden files that were not sent: a job must not write there.
     """
@@ -102,15 +109,15 @@ def safe_notebook_name(value: object) -> str:
     return value
 
 
-def _resolve(name: str, root: Path, elsewhere: Mapping[str, str]) -> Path:
+def _resolve(name: str, root: Path, elsewhere: Mapping[str, str]) -> Target:
     key = next((one for one in _with_parents(name) if one in elsewhere), "")
     start = Path(elsewhere[key]) if key else root
     path = start / name[len(key) :].lstrip("/")
     if key == name:
-        return path
+        return Target(path, path.parent)
     if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(start)):
         raise PathError(f"{path.parent} is a link that leads out of {start}")
-    return path
+    return Target(path, start)
 
 
 def _with_parents(name: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ from openpai_tasks.sdk.notebooks.sessions import load_session
 from openpai_tasks.sdk.payloads.notebook_runner import replacing, visible
 from openpai_tasks.sdk.payloads.notebook_server import MANIFEST, SAVED, digest, digest_of
 from openpai_tasks.storage.copying.copy import CopyFailure
+from openpai_tasks.storage.local.store import LocalStore
 
 LONGEST_WAIT = 10.0  # seconds for the server to save its latest changes
 READ_PAUSES = (
@@ -42,6 +43,8 @@ READ_PAUSES = (
     0.3,
     1.0,
 )  # seconds before each attempt to read a file that may be in the middle of a write
+WAITED = 60.0  # seconds of a pull, after which no file gets another attempt
+LARGEST_FILE, LARGEST_MANIFEST = 1 << 30, 64 << 20  # bytes
 NEW, UPDATED, SAME, CONFLICT = "new", "updated", "unchanged", "conflict"
 
 
@@ -126,11 +129,12 @@ def pull_changes(saved: SavedChanges, here: Path, target: Path | None = None) ->
     if target:
         known = dataclasses.replace(known, elsewhere={})
     files, failed = [], []
+    end = time.monotonic() + WAITED
     for change in saved.changes:
         try:
-            path = notebook_origins.target_path(change.name, root, known)
+            target_file = notebook_origins.find_target(change.name, root, known)
             _check_was_sent(saved, change.name)
-            files.append(_pull_file(saved, change, path))
+            files.append(_pull_file(change, _content(saved, change, end), saved, *target_file))
         except PaiError as err:
             failed.append(CopyFailure(change.name, str(err)))
     downloads.remember(Path(one.path) for one in files if one.change != SAME)
@@ -157,7 +161,8 @@ def read_changes(saved: SavedChanges) -> dict[str, bytes]:
             notebook_origins.check_name(change.name, "the job's folder")
         except PathError as err:
             raise PathError(f"invalid file name {visible(change.name)!r} from the job: {err}") from err
-    return {change.name: _content(saved, change) for change in saved.changes}
+    end = time.monotonic() + WAITED
+    return {change.name: _content(saved, change, end) for change in saved.changes}
 
 
 def is_newer(saved: SavedChanges, name: str, path: Path) -> bool:
@@ -173,7 +178,7 @@ def _manifest(found: Outputs) -> dict[str, Any]:
     for pause in READ_PAUSES:
         time.sleep(pause)
         with contextlib.suppress(ValueError, NotFound):
-            manifest = parse(found.read(MANIFEST))
+            manifest = parse(found.read(MANIFEST, LARGEST_MANIFEST))
             if isinstance(manifest, dict):
                 return manifest
     raise ApiError(f"cannot read the list of saved notebooks ({MANIFEST}) of job {found.job!r}")
@@ -206,20 +211,21 @@ def _change(name: str, entry: Any) -> ChangedFile | None:
 # Writing
 
 
-def _pull_file(saved: SavedChanges, change: ChangedFile, path: Path) -> PulledFile:
-    content = _content(saved, change)
+def _pull_file(
+    change: ChangedFile, content: bytes, saved: SavedChanges, path: Path, root: Path
+) -> PulledFile:
     here = _digest_of(path)
     if here == change.now:
         return PulledFile(change.name, SAME, str(path), len(content))
     if here is None and not os.path.lexists(path):
-        _write(path, content)
+        _write(path, root, content)
         return PulledFile(change.name, NEW, str(path), len(content))
     if _is_known(saved, change, path):
-        _write(path, content)
+        _write(path, root, content)
         return PulledFile(change.name, UPDATED, str(path), len(content))
     beside = _beside(path, change)
     if _digest_of(beside) != change.now:
-        _write(beside, content)
+        _write(beside, root, content)
     return PulledFile(change.name, CONFLICT, str(beside), len(content), _why_beside(saved, change, path))
 
 
@@ -239,13 +245,15 @@ def _why_beside(saved: SavedChanges, change: ChangedFile, path: Path) -> str:
     return "was changed here too" if saved.origins.sent.get(change.name) else "exists here, but was not sent"
 
 
-def _content(saved: SavedChanges, change: ChangedFile) -> bytes:
-    """Read the file with the digest in the manifest, trying again while it is being replaced."""
+def _content(saved: SavedChanges, change: ChangedFile, end: float) -> bytes:
+    """Read the file with the manifest's digest, trying again while it is being replaced, until ``end``."""
     name = f"{SAVED}/{change.name}"
-    for pause in READ_PAUSES:
+    for pause in READ_PAUSES if name in saved.outputs.files else ():
+        if pause and time.monotonic() > end:
+            break
         time.sleep(pause)
-        with contextlib.suppress(NotFound, KeyError):
-            content = saved.outputs.read(name)
+        with contextlib.suppress(NotFound):
+            content = saved.outputs.read(name, LARGEST_FILE)
             if digest(content) == change.now:
                 return content
     copy = f"the copy of {visible(change.name)!r} that job {saved.job.name!r} saved"
@@ -273,13 +281,22 @@ def _digest_of(path: Path) -> str | None:
         raise PathError(f"cannot read {path}: {err.strerror}") from err
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Replace the file atomically and keep its mode."""
+def _write(path: Path, root: Path, content: bytes) -> None:
+    """Replace the file atomically, in an open folder, so that links set meanwhile are not followed."""
+    store, above, name = LocalStore(str(root)), f"/{path.parent.relative_to(root)}", Path(path.name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(content)
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+        store.make_folder(above)
+        folder = store.open_folder(above)
+        try:
+            with replacing(name, folder) as file:
+                file.write(content)
+                with contextlib.suppress(FileNotFoundError):
+                    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                    if stat.S_ISREG(mode):
+                        os.fchmod(file.fileno(), stat.S_IMODE(mode))
+        finally:
+            os.close(folder)
+    except PaiError as err:
+        raise PathError(f"cannot write {path}: {err}") from err
     except OSError as err:
         raise PathError(f"cannot write {path}: {err.strerror}") from err

@@ -14,6 +14,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.regular_files import open_regular
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
@@ -30,6 +31,7 @@ from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 
 NOTEBOOK, PAGE, PDF = ".ipynb", ".html", ".pdf"
+LARGEST = 1 << 30  # bytes of a notebook whose summary is read
 LONGEST_NAME = 255 - len(".remote-999")  # bytes, with room for the suffix of a file beside it
 SHORTEST_STEM, EXTENSION_ROOM = 40, 24  # bytes kept for the notebook's name, and for what follows the job's
 
@@ -139,7 +141,10 @@ def _is_converted(name: str, results: Results) -> bool:
 def _content(results: Results, own: DownloadedFile | None) -> bytes:
     """Read the downloaded notebook, else the remote one; empty if both fail."""
     try:
-        return Path(own.path).read_bytes() if own else results.outputs.read(results.notebook)
+        if own is None:
+            return results.outputs.read(results.notebook, LARGEST)
+        with open_regular(own.path) as file:
+            return file.read(LARGEST)
     except (OSError, PaiError):
         return b""
 

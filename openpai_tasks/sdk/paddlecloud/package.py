@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption, check_request
+from openpai_tasks.storage.job_files.sources import check_visit
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import is_below
 
 
@@ -22,6 +26,11 @@ class Package:
     @property
     def size(self) -> int:
         return sum(size for _, size in self.files)
+
+    @property
+    def location(self) -> Location:
+        """The folder as a store that no link leads out of, not even one that is set meanwhile."""
+        return Location(LocalStore(str(self.folder)), "/", str(self.folder))
 
 
 def prepare(request: PaddleRequest) -> Package:
@@ -42,22 +51,28 @@ def collect_package(text: str) -> Package:
         problem = "it is not a folder" if folder.exists() else "no such folder"
         raise WrongOption(f"the package {text!r} cannot be submitted: {problem}")
     root = os.path.realpath(folder)
-    files = tuple(sorted(_files(root, root, "", (root,))))
+    try:
+        files = tuple(sorted(_files(root, root, "", (root,), Counter())))
+    except PathError:
+        raise
+    except OSError as err:
+        raise PathError(f"cannot read {err.filename}: {err.strerror}") from err
     if not files:
         raise WrongOption(f"the package {text!r} is empty: there is nothing to run")
     return Package(Path(root), files)
 
 
-def _files(root: str, folder: str, above: str, entered: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+def _files(
+    root: str, folder: str, above: str, entered: tuple[str, ...], visits: Counter[str]
+) -> Iterator[tuple[str, int]]:
     """Yield the files below the folder; ``entered`` holds the real paths of the folders on the way."""
-    try:
-        entries = list(os.scandir(folder))
-    except OSError as err:
-        raise PathError(f"cannot read {folder}: {err.strerror}") from err
-    for entry in entries:
-        leads = _real_path(root, entry, entered) if entry.is_symlink() else entry.path
+    check_visit(folder, entered[-1], len(entered), visits)
+    for entry in list(os.scandir(folder)):
+        leads = (
+            _real_path(root, entry, entered) if entry.is_symlink() else os.path.join(entered[-1], entry.name)
+        )
         if entry.is_dir():
-            yield from _files(root, entry.path, f"{above}{entry.name}/", (*entered, leads))
+            yield from _files(root, entry.path, f"{above}{entry.name}/", (*entered, leads), visits)
         elif entry.is_file():
             yield above + entry.name, entry.stat().st_size
         else:

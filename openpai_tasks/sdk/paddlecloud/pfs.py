@@ -84,8 +84,7 @@ class PfsPlaces:
 
     def upload(self, package: Package, folder: str, watch: Watch) -> Copied:
         """Copy the files of a package into the folder of its job."""
-        source = operations.locate(str(package.folder), self._book)
-        return operations.sync(source, self.locate(folder), operations.copy_rules(WORKERS), watch)
+        return operations.sync(package.location, self.locate(folder), operations.copy_rules(WORKERS), watch)
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder with everything in it; it may be gone already."""

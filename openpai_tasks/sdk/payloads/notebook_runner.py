@@ -703,16 +703,16 @@ def _reason(err: OSError) -> str:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Any]:
-    """Open a file that replaces ``path`` atomically when it is complete."""
+def replacing(path: Path, folder: int | None = None) -> Iterator[Any]:
+    """Open a file that replaces ``path``, in an open folder, atomically when it is complete."""
     part = path.with_name(f".pai-part-{int(time.time()):08x}{secrets.token_hex(4)}")
     try:
-        with open(part, "wb") as file:
+        with open(part, "xb", opener=lambda name, how: os.open(name, how, 0o666, dir_fd=folder)) as file:
             yield file
-        os.replace(part, path)
+        os.replace(part, path, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
+            os.unlink(part, dir_fd=folder)
 
 
 # Formats

@@ -23,7 +23,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ NOT_SAVED, STOPPED = 3, 143
 LARGEST = 100 << 20  # bytes up to which a changed source is saved; notebooks always are
 VERSIONS = 500  # digests listed for each file
 LARGEST_ANSWER = 16 << 20  # bytes of JSON from Jupyter
+ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 1.0  # between two looks for changes, or more if they take long
 ACTIVITY_SECONDS = 10.0  # between two requests for Jupyter's activity, or less for a short idle limit
 LOOK_BACKOFF = 20  # wait at least this many times as long as the last look took
@@ -123,6 +124,27 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def within(seconds: float, ask: Callable[[], bytes]) -> bytes:
+    """Ask in a thread: a timeout of urllib is one for each byte, so a slow answer would not end."""
+    found: list[bytes] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except BaseException as err:
+            errors.append(err)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not found:
+        raise TimeoutError(f"no complete answer within {seconds:g} s")
+    return found[0]
+
+
 class JupyterServer:
     """The Jupyter process."""
 
@@ -179,8 +201,11 @@ class JupyterServer:
         """Request JSON; raises OSError or ValueError."""
         headers = {"Authorization": f"token {self._token if token is None else token}"}
         request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
-        with self._opener.open(request, timeout=30) as answer:
-            return json.loads(answer.read(LARGEST_ANSWER))
+        return json.loads(within(ANSWER_SECONDS, lambda: self._read(request)))
+
+    def _read(self, request: urllib.request.Request) -> bytes:
+        with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+            return bytes(answer.read(LARGEST_ANSWER))
 
     def is_up(self) -> bool:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.protocol.document.scripts import variable
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import LARGEST_LIST, read_limited
+from openpai_tasks.regular_files import LARGEST_LIST, read_limited, reason
 from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
@@ -76,8 +76,7 @@ def read_rows(path: Path) -> list[Point]:
     try:
         text = read_limited(path, LARGEST_LIST, is_named=True).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read sweep file {str(path)!r}: {reason}") from err
+        raise PathError(f"cannot read sweep file {str(path)!r}: {reason(err)}") from err
     rows = _READERS.get(path.suffix.lower(), _yaml_rows)(text, path)
     if not rows:
         raise ConfigError(f"{path} has no rows")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import LARGEST_LIST, read_limited
+from openpai_tasks.regular_files import LARGEST_LIST, read_limited, reason
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
 
@@ -65,7 +65,7 @@ def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     except FileNotFoundError:
         return record
     except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read {record.path}: {err}") from err
+        raise ConfigError(f"cannot read {record.path}: {reason(err)}") from err
     record.is_cut = bool(text) and not text.endswith("\n")
     for line in text.splitlines():
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
@@ -23,6 +23,7 @@ from openpai_tasks.sdk.sweeps import records
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
 
+LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
 
@@ -127,7 +128,10 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
         return None
     for name in FILES:
         if name in found.files:
-            return _last_object(found.read(name))
+            try:
+                return _last_object(found.read(name, LARGEST))
+            except PathError:
+                return None
     return None
 
 

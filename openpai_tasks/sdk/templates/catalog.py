@@ -23,7 +23,7 @@ from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
-from openpai_tasks.regular_files import read_limited
+from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.sdk.templates import rewriting
 from openpai_tasks.settings import ownership
 
@@ -196,8 +196,7 @@ def _read(path: Path) -> str:
     try:
         return read_limited(path)
     except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read template {path}: {reason}") from err
+        raise PathError(f"cannot read template {path}: {reason(err)}") from err
 
 
 def _check_value(template: Template, parameter: Parameter, value: Any) -> Any:

@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 FAILED = 125  # exit code if the task has none
 KILLED, TERMINATED = 137, 143
+NOTES_READ = 1 << 16  # bytes
 PAUSE = 0.5  # seconds between retries
 ASK_LIMIT = 10.0  # seconds to send TERM to a container
 LAST_LIMIT = 10.0  # seconds for the program to kill its container, and again to notice its end
@@ -303,18 +304,23 @@ class Supervisor:
 
     def is_noted(self, reason: str) -> bool:
         """Whether the container wrote this note; not every podman reports running out of memory."""
-        with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
-            return any(line.split()[1:2] == [reason] for line in file)
+        return any(words[1:2] == [reason] for words in self.last_notes())
 
     def used(self) -> dict[str, int]:
         """Return the memory in bytes and the CPU time in milliseconds that the container has noted."""
         found: dict[str, int] = {}
-        with open(os.path.join(self.folder, "notes"), encoding="utf-8", errors="replace") as file:
-            for words in map(str.split, file):
-                name, unit = USAGE.get(" ".join(words[1:-1]), ("", 1))
-                if words[:1] == ["Usage"] and name and words[-1].isdecimal() and len(words[-1]) < 19:
-                    found[name] = int(words[-1]) // unit
+        for words in self.last_notes():
+            name, unit = USAGE.get(" ".join(words[1:-1]), ("", 1))
+            if words[:1] == ["Usage"] and name and words[-1].isdecimal() and len(words[-1]) < 19:
+                found[name] = int(words[-1]) // unit
         return found
+
+    def last_notes(self) -> list[list[str]]:
+        """Return the words of the last lines; the container can write any amount to the file."""
+        with open(os.path.join(self.folder, "notes"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - NOTES_READ))
+            lines = file.read(NOTES_READ).decode(errors="replace").splitlines()
+        return [line.split() for line in lines]
 
     def stderr(self) -> str:
         with open(os.path.join(self.folder, "logs", "stderr"), "rb") as file:

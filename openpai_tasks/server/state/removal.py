@@ -5,12 +5,13 @@ The newest jobs are kept longest. Jobs with the tag ``keep`` are never removed, 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from openpai_tasks.clearing import discard
 from openpai_tasks.protocol import states
 from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.state import REMOVED, State, now
@@ -60,7 +61,7 @@ class JobRemoval:
 
     def clear_leftovers(self) -> None:
         """Delete the folders of removed jobs, also of those that an earlier server left behind."""
-        shutil.rmtree(self._state.folder / REMOVED, ignore_errors=True)
+        discard(self._state.folder / REMOVED)
 
     def _is_removed(self, job: RemovableJob) -> bool:
         """Remove the job unless it was started again meanwhile."""
@@ -92,11 +93,16 @@ class JobRemoval:
 
 def _bytes_on_disk(folder: Path) -> int:
     """Return what the folder takes up; links count themselves."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except OSError:  # removed meanwhile
-                continue
+    total, left = 0, [str(folder)]
+    while left:  # os.walk is recursive before Python 3.12, and jobs can nest folders
+        try:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:  # removed meanwhile, or its path is too long
+            continue
     return total

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import shutil
 import sqlite3
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openpai_tasks.clearing import discard
 from openpai_tasks.errors import Conflict, NotFound
 from openpai_tasks.protocol import states, validate
 from openpai_tasks.protocol.environment import decode
@@ -110,7 +110,7 @@ class State:
         place = make_private(self.folder / REMOVED) / uuid.uuid4().hex
         with contextlib.suppress(FileNotFoundError):
             (self.folder / name).rename(place)
-            self.database.when_committed(lambda: shutil.rmtree(place, ignore_errors=True))
+            self.database.when_committed(lambda: discard(place))
 
     def add_tag(self, key: str, tag: str) -> bool:
         """Add a tag; return False if the job already has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -106,6 +107,7 @@ class Trouble:
     reason: str
 
 
+MOST_LINKS = 1000  # that lead to one folder: links to folders with links to folders would never end
 Step = Item | Surplus | Trouble
 
 Skip = Callable[[Mapping[str, int]], None]
@@ -175,6 +177,7 @@ class Steps:
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
+        self._links: Counter[str] = Counter()
         can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
         self._skip = skip if can_compare and taken is None else None
         self._root = self._target.address(errand.target.path)
@@ -289,6 +292,9 @@ class Steps:
             here = self._source.address(folder.source)
             if any(is_below(place, leads) for place in (*entered, here)):
                 return Trouble(entry.path, "a link to a folder above it: the copy would never end")
+            self._links[leads] += 1
+            if self._links[leads] > MOST_LINKS:
+                return Trouble(entry.path, f"more than {MOST_LINKS} links lead to this folder")
             entered = (*entered, leads)
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 

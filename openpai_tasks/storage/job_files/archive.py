@@ -25,6 +25,8 @@ from openpai_tasks.storage.tar_headers import LimitedHeaders
 MADE = 946_684_800
 """The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
 MOST_HEADERS = 64 << 20  # bytes, for 100,000 files
+LEAST_LIMIT, MOST_TIMES = 1 << 30, 20
+"""Bytes that every archive may unpack to, and how many times its own size."""
 IN_MEMORY = 8 << 20  # bytes of an archive before it is moved to the disk
 
 
@@ -93,14 +95,16 @@ def received(pieces: Iterable[bytes], sha256: str) -> Archive:
 
 def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Yield the files of an archive, which somebody may have crafted; each is read before the next."""
+    largest = max(LEAST_LIMIT, MOST_TIMES * content.seek(0, os.SEEK_END))
     content.seek(0)
     with gzip.GzipFile(fileobj=content, mode="rb") as packed:
-        file = LimitedHeaders(packed, MOST_HEADERS)
+        file = LimitedHeaders(packed, MOST_HEADERS, largest)
         with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:  # type: ignore[call-overload]
             while (info := tar.next()) is not None:
                 vars(tar)["members"] = []  # otherwise it would remember all of them
-                if info.issparse():
-                    raise PathError(f"{info.name!r} is sparse")
+                if info.issparse() or info.size < 0:
+                    raise PathError(f"{info.name!r} is sparse or has no valid size")
+                file.check_end(info.offset_data + info.size)
                 if info.isfile():
                     file.is_content = True
                     yield info, tar.extractfile(info)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,10 @@ from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules, read_lines
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
 NEVER = IgnoreRules([".git/", "__pycache__/", ".openpai/", ".pai-runtime/", "*.pyc"])
+
+LONGEST_SHOWN = 200  # characters of a path in an error
+DEEPEST = 200  # folders in one another
+MOST_LINKS = 100  # ways to one folder: links to folders with links to folders would never end
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
         rules = _inherited(path, root) if path.is_relative_to(root) else []
         within = [one for one in (path, *path.parents) if one.is_relative_to(root) and one != root]
         is_ignored = any(_ignored(one, True, _inherited(one, root)) for one in within)
-        yield from _walk(path, "" if name == os.curdir else name, rules, is_ignored, frozenset())
+        yield from _walk(path, "" if name == os.curdir else name, rules, is_ignored, frozenset(), Counter())
     else:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
 
@@ -107,12 +112,13 @@ def _rules_in(folder: Path) -> Rules:
 
 
 def _walk(
-    folder: Path, name: str, rules: Rules, is_ignored: bool, above: frozenset[Path]
+    folder: Path, name: str, rules: Rules, is_ignored: bool, above: frozenset[Path], visits: Counter[str]
 ) -> Iterator[SourceFile]:
     """Yield the files; with ``is_ignored``, only those that a rule includes again."""
     real = folder.resolve()
     if real in above:
         return  # a symlink to a folder above
+    check_visit(str(folder), str(real), len(above), visits)
     rules = [*rules, *_rules_in(folder)]
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -124,9 +130,19 @@ def _walk(
             continue
         inner = os.path.join(name, entry.name)
         if is_folder:
-            yield from _walk(path, inner, rules, False, above | {real})
+            yield from _walk(path, inner, rules, False, above | {real}, visits)
         elif os.path.isfile(entry):
             yield _source(path, inner)
+
+
+def check_visit(folder: str, real: str, depth: int, visits: Counter[str]) -> None:
+    """Raise if the folder is too deep, or too many links lead to it; ``visits`` counts them."""
+    visits[real] += 1
+    shown = folder if len(folder) <= LONGEST_SHOWN else f"{folder[:LONGEST_SHOWN]}…"
+    if depth > DEEPEST:
+        raise PathError(f"{shown}: there are more than {DEEPEST} folders in one another")
+    if visits[real] > MOST_LINKS:
+        raise PathError(f"{shown}: more than {MOST_LINKS} links lead to {real}")
 
 
 def _ignored(path: Path, is_folder: bool, rules: Rules, verdict: bool = False) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import BinaryIO, Literal
 
+from openpai_tasks import clearing
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
-from openpai_tasks.storage.local import clearing
 from openpai_tasks.storage.store import join, parent
 
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

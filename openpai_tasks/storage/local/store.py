@@ -9,8 +9,8 @@ import stat
 import time
 from collections.abc import Container, Iterable, Iterator, MutableSequence
 
+from openpai_tasks.clearing import FOLDER, SEARCH, open_folder
 from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.local.clearing import FOLDER, SEARCH, open_folder
 from openpai_tasks.storage.local.files import (
     make_folders,
     mapping_errors,

@@ -191,7 +191,7 @@ def _line(value: Any) -> bytes:
 
 def read(pieces: Iterable[bytes], url: str) -> Index:
     """Parse the text of an index; raise, with the line, if it is invalid or incomplete."""
-    batches = _batches(pieces)
+    batches = _batches(pieces, url)
     first, *rest = next(batches, [b""])
     index, files, folders = _head(first, url)
     number = 1
@@ -207,23 +207,31 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
 
 def read_shards(pieces: Iterable[bytes], url: str) -> list[Shard]:
     """Return the shards, from the first line; the rest is not read."""
-    line = b""
+    line = bytearray()
     for piece in pieces:
         line += piece
         if b"\n" in piece or len(line) > LONGEST:
             break
-    return _head(line.partition(b"\n")[0], url)[0].shards
+    return _head(bytes(line.partition(b"\n")[0]), url)[0].shards
 
 
-def _batches(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _batches(pieces: Iterable[bytes], url: str) -> Iterator[list[bytes]]:
     """Yield complete lines, as many as have arrived; a last line without a line end counts, too."""
-    left = b""
+    left, size = [b""], 0
     for piece in pieces:
-        *lines, left = (left + piece).split(b"\n")
-        if lines:
-            yield lines
-    if left:
-        yield [left]
+        ends, line_end, begins = piece.rpartition(b"\n")
+        if line_end:
+            yield b"".join([*left, ends]).split(b"\n")
+            left, size = [begins], len(begins)
+            continue
+        left.append(piece)
+        size += len(piece)
+        if size > LONGEST:
+            raise PathError(
+                f"{url} is not an index of packed files: a line is longer than {LONGEST >> 20} MB"
+            )
+    if any(left):
+        yield [b"".join(left)]
 
 
 def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
@@ -232,12 +240,12 @@ def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
         values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
         if len(values) == len(lines):
             return values
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     for number, line in enumerate(lines, before + 1):
         try:
             json.loads(line)
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise _bad(url, number) from err
     raise _bad(url, before + 1)
 
@@ -245,7 +253,7 @@ def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
 def _head(line: bytes, url: str) -> tuple[Index, int, int]:
     try:
         head = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("what") != MARK:
         raise PathError(f"{url} is not an index of packed files")

@@ -98,6 +98,9 @@ class SequenceFile:
             at = parts.at
 
 
+LONGEST = 1 << 20  # bytes of a name
+
+
 class _Parts:
     """Reads the parts of a file in order; raises if bytes are missing."""
 
@@ -110,6 +113,8 @@ class _Parts:
         return PathError(f"{self.url}: cut at byte {self._size}, in the middle of a record")
 
     def read(self, count: int) -> bytes:
+        if not 0 <= count <= self._size - self.at:
+            raise self.cut()
         found = self._file.read(count)
         if len(found) < count:
             raise self.cut()
@@ -127,6 +132,8 @@ class _Parts:
     def text(self) -> str:
         first = self.read(1)[0]
         count = first if first <= 127 else int.from_bytes(self.read(256 - 112 - first), "big")
+        if count > LONGEST:
+            raise PathError(f"{self.url}: a text has {count} bytes, more than {LONGEST >> 20} MB")
         return self.read(count).decode("utf-8", "surrogateescape")
 
 

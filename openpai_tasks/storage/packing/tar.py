@@ -99,7 +99,7 @@ def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
     if facts.isdir():
         if name not in ("", "."):
             index.add_folder(checked(name, url), mode)
-    elif not facts.isreg() or facts.issparse():
+    elif not facts.isreg() or facts.issparse() or facts.size < 0:
         raise PathError(f"{url} holds {name!r}, which is neither a plain file nor a folder; refused")
     else:
         mtime = int(facts.mtime * 1000)

@@ -149,11 +149,11 @@ def _note(store: Store, part: Entry) -> UnfinishedPack | None:
     if part.size > MOST:
         return None
     try:
-        record = json.loads(b"".join(store.read(part.path)))
+        record = json.loads(b"".join(store.read(part.path, 0, MOST)))
         if record["what"] != WHAT:
             return None
         return UnfinishedPack(
             part.path, str(record["begins"]), tuple(map(str, record["replaces"])), is_stale(part)
         )
-    except (PaiError, ValueError, KeyError, TypeError):
+    except (PaiError, ValueError, KeyError, TypeError, RecursionError):
         return None  # without a valid note, no file is attributed to a pack or removed

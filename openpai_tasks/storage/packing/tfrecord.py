@@ -68,8 +68,12 @@ class TFRecord:
         A record that is not an Example of a file becomes a file itself.
         """
         stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
+        whole = file.seek(0, 2)
+        file.seek(0)
         while head := file.read(LENGTH.size + CRC.size):
             size = _length(head, url, number)
+            if size > whole - at:
+                raise PathError(f"{url}: record {number} is cut")
             record, checksum = file.read(size), file.read(CRC.size)
             if len(record) < size or len(checksum) < CRC.size:
                 raise PathError(f"{url}: record {number} is cut")

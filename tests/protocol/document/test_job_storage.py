@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.protocol import JobRequest, build_document, dump, validate
+from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
+from tests.hostile import Hostile, drip
 from tests.needs import needs, require
 
 SHELLS = {"sh": ["sh", "-c"], "dash": ["dash", "-eu", "-c"], "bash": ["bash", "-euo", "pipefail", "-c"]}
@@ -290,3 +293,12 @@ def test_wrapped_commands_can_be_unwrapped_and_are_wrapped_only_once():
         assert inner(around) == commands and around != commands
         assert NOWHERE.around(around) == around
     assert HOME.around(["one"]) == ["one"] == inner(["one"])
+
+
+@pytest.mark.parametrize("program", [job_storage._REQUEST, job_storage._DOWNLOAD_IT])
+def test_server_that_answers_byte_by_byte_does_not_hold_a_job(tmp_path, program):
+    quick = re.sub(r"alarm\([36]00", "alarm(1", program)
+    with Hostile(drip(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), 0.1) as server:
+        words = ["GET", server.uri, ""] if program is job_storage._REQUEST else [server.uri]
+        done = subprocess.run([sys.executable, "-ISc", quick, *words], cwd=tmp_path, capture_output=True)
+    assert done.returncode == -signal.SIGALRM

@@ -32,7 +32,7 @@ def found(folder):
 
 def test_all_output_files_are_listed_by_name(found):
     assert [(row.name, row.size) for row in found().rows] == [("a/one.txt", 3), ("two.sh", 3)]
-    assert found().read("a/one.txt") == b"one"
+    assert found().read("a/one.txt", 3) == b"one"
 
 
 def test_a_missing_folder_has_no_files(tmp_path):

@@ -11,10 +11,12 @@ import pytest
 
 from openpai_tasks.errors import Denied
 from openpai_tasks.sdk.notebooks.link import Link
+from openpai_tasks.sdk.payloads import notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import Flavour, JupyterServer
-from tests.hostile import CHUNKED, OK, Hostile
+from tests.hostile import CHUNKED, OK, Hostile, drip
 
 TOKEN = "s3cret-token"
+FLAVOUR = Flavour("jupyterlab", "ServerApp", "x.json", "IdentityProvider")
 
 
 def answers(server: Hostile) -> bool:
@@ -49,17 +51,19 @@ def test_server_in_the_job_does_not_pass_the_token_on_either(code):
         Hostile(lambda request: [content(b'{"last_activity": 0}')]) as other,
         Hostile(lambda request: [redirect(other, code)]) as server,
     ):
-        jupyter = JupyterServer(
-            Flavour("jupyterlab", "ServerApp", "x.json", "IdentityProvider"),
-            "127.0.0.1",
-            server.port,
-            TOKEN,
-            Path("/"),
-        )
+        jupyter = JupyterServer(FLAVOUR, "127.0.0.1", server.port, TOKEN, Path("/"))
         assert not jupyter.is_up() and not jupyter.is_open()
         with pytest.raises(urllib.error.HTTPError):
             jupyter.get("/api/status")
         assert server.requests and not other.requests
+
+
+def test_jupyter_that_answers_byte_by_byte_is_given_up_in_the_job(monkeypatch):
+    monkeypatch.setattr(notebook_server, "ANSWER_SECONDS", 0.1)
+    with Hostile(drip(content(b'{"last_activity": 0}')), 0.01) as server:
+        jupyter = JupyterServer(FLAVOUR, "127.0.0.1", server.port, TOKEN, Path("/"))
+        with pytest.raises(TimeoutError, match=r"no complete answer within 0\.1 s"):
+            jupyter.get("/api/status")
 
 
 def test_endless_answer_ends():

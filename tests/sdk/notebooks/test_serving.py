@@ -405,6 +405,73 @@ def test_digests_that_only_the_job_knows_replace_nothing(places):
     assert all((work / name).read_text() == "guessed" for name in names)
 
 
+def test_huge_file_of_a_job_is_not_read_into_memory(places, monkeypatch):
+    work, out = places
+    monkeypatch.setattr(pulls, "LARGEST_FILE", 1 << 20)
+    found = saved(out, {"x.ipynb": (None, "new")})
+    os.truncate(out / pulls.SAVED / "x.ipynb", 1 << 42)  # sparse
+    [failure] = pulls.pull_changes(found, work).failed
+    assert failure.reason.endswith("x.ipynb of job 'lab' is larger than 1 MB")
+    (out / pulls.MANIFEST).touch()
+    os.truncate(out / pulls.MANIFEST, 1 << 42)
+    listed = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
+    with pytest.raises(PathError, match=r"of job 'lab' is larger than 64 MB"):
+        pulls._manifest(listed)
+
+
+def test_thousands_of_files_that_never_match_do_not_keep_a_pull_busy(places, monkeypatch):
+    work, out = places
+    names = [f"{number}.ipynb" for number in range(1000)]
+    found = saved(out, dict.fromkeys(names, (None, "new")))
+    for name in names[::2]:
+        (out / pulls.SAVED / name).write_text("other")
+    missing = {name: entry for name, entry in found.outputs.files.items() if not name.endswith("1.ipynb")}
+    found = dataclasses.replace(found, outputs=dataclasses.replace(found.outputs, files=missing))
+    slept, clock = [], iter(range(10**6))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert len(pulls.pull_changes(found, work).failed) == 600
+    assert sum(slept) < 60
+
+
+class Swapping(LocalStore):
+    """A store whose job replaces a folder of the project by a link while its file is read."""
+
+    def __init__(self, folder, aim):
+        super().__init__()
+        self.folder, self.aim = folder, aim
+
+    def read(self, path, offset=0, length=None):
+        yield from super().read(path, offset, length)
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            shutil.rmtree(self.folder)
+        if not self.folder.is_symlink():
+            self.folder.symlink_to(self.aim)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("name", ["sub/tasks.py", "sub/deep/x.ipynb"])
+def test_folder_that_becomes_a_link_while_its_file_is_pulled_is_not_followed(places, name, is_there):
+    work, out = places
+    home = work.parent / "home"
+    home.mkdir()
+    if is_there:
+        (work / name).parent.mkdir(parents=True)
+        (work / name).write_text("sent")
+    found = saved(out, {name: ("sent", "evil")})
+    store = Swapping(work / "sub", home)
+    folder = dataclasses.replace(found.outputs.folder, store=store)
+    found = dataclasses.replace(found, outputs=dataclasses.replace(found.outputs, folder=folder))
+    pulled = pulls.pull_changes(found, work)
+    assert list(home.iterdir()) == [] and pulled.files == []
+    [failure] = pulled.failed
+    above = f"/{os.path.dirname(name)}"
+    assert (
+        failure.reason
+        == f"cannot write {work / name}: {above} leads out of the storage, by a link or by '..'"
+    )
+
+
 def test_file_that_was_pulled_is_replaced_by_the_next_pull(places):
     work, out = places
     for versions in (["b"], ["b", "c"]):

@@ -1,13 +1,18 @@
 """A package is a folder: all of it is uploaded, and nothing from elsewhere."""
 
 import os
+import shutil
 import socket
 
 import pytest
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.sdk.files import operations
 from openpai_tasks.sdk.paddlecloud.package import collect_package, prepare
 from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption
+from openpai_tasks.storage.copying.copy import WORKERS
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
 
 
 @pytest.fixture
@@ -59,6 +64,24 @@ def test_links_out_of_the_package_are_refused(package, target):
     (package / "modules" / "out").symlink_to(os.path.join(package, target))
     with pytest.raises(PathError, match="modules/out: a symlink out of the package"):
         collect_package(str(package))
+
+
+@pytest.mark.parametrize("name", ["modules", "train.py"])
+def test_what_becomes_a_link_out_of_the_package_before_its_upload_is_not_sent(package, name):
+    elsewhere = package.parent / "elsewhere"
+    elsewhere.mkdir()
+    for secret in ("net.py", "train.py"):
+        (elsewhere / secret).write_text("secret")
+    found = collect_package(str(package))
+    shutil.rmtree(package / "modules")
+    (package / "train.py").unlink()
+    (package / name).symlink_to(elsewhere if name == "modules" else elsewhere / name)
+    target = package.parent / "target"
+    target.mkdir()
+    there = Location(LocalStore(), str(target), str(target))
+    [failure] = operations.sync(found.location, there, operations.copy_rules(WORKERS), None).failed
+    assert failure.path == f"/{name}" and failure.reason.startswith(f"/{name} leads out of the storage")
+    assert list(target.iterdir()) == []
 
 
 def test_a_neighbour_with_a_similar_name_is_outside(package):

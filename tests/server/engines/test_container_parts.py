@@ -182,6 +182,11 @@ def supervise(folder: Path, script: str) -> tuple[int, dict[str, object]]:
     return done.returncode, json.loads((folder / "outcome").read_text())
 
 
+def test_notes_of_any_size_do_not_stop_a_supervisor(tmp_path):
+    script = "case $1 in start) truncate -s 1T notes; printf '\\nUsage memory.peak 5\\n' >>notes;; esac"
+    assert supervise(tmp_path, script) == (0, {"code": 0, "peak": 5})
+
+
 NEVER_STARTED = {
     "Status": "created",
     "Running": False,

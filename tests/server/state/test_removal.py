@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from openpai_tasks.clearing import discard
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.removal import JobRemoval
@@ -122,3 +124,21 @@ def test_the_database_shrinks_after_many_jobs_were_removed(state: State, tmp_pat
     assert free < 10 and pages < 200
     state.database.close()
     assert (tmp_path / "cluster.db").stat().st_size < 200 * 4096
+
+
+def test_job_with_very_deep_folders_is_measured_and_removed(state: State) -> None:
+    key = finish(state, "deep", 91 * DAY, size=8 * KIB)
+    here = os.open(state.folder / folder_name(key), os.O_RDONLY)
+    for _ in range(2000):  # more than Python's recursion limit
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    try:
+        removal = JobRemoval(state)
+        found = removal.exceeding(KeepLimits(seconds=90 * DAY))
+        assert [(job.key, job.size >= 8 * KIB) for job in found] == [(key, True)]
+        assert removal.remove(found) and not list((state.folder / REMOVED).glob("*"))
+    finally:
+        discard(state.folder)  # pytest cannot remove it

@@ -12,6 +12,7 @@ import pytest
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying import transfer as stale
+from openpai_tasks.storage.copying import walk
 from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
 from openpai_tasks.storage.copying.plan import copies, synced
@@ -53,6 +54,17 @@ def mode(place, name):
 
 def reasons(copied):
     return [failure.reason for failure in copied.failed]
+
+
+def test_links_to_folders_with_links_to_folders_end(here, monkeypatch):
+    monkeypatch.setattr(walk, "MOST_LINKS", 3)
+    for number in range(30):
+        plant(here, {f"s/{number}/f": b""})
+        for name in "xyz" if number else ():
+            os.symlink(f"../{number}", f"{here.path}/s/{number - 1}/{name}")
+    copied = copy(synced(at(here, "s"), at(here, "t")))
+    assert {*reasons(copied)} == {"more than 3 links lead to this folder"}
+    assert copied.files <= 30 * 4  # itself, and by each of three links
 
 
 def test_symlink_to_a_folder_in_the_target_is_not_entered(here):

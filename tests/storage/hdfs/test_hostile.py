@@ -1,13 +1,15 @@
 """A name node or data node that drips, floods or never ends is given up, over real sockets."""
 
+import contextlib
 import time
 
 import pytest
 
 from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.storage.hdfs.native.stream import Stream
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
-from tests.hostile import CHUNKED, OK, Hostile, for_ever
+from tests.hostile import CHUNKED, OK, Hostile, drip, for_ever
 
 ONCE = Patience(tries=1)
 TIMEOUT = 0.2
@@ -74,3 +76,12 @@ def test_dripping_data_node_is_given_up(begin, again):
         begun = time.monotonic()
         for _ in store_of(server).read("/f"):
             assert time.monotonic() - begun < 60
+
+
+def test_native_answer_that_comes_byte_by_byte_is_given_up():
+    with (
+        Hostile(drip(b"x" * 50), 0.01, is_eager=True) as server,
+        contextlib.closing(Stream("127.0.0.1", server.port, 0.1)) as stream,
+        pytest.raises(TimeoutError, match="no complete answer in time"),
+    ):
+        stream.view(50)

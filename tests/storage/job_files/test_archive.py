@@ -133,3 +133,27 @@ def test_archive_that_unpacks_to_large_headers_is_refused(bomb, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+CONTENTS = {
+    "a large file": [(header(tarfile.REGTYPE, 8 << 20), 1), (bytes(1 << 20), 8)],
+    "a file that claims to be large": [(header(tarfile.REGTYPE, 8 << 30), 1)],
+    "many files": [(header(tarfile.REGTYPE, 1 << 18) + bytes(1 << 18), 8)],
+    "content of no file": [(header(b"Z", 8 << 20), 1), (bytes(1 << 20), 8)],
+    "content of a folder": [(header(tarfile.DIRTYPE, 8 << 20), 1), (bytes(1 << 20), 8)],
+}
+
+
+@pytest.mark.parametrize("bomb", CONTENTS)
+def test_archive_that_unpacks_to_much_more_than_its_size_is_refused(bomb, monkeypatch):
+    monkeypatch.setattr(archive, "LEAST_LIMIT", 1 << 20)
+    packed = crafted(*CONTENTS[bomb], (bytes(1024), 1))
+    with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: it unpacks to more than 1 MB$"):
+        received([packed], hashlib.sha256(packed).hexdigest())
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, b"Z"])
+def test_archive_whose_reading_would_go_back_is_refused(kind):
+    packed = crafted((header(tarfile.DIRTYPE) * 4 + header(kind, -1024) + bytes(1024), 1))
+    with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: 'x' is sparse or has no valid size$"):
+        received([packed], hashlib.sha256(packed).hexdigest())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.sdk.paddlecloud.package import collect_package
 from openpai_tasks.settings.trust import Fenced
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
@@ -146,3 +147,24 @@ def test_huge_ignore_file_ends_in_one_line(tmp_path):
     os.truncate(tmp_path / "src" / ".paiignore", 1 << 42)
     with pytest.raises(PathError, match=r"src/\.paiignore: it is larger than 1 MB"):
         collect(["src"], tmp_path)
+
+
+def test_links_to_folders_with_links_to_folders_end_in_one_line(tmp_path):
+    for number in range(30):
+        (tmp_path / f"{number}").mkdir()
+        for name in "xyz" if number else ():
+            (tmp_path / f"{number - 1}" / name).symlink_to(f"../{number}")
+    with pytest.raises(PathError, match=r"more than 100 links lead to .*/29$"):
+        collect(["."], tmp_path)
+    with pytest.raises(PathError, match=r"more than 100 links lead to .*/29$"):
+        collect_package(str(tmp_path))
+
+
+def test_very_deep_folders_end_in_one_line(tmp_path):
+    deep = tmp_path / "/".join(["d"] * 300)
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("")
+    with pytest.raises(PathError, match=r"…: there are more than 200 folders in one another$"):
+        collect(["."], tmp_path)
+    with pytest.raises(PathError, match=r"…: there are more than 200 folders in one another$"):
+        collect_package(str(tmp_path))

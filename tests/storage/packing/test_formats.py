@@ -18,6 +18,7 @@ from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing import example, sequencefile, tar, tfrecord
+from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.packing.opened import open_set
@@ -309,3 +310,44 @@ def test_tar_header_that_claims_to_be_huge_is_refused(tmp_path, kind):
     os.truncate(tmp_path / "t.tar", (1 << 42) + 4096)  # sparse
     with (tmp_path / "t.tar").open("rb") as file, pytest.raises(PathError, match="a header has"):
         tar.FORMAT.scan(file, "t.tar", 0, Index("tar"))
+
+
+def test_tar_whose_reading_would_go_back_is_refused(here):
+    member = bad(tarfile.REGTYPE, name="evil", size=-1024).tobuf(tarfile.GNU_FORMAT)
+    folders = [bad(tarfile.DIRTYPE, name=name).tobuf(tarfile.GNU_FORMAT) for name in "abc"]
+    plant(here, {"x.tar": b"".join([*folders, member, bytes(1024)])})
+    with pytest.raises(PathError, match=r"evil.*refused"):
+        open_set(at(here, "x.tar"))
+
+
+def long_record(size):
+    head = tfrecord.LENGTH.pack(size)
+    return head + tfrecord.CRC.pack(tfrecord.masked(crc32c(head))) + bytes(100)
+
+
+@pytest.mark.parametrize(
+    "name, content, reason",
+    [
+        ("x.seq", sequencefile.MAGIC + b"\x80" + b"\xff" * 16 + bytes(100), "a text has"),
+        ("x.seq", sequencefile.MAGIC + b"\x89\0\0\0\x7f\xff\xff\xff" + bytes(100), "a text has"),
+        ("x.seq", sequencefile.MAGIC + b"\xff" + bytes(100), "cut at byte"),
+        ("x.tfrecord", long_record(1 << 62), "record 0 is cut"),
+        ("x.tfrecord", long_record((1 << 64) - 1), "record 0 is cut"),
+    ],
+)
+def test_crafted_set_ends_in_one_line(here, name, content, reason):
+    plant(here, {name: content})
+    with pytest.raises(PathError, match=reason):
+        open_set(at(here, name))
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"what":' * 100_000])
+def test_deeply_nested_index_is_refused(line):
+    with pytest.raises(PathError, match="is not an index of packed files"):
+        indexes.read([line + b"\n"], "x")
+
+
+def test_index_without_line_ends_is_refused(monkeypatch):
+    monkeypatch.setattr(indexes, "LONGEST", 1 << 20)
+    with pytest.raises(PathError, match="a line is longer than 1 MB"):
+        indexes.read(itertools.repeat(b" " * 1000), "x")

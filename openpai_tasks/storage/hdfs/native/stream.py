@@ -15,12 +15,14 @@ KEPT = 2.5  # seconds; a data node hangs up after 4 without a request
 IDLE = 16  # connections kept for each server
 SMALL = 1 << 13  # bytes of the first buffer for answers; it grows if they do not fit
 ROOM = 1 << 20
+SLOWEST = 10_000  # bytes of an answer in a second
 
 
 class Stream:
     """One connection; the kernel ends its waits, which saves a poll before every read."""
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
+        self._timeout = timeout
         self._socket = socket.create_connection((host, port), timeout=min(timeout, CONNECT))
         self._socket.settimeout(None)
         span = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
@@ -51,8 +53,14 @@ class Stream:
         return memoryview(self._buffer)[start : self._start]
 
     def wait(self, size: int) -> None:
-        """Wait until this many bytes have arrived."""
+        """Wait until this many bytes have arrived; a server must not send them one by one without end."""
+        if self.available >= size:
+            return
+        self._receive(size)
+        end = time.monotonic() + self._timeout + size / SLOWEST
         while self.available < size:
+            if time.monotonic() > end:
+                raise TimeoutError("no complete answer in time")
             self._receive(size)
 
     def peek(self, size: int) -> bytes:

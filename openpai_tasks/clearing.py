@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from dataclasses import field
 
 from openpai_tasks.errors import PathError
@@ -56,6 +57,20 @@ def remove_tree(name: str, holder: int) -> None:
         raise OSError(err.errno, err.strerror, "/".join([*descent.names(), *last])) from err
     finally:
         os.close(descent.here)
+
+
+def discard(path: str | os.PathLike[str]) -> None:
+    """Remove a folder that a job may have filled, as far as possible; ``shutil`` fails for very deep ones."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:
+        above, name = os.path.split(os.path.abspath(path))
+        with contextlib.suppress(OSError):
+            holder = os.open(above, SEARCH & ~os.O_NOFOLLOW)
+            try:
+                remove_tree(name, holder)
+            finally:
+                os.close(holder)
 
 
 @dataclass()
