@@ -84,16 +84,26 @@ def open_link(page: Any, address: str) -> str:
     return str(page.url.partition("/c/")[0])
 
 
+@pytest.fixture(scope="module")
+def signed_in(chromium: Any, link: Callable[[], str]) -> tuple[str, Any]:
+    """The address of the portal for a session of the module's tabs, and the cookies of the session."""
+    context = chromium.new_context()
+    root = open_link(context.new_page(), link())
+    state = context.storage_state()
+    context.close()
+    return root, state
+
+
 @pytest.fixture
-def tab(chromium: Any, link: Callable[[], str]) -> Iterator[Any]:
+def tab(chromium: Any, signed_in: tuple[str, Any]) -> Iterator[Any]:
     """A page of Chromium that is signed in; errors of scripts and refused contents fail the test."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    root, state = signed_in
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, storage_state=state)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-    page.root = open_link(page, link())
-    page.problems = problems
+    page.root, page.problems = root, problems
     yield page
     context.close()
     assert not problems

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from openpai_tasks.sdk.clusters.portal import write_redirect
-from tests.portal.conftest import Visitor, Web
+from tests.portal.conftest import Visitor, Web, open_link
 
 STRICT = {
     "default-src 'none'",
@@ -194,12 +194,13 @@ def test_a_browser_sends_a_session_to_no_other_server(tab, link, tmp_path):
 
 def test_a_signed_in_browser_gets_from_the_shared_address_to_its_session(tab, link):
     shared = link().partition("/open/")[0]
+    root = open_link(tab, link())
     tab.goto(f"{shared}/job-list.html")
-    tab.wait_for_url(f"{tab.root}/c/local/jobs")
+    tab.wait_for_url(f"{root}/c/local/jobs")
     tab.click("text=Sign out")
-    tab.wait_for_url(f"{tab.root}/sign-in")
+    tab.wait_for_url(f"{root}/sign-in")
     tab.goto(f"{shared}/c/local/jobs")
-    tab.wait_for_url(f"{tab.root}/sign-in?*")
+    tab.wait_for_url(f"{root}/sign-in?*")
 
 
 def test_no_other_server_can_listen_on_the_port(visitor):
