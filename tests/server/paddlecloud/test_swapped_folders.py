@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 from starlette.datastructures import FormData, UploadFile
 
+from openpai_tasks.clearing import discard
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.api.request import Request
 from openpai_tasks.server.paddlecloud import files, jobs
+from openpai_tasks.server.paddlecloud.pfs.tree import Tree
 
 HOME = "/pfs/local/home/user1"
 
@@ -67,3 +69,19 @@ def test_package_of_a_job_is_not_found_through_the_new_link(home):
     (home.parent.parent / "outside" / "train").mkdir()
     with pytest.raises((ApiError, Denied)):
         jobs._check_package(context, "user1", SimpleNamespace(datacenter="local", name="train"))
+
+
+def test_very_deep_folder_is_removed(tmp_path):
+    (tmp_path / "d").mkdir()
+    here = os.open(tmp_path / "d", os.O_RDONLY)
+    for _ in range(2000):  # more than Python's recursion limit, and than open files
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    try:
+        Tree(tmp_path).remove(("d",), recursive=True)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        discard(tmp_path / "d")  # pytest cannot remove it

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from openpai_tasks.clearing import remove_tree
 from openpai_tasks.lazy_dataclass import dataclass
 
 READ, WRITE = os.O_RDONLY, os.O_RDWR
@@ -115,7 +116,7 @@ class Tree:
             elif not recursive:
                 raise IsADirectoryError(errno.EISDIR, "can't del directory")
             else:
-                _remove_folder(names[-1], folder)
+                remove_tree(names[-1], folder)
 
     def is_link(self, names: Names) -> bool:
         """Whether the last name is a link, wherever it leads."""
@@ -185,18 +186,6 @@ def _opened(name: Names, mode: int, folder: int) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _remove_folder(name: str, folder: int) -> None:
-    for _, folders, files, here in os.fwalk(name, topdown=False, dir_fd=folder):
-        for file in files:
-            os.unlink(file, dir_fd=here)
-        for below in folders:
-            if stat.S_ISLNK(os.stat(below, dir_fd=here, follow_symlinks=False).st_mode):
-                os.unlink(below, dir_fd=here)
-            else:
-                os.rmdir(below, dir_fd=here)
-    os.rmdir(name, dir_fd=folder)
 
 
 def _facts(names: Names, facts: os.stat_result) -> TreeEntry:
