@@ -69,19 +69,8 @@ class Hdfs:
         return self
 
     def _format(self, conf: str = "conf") -> None:
-        """Create the folders of an empty file system: by Java, or from a copy kept by an earlier run."""
-        kept, before = hdfs_jars.home() / f"formatted-{conf}", set(self.folder.iterdir())
-        if kept.is_dir():
-            shutil.copytree(kept, self.folder, dirs_exist_ok=True)
-            return
+        """Create the folders of an empty file system."""
         self.run(f"{SERVER}.namenode.NameNode", "-format", "-force", "-nonInteractive", conf=conf)
-        with (
-            contextlib.suppress(OSError),  # another process has kept one
-            tempfile.TemporaryDirectory(dir=hdfs_jars.home(), prefix=".formatted-") as made,
-        ):
-            for folder in set(self.folder.iterdir()) - before:
-                shutil.copytree(folder, Path(made, "all", folder.name))
-            os.rename(Path(made, "all"), kept)
 
     def start_data_node(self) -> None:
         """Call it from the main thread: the process ends with the thread that it was started by."""
