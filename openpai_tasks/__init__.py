@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.files.dataset import PackedDataset as PackedDataset
     from openpai_tasks.tasks import namespace as namespace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [  # for ``import *``
     "Client",

@@ -98,7 +98,7 @@ def test_paddlecloud_finds_mistakes_before_it_loads_a_backend(shell):
     line = "submit . -entry true -memory 10GB"
     code = f"from openpai_tasks.paddlecloud.program import run; assert run({line.split()!r}) == 2"
     modules = loaded(shell, code)
-    assert "openpai_tasks.sdk.paddlecloud.request" in modules
+    assert "openpai_tasks.paddlecloud.request" in modules
     assert not [name for name in modules if name.startswith("openpai_tasks.backends")]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 from openpai_tasks.errors import Unsupported
@@ -314,6 +315,21 @@ class Backend(Protocol):
 
 
 # Finding and signing in to a cluster
+
+
+@dataclass(frozen=True)
+class ForeignCluster:
+    """A cluster in the file of another program, which is never changed."""
+
+    cluster: Cluster
+    path: Path
+    password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class ForeignClusters:
+    clusters: tuple[ForeignCluster, ...] = ()
+    problems: tuple[str, ...] = ()  # what is wrong with the file, one line each
 
 
 @dataclass(frozen=True)

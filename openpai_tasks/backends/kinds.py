@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import NamedTuple, cast
 
-from openpai_tasks.backends.base import Driver
+from openpai_tasks.backends.base import Driver, ForeignClusters
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings.plugins import PluginTable
 
@@ -21,13 +22,20 @@ class ClusterKind(NamedTuple):
     has_generations: bool = False  # whether users know several
     by_ssh: bool = False  # whether our server is started there, with the engine of that name
     options: tuple[str, ...] = ()  # names for ``cluster.add --option NAME=VALUE``, kept in clusters.yaml
+    file: str = ""  # the module whose ``foreign_clusters(taken)`` reads the file that another program has
 
 
 _BACKENDS = "openpai_tasks.backends"
 KINDS = PluginTable(
     {
         "openpai": ClusterKind("OpenPAI", f"{_BACKENDS}.openpai.driver", has_generations=True),
-        "paddlecloud": ClusterKind("PaddleCloud", f"{_BACKENDS}.paddlecloud.driver", has_generations=True),
+        "paddlecloud": ClusterKind(
+            "PaddleCloud",
+            f"{_BACKENDS}.paddlecloud.driver",
+            has_generations=True,
+            options=("datacenter",),
+            file=f"{_BACKENDS}.paddlecloud.config_file",
+        ),
         "slurm": ClusterKind("Slurm", f"{_BACKENDS}.slurm.driver", by_ssh=True),
     },
     ENTRY_POINTS,
@@ -36,6 +44,19 @@ KINDS = PluginTable(
 )
 BY_SSH = next(type for type, kind in KINDS.ours.items() if kind.by_ssh)
 """The type of clusters that are added by the name of a machine."""
+
+
+def foreign_clusters(taken: Iterable[str] = ()) -> ForeignClusters:
+    """Return the clusters in files of other programs, with aliases that are not taken."""
+    found = [
+        importlib.import_module(kind.file).foreign_clusters(taken)
+        for kind in KINDS.ours.values()
+        if kind.file
+    ]
+    return ForeignClusters(
+        tuple(cluster for one in found for cluster in one.clusters),
+        tuple(problem for one in found for problem in one.problems),
+    )
 
 
 def driver(type: str) -> Driver:

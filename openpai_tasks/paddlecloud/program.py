@@ -134,7 +134,7 @@ def _call(name: str, arguments: dict[str, Any]) -> None:
 
 
 def _exit_code(end: Exit) -> int:
-    from openpai_tasks.sdk.paddlecloud.request import WrongOption
+    from openpai_tasks.paddlecloud.request import WrongOption
 
     if isinstance(end.__cause__, WrongOption):
         return MISTAKE

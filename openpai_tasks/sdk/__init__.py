@@ -17,7 +17,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "known_names",
         "logs",
         "notebooks",
-        "paddlecloud",
         "payloads",
         "project_files",
         "ssh",

@@ -9,7 +9,6 @@ from . import jobs as jobs
 from . import known_names as known_names
 from . import logs as logs
 from . import notebooks as notebooks
-from . import paddlecloud as paddlecloud
 from . import payloads as payloads
 from . import project_files as project_files
 from . import ssh as ssh

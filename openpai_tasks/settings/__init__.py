@@ -13,7 +13,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "key_pairs",
         "layers",
         "ownership",
-        "paddle_config",
         "project",
         "registry",
         "trust",

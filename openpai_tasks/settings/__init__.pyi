@@ -5,7 +5,6 @@ from . import keeping as keeping
 from . import key_pairs as key_pairs
 from . import layers as layers
 from . import ownership as ownership
-from . import paddle_config as paddle_config
 from . import project as project
 from . import registry as registry
 from . import trust as trust

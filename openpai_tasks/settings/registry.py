@@ -38,6 +38,10 @@ def edit_hint() -> str:
     return f"`{command('cluster.edit')}` opens it"
 
 
+OPTIONS = "options"
+"""The key of a record with the options that only the kind of the cluster knows."""
+
+
 def is_embedded(alias: str) -> bool:
     """Whether this is the alias of the embedded cluster, which needs no record and is started when needed."""
     return alias == LOCAL
@@ -66,6 +70,12 @@ class Cluster:
     @property
     def is_embedded(self) -> bool:
         return is_embedded(self.alias)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that only its kind knows."""
+        found = self.extra.get(OPTIONS)
+        return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
     @property
     def rest(self) -> str:

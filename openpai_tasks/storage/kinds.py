@@ -237,7 +237,10 @@ KINDS = (
         asks_for="secret key",
     ),
     StorageKind(
-        name="pfs", label="PFS", store=f"{_HERE}.pfs.kind:open_store", server=f"{_HERE}.pfs.kind:server"
+        name="pfs",
+        label="PFS",
+        store="openpai_tasks.backends.paddlecloud.pfs.kind:open_store",
+        server="openpai_tasks.backends.paddlecloud.pfs.kind:server",
     ),
     StorageKind(
         name="sftp",

@@ -91,9 +91,8 @@ def add(
         ca or "",
         force,
         kind,
-        datacenter or "",
         remote_program or "",
-        tuple(option),
+        (*(option or ()), *([f"datacenter={datacenter}"] if datacenter else ())),
     )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
@@ -195,8 +194,10 @@ def info(c, cluster_alias=None, output=None):
 )
 def credentials(c, cluster_alias=None, type="openpai", output=None):
     """Print address, user and token, for other clients of the same cluster."""
-    if type == user_settings.paddle_config.KIND:
-        exact(sdk.clusters.paddle_config_text(settings_for(c, cluster_alias), cluster_alias, say))
+    if type == "paddlecloud":
+        from openpai_tasks.paddlecloud import datacenters
+
+        exact(datacenters.config_text(settings_for(c, cluster_alias), cluster_alias, say))
         return
     if type != user_settings.registry.DEFAULT_KIND:
         raise ConfigError(f"--type: expected openpai or paddlecloud, got {type!r}")

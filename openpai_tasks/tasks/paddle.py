@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from openpai_tasks import sdk
+from openpai_tasks import paddlecloud, sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
@@ -71,7 +71,7 @@ def submit(
     cluster_alias=None,
 ):
     """Upload a folder and start it as a job."""
-    request = sdk.paddlecloud.PaddleRequest(
+    request = paddlecloud.PaddleRequest(
         package=package,
         jobname=jobname,
         parallelism=parallelism,
@@ -90,17 +90,17 @@ def submit(
         min_instance=min_instance,
         max_instance=max_instance,
     )
-    collected = sdk.paddlecloud.prepare(request)
+    collected = paddlecloud.prepare(request)
     is_preview = views.submitting.is_preview(c, {"preview": preview})
     given = settings_for(c, cluster_alias)
-    client = sdk.paddlecloud.connect(given, cluster_alias, say)
-    training = sdk.paddlecloud.plan_training(client, request)
+    client = paddlecloud.connect(given, cluster_alias, say)
+    training = paddlecloud.plan_training(client, request)
     if is_preview:
         body = training.body(client.datacenter)
         views.paddle.show_preview(collected, training.package, client.cluster.uri, body)
         return
     terminal.put("Collecting package ... Done")
-    places = sdk.paddlecloud.PfsPlaces(client, given, say)
+    places = paddlecloud.PfsPlaces(client, given, say)
     with views.paddle.copying("Uploading ...", quiet=True) as meter:
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
@@ -123,17 +123,17 @@ def submit(
 def kill(c, job, remove=False, yes=False, cluster_alias=None):
     """Stop a job and take it off the list; its folder stays, unless it is removed with --rm."""
     given = settings_for(c, cluster_alias)
-    sdk.paddlecloud.check_job_name(job)
-    client = sdk.paddlecloud.connect(given, cluster_alias, say)
-    name = sdk.paddlecloud.known_job(client, job)
-    sdk.paddlecloud.check_own(client, name)
-    folder = sdk.paddlecloud.job_folder(client, name)
+    paddlecloud.check_job_name(job)
+    client = paddlecloud.connect(given, cluster_alias, say)
+    name = paddlecloud.known_job(client, job)
+    paddlecloud.check_own(client, name)
+    folder = paddlecloud.job_folder(client, name)
     if remove and not yes and sys.stdin.isatty():
         prompts.confirm(f"kill {name} and remove {folder} with everything in it?", "nothing was done")
-    sdk.paddlecloud.kill(client, name, is_folder_enough=remove)
+    paddlecloud.kill(client, name, is_folder_enough=remove)
     if remove:
-        sdk.paddlecloud.wait_for_end(client, name)
-        sdk.paddlecloud.PfsPlaces(client, given, say).remove_folder(folder)
+        paddlecloud.wait_for_end(client, name)
+        paddlecloud.PfsPlaces(client, given, say).remove_folder(folder)
 
 
 @task(
@@ -142,8 +142,8 @@ def kill(c, job, remove=False, yes=False, cluster_alias=None):
 )
 def jobs(c, all=False, cluster_alias=None, output=None):
     """List your jobs, newest first."""
-    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
-    show(c, sdk.paddlecloud.list_jobs(client, all), views.paddle.short_table, output)
+    client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    show(c, paddlecloud.list_jobs(client, all), views.paddle.short_table, output)
 
 
 @task(
@@ -158,8 +158,8 @@ def jobs(c, all=False, cluster_alias=None, output=None):
 )
 def get(c, what, job="", all=False, cluster_alias=None, output=None):
     """List jobs, the workers of a job, or your quota."""
-    rows = sdk.paddlecloud.parse_resource(what, job, all)
-    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    rows = paddlecloud.parse_resource(what, job, all)
+    client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     show(c, rows(client), getattr(views.paddle, f"{what}_table"), output)
 
 
@@ -177,12 +177,12 @@ def get(c, what, job="", all=False, cluster_alias=None, output=None):
 )
 def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
     """Show the output of a job's trainers."""
-    sdk.paddlecloud.check_logs(lines, worker, follow)
-    client = sdk.paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
+    paddlecloud.check_logs(lines, worker, follow)
+    client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     if follow:
-        views.paddle.follow_logs(client, job or sdk.paddlecloud.newest_job(client), lines)
+        views.paddle.follow_logs(client, job or paddlecloud.newest_job(client), lines)
     else:
-        views.paddle.show_logs(sdk.paddlecloud.read_logs(client, job, lines, worker))
+        views.paddle.show_logs(paddlecloud.read_logs(client, job, lines, worker))
 
 
 @task(
@@ -204,8 +204,8 @@ def pfs_cp(
     c, paths, recursive=True, verbose=False, chunksize=None, workers=8, cluster_alias=None, output=None
 ):
     """Copy files and folders to or from PFS; run it again to continue."""
-    sdk.paddlecloud.check_pair(paths)
-    chunk = sdk.paddlecloud.check_chunk_size(chunksize)
+    paddlecloud.check_pair(paths)
+    chunk = paddlecloud.check_chunk_size(chunksize)
     sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
     done = "Uploaded" if target.origin else "Downloaded"
     with views.paddle.copying(done, sources[0].origin, verbose) as meter:
@@ -228,8 +228,8 @@ def pfs_cp(
 )
 def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=None):
     """List files and folders on PFS."""
-    sdk.paddlecloud.check_pfs(paths)
-    found = sdk.paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
+    paddlecloud.check_pfs(paths)
+    found = paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
     show(c, found, views.paddle.names if names else views.paddle.pfs_listings, output)
 
 
@@ -246,7 +246,7 @@ def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=No
 )
 def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
     """Remove files and folders on PFS."""
-    sdk.paddlecloud.check_pfs(paths)
+    paddlecloud.check_pfs(paths)
     removals = _places(c, cluster_alias).plan_removals(paths, recursive)
     if not yes and sys.stdin.isatty():
         views.listings.confirm_removals(removals)
@@ -265,13 +265,13 @@ def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
 )
 def pfs_mkdir(c, paths, cluster_alias=None):
     """Create folders on PFS, with missing parents."""
-    sdk.paddlecloud.check_pfs(paths)
+    paddlecloud.check_pfs(paths)
     places = _places(c, cluster_alias)
     for place in [places.locate(path) for path in paths]:
-        sdk.paddlecloud.make_folder(place)
+        paddlecloud.make_folder(place)
         terminal.put(f"mkdir {place.url}")
 
 
 def _places(c, cluster_alias, chunk=None):
     given = settings_for(c, cluster_alias)
-    return sdk.paddlecloud.PfsPlaces(sdk.paddlecloud.connect(given, cluster_alias, say), given, say, chunk)
+    return paddlecloud.PfsPlaces(paddlecloud.connect(given, cluster_alias, say), given, say, chunk)

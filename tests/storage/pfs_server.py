@@ -9,8 +9,8 @@ from typing import Any
 
 import requests
 
+from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.storage.location import open_storage
-from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import StorageSpec
 from tests.server.conftest import ServerProcess
 from tests.storage import sharing

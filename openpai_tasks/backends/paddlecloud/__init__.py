@@ -1,7 +1,1 @@
-"""PaddleCloud datacenters, over HTTP."""
-
-from __future__ import annotations
-
-from openpai_tasks.backends.paddlecloud.client import PaddleClient
-
-__all__ = ["PaddleClient"]
+"""PaddleCloud datacenters: the client of their API, their files on PFS, and the file that lists them."""

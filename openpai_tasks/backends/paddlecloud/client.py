@@ -10,12 +10,12 @@ from openpai_tasks.backends.http import bodies
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.paddlecloud import answers
 from openpai_tasks.backends.paddlecloud.answers import PaddlePod, PserverSet, Quota, TrainerSet
+from openpai_tasks.backends.paddlecloud.config_file import datacenter_of
 from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import notices_from_body
-from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
 
 STORAGE = "pfs"
 """The name of the only storage of a datacenter."""
@@ -96,7 +96,7 @@ class PaddleClient(ServerConnection):
     @property
     def datacenter(self) -> str:
         """The name of the datacenter in paths: ``/pfs/NAME/home/USER``."""
-        return text(self.cluster.info.get(DATACENTER)) or self.cluster.alias
+        return datacenter_of(self.cluster)
 
     @property
     def home(self) -> str:

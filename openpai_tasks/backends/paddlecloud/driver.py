@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from openpai_tasks.backends.base import NOT_SHARED, Ask, Say, TokenStore
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.settings.registry import INVALID_ALIAS, Cluster
 
 
 def connect(
@@ -25,6 +26,13 @@ def connect(
     """Return a client whose logins wait for logins of other commands."""
     tokens = dataclasses.replace(tokens, lock=functools.partial(login_lock, cluster, say))
     return PaddleBackend(cluster, credentials, tokens, timeout, learn, say, hint=hint)
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise for an option of `cluster.add` that cannot be right."""
+    name = options.get("datacenter", "")
+    if INVALID_ALIAS.fullmatch(name):
+        raise ConfigError(f"invalid datacenter {name!r}: it is a folder's name")
 
 
 def candidates(address: str) -> tuple[str, ...]:

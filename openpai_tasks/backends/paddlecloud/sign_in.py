@@ -11,11 +11,11 @@ from openpai_tasks.backends.http import addresses
 from openpai_tasks.backends.http.connection import ProbeAnswer
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
-from openpai_tasks.backends.paddlecloud.client import DATACENTER, STORAGE, USER
+from openpai_tasks.backends.paddlecloud.client import STORAGE, USER
+from openpai_tasks.backends.paddlecloud.config_file import GENERATION
 from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.paddle_config import GENERATION
 from openpai_tasks.settings.registry import Cluster
 
 PROBE_SECONDS = 10.0
@@ -56,7 +56,6 @@ def sign_in(
     _check_datacenter(client)
     signed_in = dataclasses.replace(
         found,
-        info={**found.info, DATACENTER: client.datacenter},
         virtual_clusters=(client.namespace,),
         storages=({"name": STORAGE, "type": STORAGE, "default": True},),
     )

@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "access": ["access_info", "describe", "describe_client", "paddle_config_text"],
+        "access": ["access_info", "describe", "describe_client"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
         "known": [

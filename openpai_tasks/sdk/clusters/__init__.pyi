@@ -1,7 +1,6 @@
 from .access import access_info as access_info
 from .access import describe as describe
 from .access import describe_client as describe_client
-from .access import paddle_config_text as paddle_config_text
 from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit

@@ -7,16 +7,11 @@ from dataclasses import field
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say
-from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.start_options import start_request
-from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, token_claims
-from openpai_tasks.settings.registry import LOCAL, is_embedded
 
 
 @dataclass(frozen=True)
@@ -82,13 +77,3 @@ def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
         token = client.renew(token)
     password = known.password if is_local else None
     return Access(cluster.alias, cluster.uri, cluster.rest, cluster.user, token, password)
-
-
-def paddle_config_text(settings: Settings, alias: str | None, say: Say) -> str:
-    """Return a ``~/.paddle/config`` for the embedded cluster; passwords of other clusters are not shown."""
-    if not is_embedded(alias or settings.cluster_alias):
-        raise ConfigError(f"only the cluster {LOCAL!r} can be shown as {paddle_config.KIND}")
-    cluster = embedded.ensure(start_request(settings), say)
-    endpoint = cluster.uri + PADDLECLOUD_PREFIX
-    datacenter = paddle_config.Datacenter(LOCAL, endpoint, cluster.user, embedded.login().password)
-    return paddle_config.write([datacenter], LOCAL)

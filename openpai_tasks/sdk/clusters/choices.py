@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.clusters.user_clusters import UserClusters
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.home import home, locked, write_private
@@ -21,7 +22,6 @@ from openpai_tasks.settings.registry import (
     registry_path,
     storage_destination,
 )
-from openpai_tasks.settings.user_clusters import UserClusters
 
 NAMES = {"storage_name": "storage", "workspace": "workspace", "own_storages": "own_storages"}
 """Key in the file -> field of Cluster."""

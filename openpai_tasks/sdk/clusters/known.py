@@ -22,18 +22,18 @@ from openpai_tasks.sdk.clusters import embedded, environment, login_nodes
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.sdk.clusters.stored_login import StoredLogin, is_stored
-from openpai_tasks.settings import config, credentials, layers, paddle_config
+from openpai_tasks.sdk.clusters.user_clusters import UserClusters
+from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import (
     DEFAULT_KIND,
-    INVALID_ALIAS,
     LOCAL,
+    OPTIONS,
     Cluster,
     is_embedded,
     registry_path,
 )
-from openpai_tasks.settings.user_clusters import UserClusters
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
@@ -51,7 +51,6 @@ class NewCluster:
     ca: str = ""
     force: bool = False
     kind: str = DEFAULT_KIND
-    datacenter: str = ""  # of PaddleCloud, if it is not the alias
     remote_program: str = ""  # on the login node
     options: tuple[str, ...] = ()  # NAME=VALUE, of those that its kind has
 
@@ -292,9 +291,8 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
     base = base if base.kind == new.kind else fresh
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
     verify = trusted(new.ca) if new.ca else known_ca
-    info = {**base.info, **_named_datacenter(new)}
     extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program), **_options(new)}
-    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, info=info, extra=extra)
+    return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, extra=extra)
 
 
 def _options(new: NewCluster) -> dict[str, dict[str, str]]:
@@ -305,18 +303,20 @@ def _options(new: NewCluster) -> dict[str, dict[str, str]]:
         if not equals:
             raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
         if name not in known:
-            names = f"known: {', '.join(known)}" if known else "it has none"
-            raise ConfigError(f"--option {name}: unknown option of clusters of type {new.kind!r} ({names})")
+            raise ConfigError(_unknown_option(name, new.kind))
         found[name] = value
-    return {"options": found} if found else {}
+    if check := getattr(kinds.driver(new.kind), "check_options", None):
+        check(found)
+    return {OPTIONS: found} if found else {}
 
 
-def _named_datacenter(new: NewCluster) -> dict[str, str]:
-    if new.datacenter and new.kind != paddle_config.KIND:
-        raise ConfigError(f"--datacenter is for --type {paddle_config.KIND}, not for {new.kind!r}")
-    if INVALID_ALIAS.fullmatch(new.datacenter):
-        raise ConfigError(f"invalid datacenter {new.datacenter!r}: it is a folder's name")
-    return {paddle_config.DATACENTER: new.datacenter} if new.datacenter else {}
+def _unknown_option(name: str, kind: str) -> str:
+    others = [type for type, row in kinds.KINDS.items() if name in row.options]
+    if others:
+        return f"--option {name} is for --type {' or '.join(others)}, not for {kind!r}"
+    known = kinds.KINDS[kind].options
+    names = f"known: {', '.join(known)}" if known else "it has none"
+    return f"--option {name}: unknown option of clusters of type {kind!r} ({names})"
 
 
 def trusted(ca: str | None) -> bool | str:

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from openpai_tasks.backends import kinds
+from openpai_tasks.sdk.clusters.user_clusters import UserClusters
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from openpai_tasks.settings.user_clusters import UserClusters
 
 
 def is_stored(cluster: Cluster, kept: Credentials) -> bool:

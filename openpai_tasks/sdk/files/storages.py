@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 from openpai_tasks.backends.base import Backend, ClusterStorage, Say
+from openpai_tasks.backends.paddlecloud.config_file import KIND, datacenter_of
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.web_address import SSH
@@ -17,9 +18,7 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import map_parallel
-from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.paddle_config import DATACENTER
 from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.local import mounted
@@ -105,7 +104,7 @@ class ClusterStorages:
     def pfs(self, datacenter: str, path: str) -> str:
         record = self._only.cluster if self._only else None
         records = (record,) if record else clusters.open_registry(self._settings).clusters()
-        known = [(one.info.get(DATACENTER), one.alias) for one in records if one.kind == paddle_config.KIND]
+        known = [(datacenter_of(one), one.alias) for one in records if one.kind == KIND]
         alias = next((alias for name, alias in known if name == datacenter), "")
         if alias:
             return f"{PAI}{alias}/pfs/{path}"

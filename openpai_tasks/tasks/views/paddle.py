@@ -18,10 +18,10 @@ from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import PaddlePod
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+    from openpai_tasks.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
+    from openpai_tasks.paddlecloud.package import Package
+    from openpai_tasks.paddlecloud.pfs_places import PfsFile, PfsListing
     from openpai_tasks.render import TextTable
-    from openpai_tasks.sdk.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
-    from openpai_tasks.sdk.paddlecloud.package import Package
-    from openpai_tasks.sdk.paddlecloud.pfs import PfsFile, PfsListing
     from openpai_tasks.storage.copying.progress import Copied
 
 NOTHING = "-"

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from openpai_tasks.backends import kinds
-from openpai_tasks.backends.paddlecloud import PaddleClient
-from openpai_tasks.backends.paddlecloud.client import TrainingRequest
+from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
 from openpai_tasks.errors import ApiError, ConfigError, Conflict, Denied, NotFound, Unreachable
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk.paddlecloud.package import collect_package
+from openpai_tasks.paddlecloud.package import collect_package
 from openpai_tasks.settings.trust import Fenced
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect

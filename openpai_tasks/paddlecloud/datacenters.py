@@ -6,23 +6,23 @@ from functools import partial
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Say, TokenStore
+from openpai_tasks.backends.paddlecloud import config_file
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+from openpai_tasks.backends.paddlecloud.config_file import (
+    CURRENT,
+    KIND,
+    Datacenter,
+    PaddleConfig,
+    datacenter_of,
+    datacenter_record,
+)
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.sdk.clusters import embedded, embedded_token, known
 from openpai_tasks.sdk.clusters.start_options import start_request
-from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.paddle_config import (
-    CURRENT,
-    DATACENTER,
-    GENERATION,
-    KIND,
-    Datacenter,
-    PaddleConfig,
-)
-from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
+from openpai_tasks.settings.registry import LOCAL, is_embedded
 
 TOKEN_FILE = "paddlecloud-token"
 
@@ -43,12 +43,10 @@ def choose(settings: Settings) -> str:
 
     A selected cluster that is not PaddleCloud does not count: the embedded one is used instead.
     """
-    config, clusters = paddle_config.load(), known.open_registry(settings).clusters()
+    config, clusters = config_file.load(), known.open_registry(settings).clusters()
     if config.datacenters or config.problems:
         current = _current(config)
-        return next(
-            one.alias for one in clusters if one.kind == KIND and one.info.get(DATACENTER) == current.name
-        )
+        return next(one.alias for one in clusters if one.kind == KIND and datacenter_of(one) == current.name)
     selected = [one for one in clusters if one.alias == settings.cluster_alias]
     return next((one.alias for one in selected if one.kind == KIND), LOCAL)
 
@@ -59,17 +57,14 @@ def _current(config: PaddleConfig) -> Datacenter:
     if len(named) == 1:
         return named[0]
     names = ", ".join(one.name for one in config.datacenters) or "none"
-    problem = config.problems[0] if config.problems else f"{paddle_config.path()} has no {CURRENT}"
+    problem = config.problems[0] if config.problems else f"{config_file.path()} has no {CURRENT}"
     raise ConfigError(f"{problem} (usable datacenters: {names}; -datacenter NAME uses one)")
 
 
 def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
     running, folder = embedded.ensure(start_request(settings), say), embedded.folder()
-    info = {DATACENTER: LOCAL}
-    cluster = Cluster(
-        LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, KIND, GENERATION, info, prefix=""
-    )
+    cluster = datacenter_record(LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, LOCAL)
     tokens = TokenStore(
         read=partial(embedded_token.read, folder, TOKEN_FILE),
         save=partial(embedded_token.keep, folder, file=TOKEN_FILE),
@@ -78,3 +73,12 @@ def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     client = kinds.driver(KIND).connect(cluster, login, tokens=tokens, timeout=settings.http_timeout, say=say)
     assert isinstance(client, PaddleBackend)
     return client
+
+
+def config_text(settings: Settings, alias: str | None, say: Say) -> str:
+    """Return a ``~/.paddle/config`` for the embedded cluster; passwords of other clusters are not shown."""
+    if not is_embedded(alias or settings.cluster_alias):
+        raise ConfigError(f"only the cluster {LOCAL!r} can be shown as {KIND}")
+    cluster = embedded.ensure(start_request(settings), say)
+    endpoint = cluster.uri + PADDLECLOUD_PREFIX
+    return config_file.write([Datacenter(LOCAL, endpoint, cluster.user, embedded.login().password)], LOCAL)

@@ -16,7 +16,7 @@ from openpai_tasks.backends.paddlecloud.job_records import JobRecords
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
+from openpai_tasks.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
 from openpai_tasks.storage.job_files.workspace import OWN_FILES, REFERENCE, SOURCE
 
 END_SECONDS = 60.0  # for the pods of a killed job

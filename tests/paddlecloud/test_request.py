@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption, check_request
+from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption, check_request
 
 
 def check(**options):

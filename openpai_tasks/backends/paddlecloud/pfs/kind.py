@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection
+from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
-from openpai_tasks.storage.pfs.connection import PfsConnection
-from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import StorageSpec, check_name
 
 

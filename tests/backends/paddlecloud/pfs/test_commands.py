@@ -7,10 +7,10 @@ import os
 import fsspec
 import pytest
 
+from openpai_tasks.backends.paddlecloud.pfs.connection import CHUNK
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.files import ClusterStorages
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.storage.pfs.connection import CHUNK
 from tests.conftest import make_shell
 from tests.storage import pfs_server
 

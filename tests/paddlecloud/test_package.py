@@ -7,9 +7,9 @@ import socket
 import pytest
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.paddlecloud.package import collect_package, prepare
+from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption
 from openpai_tasks.sdk.files import operations
-from openpai_tasks.sdk.paddlecloud.package import collect_package, prepare
-from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption
 from openpai_tasks.storage.copying.copy import WORKERS
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from openpai_tasks.backends.base import ForeignCluster, ForeignClusters
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
-from openpai_tasks.settings.registry import INVALID_ALIAS, LOCAL, Cluster
+from openpai_tasks.settings.registry import INVALID_ALIAS, LOCAL, OPTIONS, Cluster
 
 KIND = "paddlecloud"
 DATACENTER = "datacenter"
-"""The key in ``Cluster.info`` with the name of the datacenter."""
+"""The option of a cluster with its name as a datacenter; records of older versions have it in ``info``."""
 GENERATION = "v1"
 CURRENT, LIST = "current-datacenter", "datacenters"
 LARGEST = 1 << 20  # bytes
@@ -41,8 +42,7 @@ class Datacenter:
         alias = self.name
         while alias in taken or alias == LOCAL:
             alias += SUFFIX
-        info = {DATACENTER: self.name}
-        return Cluster(alias, self.endpoint, self.user, KIND, GENERATION, info, prefix="")
+        return datacenter_record(alias, self.endpoint, self.user, self.name)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,24 @@ class PaddleConfig:
             cluster = datacenter.cluster(used)
             used.add(cluster.alias)
             yield cluster, datacenter
+
+
+def datacenter_record(alias: str, endpoint: str, user: str, datacenter: str) -> Cluster:
+    """Return the record of a datacenter as a cluster."""
+    options = {OPTIONS: {DATACENTER: datacenter}}
+    return Cluster(alias, endpoint, user, KIND, GENERATION, prefix="", extra=options)
+
+
+def datacenter_of(cluster: Cluster) -> str:
+    """Return the name of a cluster as a datacenter."""
+    return cluster.options.get(DATACENTER) or str(cluster.info.get(DATACENTER) or "") or cluster.alias
+
+
+def foreign_clusters(taken: Iterable[str]) -> ForeignClusters:
+    """Return the datacenters as clusters, with aliases that are not taken."""
+    config = load()
+    found = (ForeignCluster(cluster, path(), one.password) for cluster, one in config.clusters(taken))
+    return ForeignClusters(tuple(found), config.problems)
 
 
 def path() -> Path:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from openpai_tasks.settings import paddle_config
-from openpai_tasks.settings.paddle_config import Datacenter
+from openpai_tasks.backends.paddlecloud import config_file as paddle_config
+from openpai_tasks.backends.paddlecloud.config_file import Datacenter
 
 LIST = """
 datacenters:

@@ -5,11 +5,12 @@ import os
 
 import pytest
 
+from openpai_tasks.backends.paddlecloud import config_file as paddle_config
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings import credentials, paddle_config
+from openpai_tasks.sdk.clusters.user_clusters import UserClusters
+from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster, registry_path
-from openpai_tasks.settings.user_clusters import UserClusters
 
 CONFIG = "dc1: {username: ann, password: 0123, endpoint: 'http://dc1.example.com'}\n"
 LAB = Cluster("lab", "http://lab.example.com", "bob")

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from openpai_tasks.backends.paddlecloud.pfs.connection import CHUNK
 from openpai_tasks.errors import PaiError, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.location import open_storage
-from openpai_tasks.storage.pfs.connection import CHUNK
 from openpai_tasks.storage.store import StorageSpec
 from tests.hostile import CHUNKED, OK, Hostile, for_ever
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from openpai_tasks.backends.paddlecloud.pfs import upload
+from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, PfsEntry
+from openpai_tasks.backends.paddlecloud.pfs.upload import PARALLEL, PfsUpload, send
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
-from openpai_tasks.storage.pfs import upload
-from openpai_tasks.storage.pfs.connection import PfsConnection, PfsEntry
-from openpai_tasks.storage.pfs.upload import PARALLEL, PfsUpload, send
 from openpai_tasks.storage.retry import Damaged, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from openpai_tasks.backends.paddlecloud.pfs import connection
+from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import ConfigError, Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
@@ -16,12 +18,10 @@ from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.parts import PART
-from openpai_tasks.storage.pfs import connection
-from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import StorageSpec
+from tests.backends.paddlecloud.pfs.original_server import OriginalServer
 from tests.server.conftest import wait_for
 from tests.storage import pfs_server
-from tests.storage.pfs.original_server import OriginalServer
 from tests.storage.relay import TO_CLIENT, TO_SERVER, Fault, Relay
 
 CHUNK = connection.CHUNK // 4  # less travels, by the same rules

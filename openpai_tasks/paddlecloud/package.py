@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.paddlecloud.request import PaddleRequest, WrongOption, check_request
+from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption, check_request
 from openpai_tasks.storage.job_files.sources import check_visit
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location

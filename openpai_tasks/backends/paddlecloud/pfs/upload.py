@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from openpai_tasks.backends.paddlecloud.pfs.connection import ChunkSum, PfsConnection, PfsEntry
 from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.resume import is_broken_off
 from openpai_tasks.storage.parts import PART
-from openpai_tasks.storage.pfs.connection import ChunkSum, PfsConnection, PfsEntry
 from openpai_tasks.storage.retry import Damaged, numbered, retrying
 from openpai_tasks.storage.store import join, parent
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from openpai_tasks.backends.base import Say
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
+from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.paddlecloud.package import Package
+from openpai_tasks.paddlecloud.request import WrongOption
 from openpai_tasks.sdk.files import operations, removing
 from openpai_tasks.sdk.files.removing import Removal
 from openpai_tasks.sdk.files.storages import ClusterStorages
-from openpai_tasks.sdk.paddlecloud.package import Package
-from openpai_tasks.sdk.paddlecloud.request import WrongOption
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.copy import WORKERS, Copied
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.location import PAI, Location, naming
-from openpai_tasks.storage.pfs.store import PfsStore
 from openpai_tasks.storage.store import Entry, join
 
 ROOT = "/pfs/"

@@ -1,0 +1,84 @@
+"""The user's clusters: those in ``clusters.yaml``, and those in files of other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from openpai_tasks.backends import kinds
+from openpai_tasks.backends.base import ForeignCluster
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.hints import command
+from openpai_tasks.settings import credentials
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import Cluster, Registry, registry_path
+
+CHOSEN = ("storage", "workspace", "own_storages", "alias", "user", "verify")
+"""Fields that users change; other changes are what a command learned."""
+
+
+class UserClusters(Registry):
+    """A registry that also knows foreign clusters, unless it is a project's; only its own file is written."""
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        own = super().clusters()
+        return (*own, *(foreign.cluster for foreign in self._foreign(own)))
+
+    def get(self, alias: str) -> Cluster:
+        try:
+            return super().get(alias)
+        except ConfigError as err:
+            raise ConfigError("; ".join([str(err), *self.problems])) from err
+
+    def credentials(self, alias: str) -> Credentials:
+        """Return the credentials: of a foreign cluster, its file's password and the token in our store."""
+        found = self._foreign_one(alias)
+        if found is None:
+            return super().credentials(alias)
+        return Credentials(found.password, credentials.load(found.cluster.destination).token)
+
+    def storable(self, cluster: Cluster, known: Credentials) -> Credentials:
+        """Return what may be stored: the password of a foreign cluster stays in its own file only."""
+        return dataclasses.replace(known, password="") if self._foreign_one(cluster.alias) else known
+
+    def change(self, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
+        """Replace the cluster; of a foreign one, only return what a command has learned."""
+        found = self._foreign_one(alias)
+        if found is None:
+            return super().change(alias, edit)
+        before, changed = found.cluster, edit(found.cluster)
+        if any(getattr(changed, name) != getattr(before, name) for name in CHOSEN):
+            raise ConfigError(_read_only(found))
+        return changed
+
+    def remove(self, alias: str) -> Cluster:
+        found = self._foreign_one(alias)
+        if found is None:
+            return super().remove(alias)
+        raise ConfigError(f"cluster {alias!r} is in {found.path}: remove it there")
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with files of other programs."""
+        return kinds.foreign_clusters().problems if self._counts_others else ()
+
+    @property
+    def _counts_others(self) -> bool:
+        return self.path == registry_path()
+
+    def _foreign(self, own: tuple[Cluster, ...]) -> tuple[ForeignCluster, ...]:
+        """Return the foreign clusters, with aliases that the user's own do not have."""
+        taken = [cluster.alias for cluster in own]
+        return kinds.foreign_clusters(taken).clusters if self._counts_others else ()
+
+    def _foreign_one(self, alias: str) -> ForeignCluster | None:
+        found = self._foreign(super().clusters())
+        return next((one for one in found if one.cluster.alias == alias), None)
+
+
+def _read_only(found: ForeignCluster) -> str:
+    record = found.cluster
+    flags = ["--type", record.kind, "--user", record.user]
+    flags += [word for name, value in record.options.items() for word in ("--option", f"{name}={value}")]
+    add = command("cluster.add", record.alias, record.uri, *flags)
+    return f"{found.path} is never changed; `{add}` copies it to your own clusters"
