@@ -61,9 +61,9 @@ def remove_tree(name: str, holder: int) -> None:
 
 def discard(path: str | os.PathLike[str]) -> None:
     """Remove a folder that a job may have filled, as far as possible; ``shutil`` fails for very deep ones."""
-    try:
+    with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
-    except RecursionError:
+    if os.path.lexists(path):  # too deep for Python's stack, or for the number of open files
         above, name = os.path.split(os.path.abspath(path))
         with contextlib.suppress(OSError):
             holder = os.open(above, SEARCH & ~os.O_NOFOLLOW)

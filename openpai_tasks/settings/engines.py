@@ -129,10 +129,11 @@ def answering_program(
     return next(usable, installed[0] if installed else "")
 
 
-def check_engine(name: str, where: str) -> None:
+def check_engine(name: str, where: str = "") -> None:
     """Raise ConfigError if there is no engine with this name, which may also be ``auto``."""
+    where = f"{where}: " if where else ""
     if name != AUTO and name not in ENGINES:
-        raise ConfigError(f"{where}: no engine named {name!r} {ENGINES.describe()}")
+        raise ConfigError(f"{where}no engine named {name!r} {ENGINES.describe(AUTO)}")
 
 
 def choose_engine(wanted: str) -> str:

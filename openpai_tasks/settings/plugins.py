@@ -74,9 +74,9 @@ class PluginTable(Mapping[str, Row]):
         """Return the rows of other packages, by the name of their entry point."""
         return {name: row for name, row in self._load().named.items() if name not in self.ours}
 
-    def describe(self) -> str:
+    def describe(self, *more: str) -> str:
         """Return the end of a message about an unknown name: the known ones, and packages that failed."""
-        return "; ".join([f"(known: {', '.join(self)})", *self._load().problems])
+        return "; ".join([f"(known: {', '.join([*more, *self])})", *self._load().problems])
 
     def _load(self) -> Plugins:
         return load(self._group, self._kind, self._label)

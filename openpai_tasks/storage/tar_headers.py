@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from gzip import GzipFile
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from openpai_tasks.errors import PathError
 
 LARGEST = 1 << 16
 """Bytes of one header; the longest path has 4 KB."""
+
+
+class CheckedHeader(tarfile.TarInfo):
+    """A header that is refused if it is damaged; ``tarfile`` would take it for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> CheckedHeader:
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.InvalidHeaderError as err:  # type: ignore[attr-defined]
+            if tarfile_.offset == 0:  # it is no tar archive at all
+                raise
+            raise tarfile.ReadError(f"damaged header: {err}") from err
+
+
+def open_tar(file: LimitedHeaders) -> tarfile.TarFile:
+    """Open an archive for reading, from its start to its end."""
+    options: Any = {"tarinfo": CheckedHeader, "errors": "surrogateescape"}
+    return tarfile.open(fileobj=cast(BinaryIO, file), mode="r:", **options)
 
 
 class LimitedHeaders:

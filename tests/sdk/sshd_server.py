@@ -37,7 +37,7 @@ UseDNS no
 Subsystem sftp internal-sftp
 PermitRootLogin prohibit-password
 MaxStartups 200
-KexAlgorithms curve25519-sha256
+KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org
 SetEnv SHLVL=2 {variables}
 """
 # Clients prefer a key exchange that takes both sides a fifth of a second.

@@ -16,7 +16,7 @@ def run(path: str, cpus: int) -> None:
     """Run it until the process is killed."""
     folder, here = Path(path), Machine("here", cpus, 1000, (), Machine.detect().boot)
     state = State(Database(folder / "cluster.db", SCHEMA), folder / "jobs")
-    engine = ProcessEngine(folder / "jobs", {"home": folder / "storage"}, here)
+    engine = ProcessEngine(folder / "jobs", here)
     Scheduler(state, engine, {"default": here.resources}, False).start()
     print("up", flush=True)
     signal.pause()

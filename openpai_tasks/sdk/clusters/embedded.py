@@ -111,7 +111,7 @@ def embedded_uri() -> str:
 def start_embedded(request: StartRequest, say: Say) -> bool:
     """Start the embedded cluster; False if it was running already."""
     lock.check_port(request.options.port)
-    check_engine(request.options.engine, "--engine")
+    check_engine(request.options.engine)
     with _starting():
         facts = _facts()
         if not facts:

@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, cast
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -20,7 +20,7 @@ from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import PIECE
-from openpai_tasks.storage.tar_headers import LimitedHeaders
+from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
 MADE = 946_684_800
 """The time of every file in an archive: 2000-01-01, as `tar` and Python's wheels do not accept 1970."""
@@ -99,7 +99,7 @@ def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     content.seek(0)
     with gzip.GzipFile(fileobj=content, mode="rb") as packed:
         file = LimitedHeaders(packed, MOST_HEADERS, largest)
-        with tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:  # type: ignore[call-overload]
+        with open_tar(file) as tar:
             while (info := tar.next()) is not None:
                 vars(tar)["members"] = []  # otherwise it would remember all of them
                 if info.issparse() or info.size < 0:
@@ -107,7 +107,7 @@ def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
                 file.check_end(info.offset_data + info.size)
                 if info.isfile():
                     file.is_content = True
-                    yield info, tar.extractfile(info)
+                    yield info, cast(IO[bytes], tar.extractfile(info))
                     file.is_content = False
 
 

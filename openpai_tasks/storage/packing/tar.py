@@ -10,7 +10,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, checked
 from openpai_tasks.storage.packing.members import PackMember
-from openpai_tasks.storage.tar_headers import LimitedHeaders
+from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
@@ -81,8 +81,7 @@ class Tar:
 
     def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
         try:
-            limited = LimitedHeaders(file)
-            with tarfile.open(fileobj=limited, mode="r:", errors="surrogateescape") as archive:  # type: ignore[call-overload]
+            with open_tar(LimitedHeaders(file)) as archive:
                 while (facts := archive.next()) is not None:
                     vars(archive)["members"] = []  # otherwise it would remember all of them
                     _found(facts, url, shard, index)

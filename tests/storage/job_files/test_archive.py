@@ -155,5 +155,7 @@ def test_archive_that_unpacks_to_much_more_than_its_size_is_refused(bomb, monkey
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, b"Z"])
 def test_archive_whose_reading_would_go_back_is_refused(kind):
     packed = crafted((header(tarfile.DIRTYPE) * 4 + header(kind, -1024) + bytes(1024), 1))
-    with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: 'x' is sparse or has no valid size$"):
+    with pytest.raises(
+        PathError, match=r"\.tar\.gz cannot be read: ('x' is sparse or has no valid size|damaged header: .*)$"
+    ):
         received([packed], hashlib.sha256(packed).hexdigest())

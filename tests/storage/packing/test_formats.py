@@ -316,7 +316,9 @@ def test_tar_whose_reading_would_go_back_is_refused(here):
     member = bad(tarfile.REGTYPE, name="evil", size=-1024).tobuf(tarfile.GNU_FORMAT)
     folders = [bad(tarfile.DIRTYPE, name=name).tobuf(tarfile.GNU_FORMAT) for name in "abc"]
     plant(here, {"x.tar": b"".join([*folders, member, bytes(1024)])})
-    with pytest.raises(PathError, match=r"evil.*refused"):
+    with pytest.raises(
+        PathError, match=r"evil.*refused|damaged header"
+    ):  # newer Pythons refuse it themselves
         open_set(at(here, "x.tar"))
 
 
