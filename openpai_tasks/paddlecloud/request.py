@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field, fields
 from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -22,47 +24,69 @@ class WrongOption(ConfigError):
     """Raised for a value of the command line that cannot be right, before anything is sent."""
 
 
+def _option(
+    default: Any, about: str, short: str = "", shown: str | None = None, least: int | None = None
+) -> Any:
+    """Declare an option of `submit`; ``shown`` is its default in words, and ``least`` its smallest number."""
+    words = shown if shown is not None else "" if default in ("", False) else str(default)
+    return field(default=default, metadata={"about": about, "short": short, "shown": words, "least": least})
+
+
 @dataclass(frozen=True)
 class PaddleRequest:
     """The options of `submit`; amounts are for each trainer or parameter server."""
 
     package: str
-    jobname: str = ""  # DEFAULT_NAME, or the next free name like it
-    parallelism: int = 1
-    cpu: int = 1
-    gpu: int = 0
-    memory: str = "1Gi"
-    pservers: int | None = None  # as many as trainers
-    pscpu: int = 1
-    psmemory: str = "1Gi"
-    entry: str = ""
-    topology: str = ""
-    passes: int = 1
-    image: str = ""
-    registry: str = ""
-    faulttolerant: bool = False
-    min_instance: int = 1
-    max_instance: int = 1
+    jobname: str = _option("", "name of the job", shown=f"{DEFAULT_NAME}, or the next free name like it")
+    parallelism: int = _option(1, "number of trainers", "p", least=1)
+    cpu: int = _option(1, "cores of a trainer", "c", least=1)
+    gpu: int = _option(0, "GPUs of a trainer", least=0)
+    memory: str = _option("1Gi", "memory of a trainer, such as 512Mi or 10Gi", "m")
+    pservers: int | None = _option(None, "number of parameter servers", shown="as many as trainers", least=0)
+    pscpu: int = _option(1, "cores of a parameter server", least=1)
+    psmemory: str = _option("1Gi", "memory of a parameter server")
+    entry: str = _option("", "command that each trainer runs in the package", "e")
+    topology: str = _option("", "Python file of the package that each trainer runs", "t")
+    passes: int = _option(1, "number of passes over the data", least=1)
+    image: str = _option("", "Docker image of the job", shown="the datacenter's")
+    registry: str = _option("", "name of the registry's secret, for a private image")
+    faulttolerant: bool = _option(False, "let the job go on without trainers that failed")
+    min_instance: int = _option(1, "least number of trainers of a fault-tolerant job", least=1)
+    max_instance: int = _option(1, "largest number of trainers of a fault-tolerant job", least=1)
 
 
-LEAST = {
-    "parallelism": 1,
-    "cpu": 1,
-    "gpu": 0,
-    "pservers": 0,
-    "pscpu": 1,
-    "passes": 1,
-    "min_instance": 1,
-    "max_instance": 1,
-}
+class SubmitOption(NamedTuple):
+    """An option of `submit`, from which the task and the program take theirs."""
+
+    name: str
+    kind: type
+    default: Any
+    about: str
+    short: str
+    shown: str  # its default in words; empty if there is none
+    least: int | None
+
+    @property
+    def help(self) -> str:
+        is_shown = self.shown and self.shown != str(self.default)
+        return f"{self.about} (default: {self.shown})" if is_shown else self.about
+
+
+_KINDS = {"str": str, "int": int, "int | None": int, "bool": bool}
+OPTIONS = tuple(
+    SubmitOption(one.name, _KINDS[str(one.type)], one.default, **one.metadata)
+    for one in fields(PaddleRequest)
+    if one.metadata
+)
 
 
 def check_request(request: PaddleRequest) -> None:
     """Raise WrongOption for the first value that the cluster would refuse."""
     if request.jobname:
         check_job_name(request.jobname)
-    for name, least in LEAST.items():
-        _check_number(name, getattr(request, name), least)
+    for option in OPTIONS:
+        if option.least is not None:
+            _check_number(option.name, getattr(request, option.name), option.least)
     for name in ("memory", "psmemory"):
         _check_quantity(name, getattr(request, name))
     if request.min_instance > request.max_instance:

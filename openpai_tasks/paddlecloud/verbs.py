@@ -5,24 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from openpai_tasks.paddlecloud.go_flags import NUMBER, SWITCH, TEXT, Option
+from openpai_tasks.paddlecloud.request import OPTIONS as OPTIONS_OF_SUBMIT
 
 SUBMIT = (
-    Option("jobname", TEXT, "name of the job", default="paddle-cluster-job, or the next free name like it"),
-    Option("parallelism", NUMBER, "number of trainers", "p", "1"),
-    Option("cpu", NUMBER, "cores of a trainer", "c", "1"),
-    Option("gpu", NUMBER, "GPUs of a trainer", default="0"),
-    Option("memory", TEXT, "memory of a trainer, such as 512Mi or 10Gi", "m", "1Gi"),
-    Option("pservers", NUMBER, "number of parameter servers", default="as many as trainers"),
-    Option("pscpu", NUMBER, "cores of a parameter server", default="1"),
-    Option("psmemory", TEXT, "memory of a parameter server", default="1Gi"),
-    Option("entry", TEXT, "command that each trainer runs in the package", "e"),
-    Option("topology", TEXT, "Python file of the package that each trainer runs", "t"),
-    Option("passes", NUMBER, "number of passes over the data", default="1"),
-    Option("image", TEXT, "Docker image of the job", default="the datacenter's"),
-    Option("registry", TEXT, "name of the registry's secret, for a private image"),
-    Option("faulttolerant", SWITCH, "let the job go on without trainers that failed"),
-    Option("min_instance", NUMBER, "with -faulttolerant: least number of trainers", default="1"),
-    Option("max_instance", NUMBER, "with -faulttolerant: largest number of trainers", default="1"),
+    *(Option(one.name, one.kind, one.about, one.short, one.shown) for one in OPTIONS_OF_SUBMIT),
     Option("preview", SWITCH, "only show what would be uploaded and sent", "dry_run"),
 )
 ALL = Option("all", SWITCH, "also killed jobs, those of pai, workers of all jobs, every resource", "a")

@@ -6,9 +6,11 @@ import functools
 import sys
 
 from openpai_tasks import paddlecloud, sdk
+from openpai_tasks.paddlecloud.request import OPTIONS
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
+from openpai_tasks.tasks.framework.shared_flags import with_options
 from openpai_tasks.tasks.framework.task import task as any_task
 
 task = functools.partial(any_task, single_dash=True)
@@ -24,72 +26,19 @@ ALL_HELP = (
 
 @task(
     positional=["package"],
-    nicknames={"parallelism": "p", "cpu": "c", "memory": "m", "entry": "e", "topology": "t"},
-    kinds={"pservers": int},
+    nicknames={one.name: one.short for one in OPTIONS if one.short},
+    kinds={one.name: one.kind for one in OPTIONS if one.default is None},
     help={
         "package": "the folder to upload and run",
-        "jobname": "name of the job (default: paddle-cluster-job, or the next free name like it)",
-        "parallelism": "number of trainers",
-        "cpu": "cores of a trainer",
-        "gpu": "GPUs of a trainer",
-        "memory": "memory of a trainer, such as 512Mi or 10Gi",
-        "pservers": "number of parameter servers (default: as many as trainers)",
-        "pscpu": "cores of a parameter server",
-        "psmemory": "memory of a parameter server",
-        "entry": "command that each trainer runs in the package",
-        "topology": "Python file of the package that each trainer runs",
-        "passes": "number of passes over the data",
-        "image": "Docker image of the job (default: the datacenter's)",
-        "registry": "name of the registry's secret, for a private image",
-        "faulttolerant": "let the job go on without trainers that failed",
-        "min-instance": "with --faulttolerant: least number of trainers",
-        "max-instance": "with --faulttolerant: largest number of trainers",
+        **{one.name.replace("_", "-"): one.help for one in OPTIONS},
         "preview": "only show what would be uploaded and sent",
         "cluster-alias": ALIAS_HELP,
     },
 )
-def submit(
-    c,
-    package,
-    jobname="",
-    parallelism=1,
-    cpu=1,
-    gpu=0,
-    memory="1Gi",
-    pservers=None,
-    pscpu=1,
-    psmemory="1Gi",
-    entry="",
-    topology="",
-    passes=1,
-    image="",
-    registry="",
-    faulttolerant=False,
-    min_instance=1,
-    max_instance=1,
-    preview=False,
-    cluster_alias=None,
-):
+@with_options({one.name: one.default for one in OPTIONS})
+def submit(c, package, preview=False, cluster_alias=None, **options):
     """Upload a folder and start it as a job."""
-    request = paddlecloud.PaddleRequest(
-        package=package,
-        jobname=jobname,
-        parallelism=parallelism,
-        cpu=cpu,
-        gpu=gpu,
-        memory=memory,
-        pservers=pservers,
-        pscpu=pscpu,
-        psmemory=psmemory,
-        entry=entry,
-        topology=topology,
-        passes=passes,
-        image=image,
-        registry=registry,
-        faulttolerant=faulttolerant,
-        min_instance=min_instance,
-        max_instance=max_instance,
-    )
+    request = paddlecloud.PaddleRequest(package, **options)
     collected = paddlecloud.prepare(request)
     is_preview = views.submitting.is_preview(c, {"preview": preview})
     given = settings_for(c, cluster_alias)

@@ -28,6 +28,28 @@ def signature(body: Body) -> inspect.Signature:
     return inspect.signature(body)
 
 
+def with_options(options: Mapping[str, Any]) -> Callable[[Body], Body]:
+    """Give a body ``(c, ..., **options)`` flags with these defaults."""
+
+    def decorate(body: Body) -> Body:
+        def build() -> inspect.Signature:
+            own = [item for item in inspect.signature(body).parameters.values() if item.kind != item.VAR_KEYWORD]
+            more = [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+                for name, default in options.items()
+            ]
+            return inspect.Signature([*own, *more])
+
+        @with_signature(build)
+        @functools.wraps(body)
+        def wrapper(*words: Any, **given: Any) -> Any:
+            return body(*words, **given)
+
+        return wrapper
+
+    return decorate
+
+
 def same_flags_as(
     other: Any, word: str = "", more: Mapping[str, Any] | None = None, **fixed: Any
 ) -> Callable[[Body], Body]:
