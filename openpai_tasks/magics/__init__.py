@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from openpai_tasks.magics.cells import submit_cell
-from openpai_tasks.magics.commands import Failed, Shown, run
+from openpai_tasks.magics.commands import Failed, TableView, run
 from openpai_tasks.magics.lines import split_line
 from openpai_tasks.magics.this_notebook import submit_this_notebook
 from openpai_tasks.protocol.models import JobInfo
@@ -66,7 +66,7 @@ class Lists:
 class Rows(list[dict[str, Any]]):
     """The rows of a command's table, not displayed again by the cell that ran the command."""
 
-    def __init__(self, shown: Shown, shell: Any) -> None:
+    def __init__(self, shown: TableView, shell: Any) -> None:
         super().__init__(shown.rows)
         self._data, self._shell, self._cell = shown.data, shell, shell.execution_count
 

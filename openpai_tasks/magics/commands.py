@@ -47,14 +47,14 @@ class Failed(PaiError):
 
 
 @dataclass(frozen=True)
-class Shown:
+class TableView:
     """A table that a command has shown: its rows, and their bundle of MIME types."""
 
     rows: list[dict[str, Any]]
     data: dict[str, str]
 
 
-def run(words: Sequence[str], publish: Publish) -> Shown | None:
+def run(words: Sequence[str], publish: Publish) -> TableView | None:
     """Run `pai WORDS`, show its output, and return its last table."""
     command = _Command(words, publish)
     code = command.until_over()
@@ -112,7 +112,7 @@ class _Command:
     """A running command whose stdout, stderr and HTML are shown as they arrive."""
 
     def __init__(self, words: Sequence[str], publish: Publish) -> None:
-        self.shown: Shown | None = None
+        self.shown: TableView | None = None
         self.errors = ErrorStream()
         self._publish = publish
         self._stream = sys.stdout
@@ -167,7 +167,7 @@ class _Command:
     def _draw(self, data: bytes) -> None:
         *whole, self._drawn = (self._drawn + data).split(b"\n")
         for line in whole:
-            self.shown = Shown(**json.loads(line))
+            self.shown = TableView(**json.loads(line))
             self._show(sys.stdout, "")
             self._publish(self.shown.data)
 

@@ -322,10 +322,10 @@ def is_below(address: str, folder: str) -> bool:
     return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
-def refuse_no_text(path: str, who: str) -> None:
+def require_utf8(path: str, who: str) -> None:
     """Raise for a path that is not valid UTF-8, for stores whose names are text."""
     if any("\ud800" <= letter <= "\udfff" for letter in path):
-        raise PathError(f"{path}: the name is not valid UTF-8, so {who} can hold it; rename it")
+        raise PathError(f"{path}: the name is not valid UTF-8, which {who} cannot hold; rename it")
 
 
 class Sha256:

@@ -112,12 +112,12 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
     bad_connection("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
     hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
     start = time.monotonic()
-    errands = (
+    items = (
         copies([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
         if is_upload
         else copies([at(hasty, "/g")], at(LocalStore(), tmp_path))
     )
-    assert copy(errands).failed == ()
+    assert copy(items).failed == ()
     assert time.monotonic() - start < 45
     assert (b"".join(store.read("/f")) if is_upload else (tmp_path / "g").read_bytes()) == content
     hasty.close()

@@ -11,7 +11,7 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.storage.copying import walk
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import Errand, copies, synced
+from openpai_tasks.storage.copying.plan import CopyItem, copies, synced
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hosts import by_numbers
@@ -87,7 +87,7 @@ def test_hdfs_folder_is_recognized_under_another_address(named, way):
 def test_copy_on_hdfs_does_not_enter_folders_that_it_created(named, way):
     source = named("/own")
     into = named("/own/sub/deep", way)
-    copied = copy([Errand(source, source.store.stat(source.path), into)])
+    copied = copy([CopyItem(source, source.store.stat(source.path), into)])
     assert ["this copy has made it" in failure.reason for failure in copied.failed] == [True]
     assert seen(into) == {"sub/f": b"f", "g": b"g"}
 
@@ -121,14 +121,14 @@ def test_copy_does_not_enter_folders_that_it_created(here, mounts):
     plant(here, {"own/in/f": b"f", "there/": None})
     mounts("own/in", "there")
     source = at(here, "own")
-    copied = copy([Errand(source, source.store.stat(source.path), at(here, "there/x"))])
+    copied = copy([CopyItem(source, source.store.stat(source.path), at(here, "there/x"))])
     assert ["this copy has made it" in failure.reason for failure in copied.failed] == [True]
     assert seen(at(here, "there")) == {"f": b"f", "x/in/f": b"f"}
 
 
 def test_inode_number_of_another_file_system_is_no_match(here):
     plant(here, {"own/in/f": b"f"})
-    made = walk.Made(LocalStore(), LocalStore(), f"{here.path}/there", preview=False)
+    made = walk.CreatedFolders(LocalStore(), LocalStore(), f"{here.path}/there", preview=False)
     entry = LocalStore().stat(f"{here.path}/own/in")
     made.note(f"{here.path}/own/in")
     assert made.has(entry)

@@ -111,8 +111,8 @@ def copy_rules(workers: int, checksum: bool = False, delete: bool = False, previ
 
 
 def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
-    errands = plan.copies(sources, target)
-    return copying.copy(errands, rules, watch, plan.target_of(errands))
+    items = plan.copies(sources, target)
+    return copying.copy(items, rules, watch, plan.target_of(items))
 
 
 def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:

@@ -53,7 +53,7 @@ class JobRemoval:
 
     def remove(self, jobs: list[RemovableJob]) -> list[RemovableJob]:
         """Remove the jobs, and return those that were there and still finished; shrink the database."""
-        gone = [job for job in jobs if self._is_removed(job)]
+        gone = [job for job in jobs if self._remove_if_unchanged(job)]
         self.clear_leftovers()
         if gone:
             self._database.shrink(_LEAST_FREE, _FREE_SHARE)
@@ -63,7 +63,7 @@ class JobRemoval:
         """Delete the folders of removed jobs, also of those that an earlier server left behind."""
         discard(self._state.folder / REMOVED)
 
-    def _is_removed(self, job: RemovableJob) -> bool:
+    def _remove_if_unchanged(self, job: RemovableJob) -> bool:
         """Remove the job unless it was started again meanwhile."""
         with self._database.transaction():
             found = self._state.job(job.key)

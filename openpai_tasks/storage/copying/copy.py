@@ -17,13 +17,13 @@ from openpai_tasks.storage.copying.claims import held
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
 from openpai_tasks.storage.copying.overlap import refuse_hidden_loss
-from openpai_tasks.storage.copying.plan import Errand, can_meet, refuse_loss
+from openpai_tasks.storage.copying.plan import CopyItem, can_meet, refuse_loss
 from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import clear_stale, transfer
 from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
-from openpai_tasks.storage.copying.workers import Crew, ItemQueue
+from openpai_tasks.storage.copying.workers import ItemQueue, WorkerPool
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Store, parent
@@ -42,7 +42,7 @@ class Rules:
 
 
 @dataclass()
-class _Tally:
+class _Counter:
     """The counts so far, shared by the worker threads."""
 
     watch: Watch
@@ -85,7 +85,7 @@ class _Tally:
 
 @held()
 def copy(
-    errands: Sequence[Errand], rules: Rules | None = None, watch: Watch | None = None, target: str = ""
+    items: Sequence[CopyItem], rules: Rules | None = None, watch: Watch | None = None, target: str = ""
 ) -> Copied:
     """Copy everything; one file that fails does not stop the others.
 
@@ -93,12 +93,12 @@ def copy(
     """
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
-        refuse_loss(errands)
+        refuse_loss(items)
         if not rules.preview:
-            refuse_hidden_loss(errands[0])
-    tally = _Tally(watch, target)
+            refuse_hidden_loss(items[0])
+    tally = _Counter(watch, target)
     try:
-        surplus = _copied(errands, tally, rules)
+        surplus = _copied(items, tally, rules)
         if rules.delete and not tally.failed:
             _remove(surplus, tally, rules.preview)
     except (KeyboardInterrupt, Interrupted):
@@ -107,13 +107,13 @@ def copy(
     return tally.result(rules.preview)
 
 
-def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surplus]:
+def _copied(items: Sequence[CopyItem], tally: _Counter, rules: Rules) -> list[Surplus]:
     """Copy all files; return the entries that only the target has."""
     watch, line, most = tally.watch, ItemQueue(tally.watch), max(1, rules.workers)
     with ThreadPoolExecutor(most) as pool:
-        crew = Crew(pool, functools.partial(_work, line, tally, rules), most, line)
+        crew = WorkerPool(pool, functools.partial(_work, line, tally, rules), most, line)
         try:
-            surplus = _queue_items(errands, crew.add, tally, rules)
+            surplus = _queue_items(items, crew.add, tally, rules)
             crew.finish()
             watch.check()  # interrupted workers leave files uncopied
         except Interrupted:
@@ -126,11 +126,11 @@ def _copied(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> list[Surp
 
 
 def _queue_items(
-    errands: Sequence[Errand], add_item: Callable[[Item], None], tally: _Tally, rules: Rules
+    items: Sequence[CopyItem], add_item: Callable[[Item], None], tally: _Counter, rules: Rules
 ) -> list[Surplus]:
     """Walk the trees and queue the files; return the entries that only the target has."""
     surplus: list[Surplus] = []
-    for step in _steps(errands, tally, rules):
+    for step in _steps(items, tally, rules):
         if isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
                 tally.skip({step.entry.path: step.entry.size})
@@ -144,20 +144,20 @@ def _queue_items(
     return surplus
 
 
-def _steps(errands: Sequence[Errand], tally: _Tally, rules: Rules) -> Iterator[Step]:
-    taken: set[str] | None = set() if can_meet(errands) else None
+def _steps(items: Sequence[CopyItem], tally: _Counter, rules: Rules) -> Iterator[Step]:
+    taken: set[str] | None = set() if can_meet(items) else None
     make_folder = functools.partial(_make_folder, tally.watch)
     skip = None if rules.checksum else tally.skip
     looked_at: set[tuple[int, str]] = set()
-    for errand in errands:
-        store, folder = errand.target.store, parent(errand.target.path)
-        with naming(errand.target):
+    for item in items:
+        store, folder = item.target.store, parent(item.target.path)
+        with naming(item.target):
             if not rules.preview:
                 make_folder(store, folder)
-            if not (rules.preview or errand.entry.is_folder or (id(store), folder) in looked_at):
+            if not (rules.preview or item.entry.is_folder or (id(store), folder) in looked_at):
                 looked_at.add((id(store), folder))
                 clear_stale(store, folder)
-            yield from Steps(errand, make_folder, rules.preview, taken, skip)
+            yield from Steps(item, make_folder, rules.preview, taken, skip)
 
 
 def _make_folder(watch: Watch, store: Store, path: str) -> None:
@@ -165,14 +165,14 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: ItemQueue, tally: _Tally, rules: Rules, crew: Crew) -> None:
+def _work(line: ItemQueue, tally: _Counter, rules: Rules, crew: WorkerPool) -> None:
     """Copy queued files until the queue ends; count every file in the tally."""
     with contextlib.closing(DirectCopies()) as direct:
         try:
             while (chunk := line.get()) is not None:
                 for item in chunk:
                     _settle(item, tally, rules, direct)
-                crew.hire_if_idle()
+                crew.start_if_idle()
         except Interrupted:
             return
         except BaseException:  # a bug of ours: others must not wait for this worker
@@ -180,7 +180,7 @@ def _work(line: ItemQueue, tally: _Tally, rules: Rules, crew: Crew) -> None:
             raise
 
 
-def _settle(item: Item, tally: _Tally, rules: Rules, direct: DirectCopies) -> None:
+def _settle(item: Item, tally: _Counter, rules: Rules, direct: DirectCopies) -> None:
     try:
         outcome, size = _handle(item, tally.watch, rules, direct)
     except Interrupted:
@@ -202,7 +202,7 @@ def _handle(item: Item, watch: Watch, rules: Rules, direct: DirectCopies) -> tup
     return "copied", transfer(item.source, item.entry, item.target, item.path, watch)
 
 
-def _remove(surplus: Iterable[Surplus], tally: _Tally, preview: bool) -> None:
+def _remove(surplus: Iterable[Surplus], tally: _Counter, preview: bool) -> None:
     for step in surplus:
         for entry in step.entries:
             tally.watch.check()

@@ -12,7 +12,7 @@ from functools import partial
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.claims import part_name
-from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import KnowsPlaces, Store, join, parent
 
@@ -43,9 +43,9 @@ def _has(store: Store, path: str) -> bool:
     return False
 
 
-def refuse_hidden_loss(errand: Errand) -> None:
+def refuse_hidden_loss(item: CopyItem) -> None:
     """Refuse to delete in a folder that the source is in, under another name."""
-    source, target = errand.source, errand.target
+    source, target = item.source, item.target
     if can_tell(source.store, target.store) or target.store.stat(target.path) is None:
         return
     above = [source.path]

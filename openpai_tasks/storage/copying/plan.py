@@ -14,7 +14,7 @@ from openpai_tasks.storage.store import Entry, KnowsPlaces, Store, is_below, joi
 
 
 @dataclass(frozen=True)
-class Errand:
+class CopyItem:
     """One source, its entry, and the exact path of its copy."""
 
     source: Location
@@ -24,8 +24,8 @@ class Errand:
     """Whether the target is a name in the given folder, in which symlinks are not followed."""
 
 
-def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
-    """Plan ``copy``: one errand for each source; raise if one of them is impossible."""
+def copies(sources: Sequence[Location], target: Location) -> list[CopyItem]:
+    """Plan ``copy``: one item for each source; raise if one of them is impossible."""
     if not sources:
         raise PathError("nothing to copy: name a source and a target")
     found = [match for place in sources for match in _fitting(place)]
@@ -35,13 +35,13 @@ def copies(sources: Sequence[Location], target: Location) -> list[Errand]:
     is_into = target.holds_copies or found != list(sources[:1])
     if is_into and there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, not a folder")
-    errands = [_errand(source, target, there, is_into) for source in found]
-    _refuse_clashes(errands)
-    return errands
+    items = [_item(source, target, there, is_into) for source in found]
+    _refuse_clashes(items)
+    return items
 
 
-def synced(source: Location, target: Location) -> list[Errand]:
-    """Plan ``sync``: one errand that copies the contents of the source folder into the target folder."""
+def synced(source: Location, target: Location) -> list[CopyItem]:
+    """Plan ``sync``: one item that copies the contents of the source folder into the target folder."""
     entry = _there(source)
     if not entry.is_folder:
         raise PathError(f"{source.url}: sync takes a folder; copy takes files")
@@ -49,28 +49,28 @@ def synced(source: Location, target: Location) -> list[Errand]:
         there = target.store.stat(target.path)
     if there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, not a folder")
-    errand = Errand(source, entry, target)
-    refuse_itself(errand)
-    return [errand]
+    item = CopyItem(source, entry, target)
+    refuse_itself(item)
+    return [item]
 
 
-def target_of(errands: Sequence[Errand]) -> str:
+def target_of(items: Sequence[CopyItem]) -> str:
     """Return the URL of the only copy, or of the folder of several."""
-    first = errands[0].target
-    if len(errands) == 1 or not errands[0].is_inner:
+    first = items[0].target
+    if len(items) == 1 or not items[0].is_inner:
         return first.url
     return _holding(first).url
 
 
-def _errand(source: Location, target: Location, there: Entry | None, is_into: bool) -> Errand:
+def _item(source: Location, target: Location, there: Entry | None, is_into: bool) -> CopyItem:
     entry = _there(source)
     if entry.is_folder and there is not None and not there.is_folder:
         raise PathError(f"{target.url}: a file is there, so the folder {source.url} cannot be copied to it")
     is_into = is_into or (there is not None and there.is_folder and not entry.is_folder)
     is_inner = is_into and bool(source.name) and not source.is_content
-    errand = Errand(source, entry, target.join(source.name) if is_inner else target, is_inner)
-    refuse_itself(errand)
-    return errand
+    item = CopyItem(source, entry, target.join(source.name) if is_inner else target, is_inner)
+    refuse_itself(item)
+    return item
 
 
 def _fitting(place: Location) -> list[Location]:
@@ -86,34 +86,34 @@ def _there(place: Location) -> Entry:
     return entry
 
 
-def refuse_itself(errand: Errand) -> None:
+def refuse_itself(item: CopyItem) -> None:
     """Raise if a file is copied onto itself or a folder into itself, even under different names."""
-    here, there = _address(errand.source), _address(errand.target)
-    if here == there or (not errand.entry.is_folder and _is_same_file(errand.source, errand.target)):
-        raise PathError(f"{errand.source.url} and {errand.target.url} are the same")
-    if errand.entry.is_folder and (is_below(there, here) or is_within(errand.target, errand.source)):
-        raise PathError(f"{errand.source.url} cannot be copied into itself ({errand.target.url})")
+    here, there = _address(item.source), _address(item.target)
+    if here == there or (not item.entry.is_folder and _is_same_file(item.source, item.target)):
+        raise PathError(f"{item.source.url} and {item.target.url} are the same")
+    if item.entry.is_folder and (is_below(there, here) or is_within(item.target, item.source)):
+        raise PathError(f"{item.source.url} cannot be copied into itself ({item.target.url})")
 
 
-def refuse_loss(errands: Sequence[Errand]) -> None:
+def refuse_loss(items: Sequence[CopyItem]) -> None:
     """Refuse a copy with ``--delete`` that could remove files by mistake."""
-    if len(errands) > 1:
+    if len(items) > 1:
         raise PathError("--delete takes exactly one source")
-    for errand in errands:
-        here, there, url = _address(errand.source), _address(errand.target), errand.target.url
-        if errand.target.has_empty_name:
+    for item in items:
+        here, there, url = _address(item.source), _address(item.target), item.target.url
+        if item.target.has_empty_name:
             raise PathError(f"{url} was written with an empty name in it: is a variable empty?")
         if there == LocalStore().address("/"):
             raise PathError(f"{url}: the root of this machine; nothing is deleted there")
-        if errand.target.is_root and not errand.target.is_content:
+        if item.target.is_root and not item.target.is_content:
             raise PathError(f"{url}: the root of a storage; write {join(url, '.')} to mean all of it")
-        if is_below(here, there) or is_below(there, here) or is_within(errand.source, errand.target):
-            raise PathError(f"{errand.source.url} is in {url}: deleting there would remove the source")
+        if is_below(here, there) or is_below(there, here) or is_within(item.source, item.target):
+            raise PathError(f"{item.source.url} is in {url}: deleting there would remove the source")
 
 
-def can_meet(errands: Sequence[Errand]) -> bool:
-    """Whether two errands may write the same path; otherwise equal targets have been refused."""
-    return len(errands) > 1 and any(errand.source.is_content for errand in errands)
+def can_meet(items: Sequence[CopyItem]) -> bool:
+    """Whether two items may write the same path; otherwise equal targets have been refused."""
+    return len(items) > 1 and any(item.source.is_content for item in items)
 
 
 def is_within(place: Location, folder: Location) -> bool:
@@ -144,10 +144,10 @@ def _address(place: Location) -> str:
     return store.address(place.path)
 
 
-def _refuse_clashes(errands: Sequence[Errand]) -> None:
-    taken: dict[str, Errand] = {}
-    for errand in errands:
-        other = taken.setdefault(errand.target.path, errand)
-        if other is not errand and not (other.source.is_content or errand.source.is_content):
-            both = f"{other.source.url} and {errand.source.url}"
-            raise PathError(f"{both} would both become {errand.target.url}")
+def _refuse_clashes(items: Sequence[CopyItem]) -> None:
+    taken: dict[str, CopyItem] = {}
+    for item in items:
+        other = taken.setdefault(item.target.path, item)
+        if other is not item and not (other.source.is_content or item.source.is_content):
+            both = f"{other.source.url} and {item.source.url}"
+            raise PathError(f"{both} would both become {item.target.url}")

@@ -24,7 +24,7 @@ from openpai_tasks.storage.store import (
 
 
 @dataclass()
-class Passing:
+class Transfer:
     """Pieces being sent: counted, hashed and reported to the watch."""
 
     pieces: Iterable[bytes]
@@ -49,7 +49,7 @@ class Sending:
         self._source, self._entry, self._target, self._watch = source, entry, target, watch
         self._digest: Digest | None = None  # of the source, if it is not checked in transit
         self._at_source: Hasher | None = None
-        self._passing = Passing((), watch)
+        self._passing = Transfer((), watch)
 
     @property
     def size(self) -> int:
@@ -101,7 +101,7 @@ class Sending:
             begun = 0  # nothing could verify the beginning
         pieces = source.read(entry.path, begun, most - begun) if checked is None else checked
         hashers = (self._at_source,) if self._at_source else ()
-        self._passing = Passing(pieces, self._watch, hashers, begun)
+        self._passing = Transfer(pieces, self._watch, hashers, begun)
         self._watch.moved(begun)
         return checked is not None
 

@@ -12,7 +12,7 @@ from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.claims import held, is_running, keep, part_name
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_resumed, note_of
-from openpai_tasks.storage.copying.sending import Passing, Sending, proof, verify
+from openpai_tasks.storage.copying.sending import Sending, Transfer, proof, verify
 from openpai_tasks.storage.parts import PART_NAME, is_part
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
@@ -95,10 +95,10 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
     if there is not None and there.is_special:
         raise PathError(f"{path} is neither a file nor a folder")
     if isinstance(store, WritesWhole):
-        passing = Passing(pieces, Watch())
+        passing = Transfer(pieces, Watch())
         store.write_whole(path, passing, size)
         return passing.size
-    passing = Passing(pieces, Watch())
+    passing = Transfer(pieces, Watch())
     with _part(store, path, failed) as (part, _):
         if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
             hasher = proof(store)

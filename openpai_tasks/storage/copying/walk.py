@@ -10,7 +10,7 @@ from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.overlap import can_tell, is_one_of
-from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, is_part
@@ -124,7 +124,7 @@ class _CopiedFolder:
     """The addresses of symlinks that were followed to get here: a link to a folder above one is a loop."""
 
 
-class Made:
+class CreatedFolders:
     """The folders that a copy creates, so that it does not copy them if they are inside its source."""
 
     def __init__(self, source: Store, target: Store, root: str, preview: bool) -> None:
@@ -157,47 +157,45 @@ class Made:
 
 
 class Steps:
-    """The steps of one errand in order; creates the folders."""
+    """The steps of one item in order; creates the folders."""
 
     def __init__(
         self,
-        errand: Errand,
+        item: CopyItem,
         make_folder: Callable[[Store, str], None],
         preview: bool,
         taken: set[str] | None,
         skip: Skip | None,
     ) -> None:
-        """``taken`` contains the target files of the copy so far, if errands may write the same path.
+        """``taken`` contains the target files of the copy so far, if items may write the same path.
 
         ``skip`` is called with the files that the target has already, by size and time, as far as the store
         can tell for a whole folder; None if size and time do not suffice.
         """
-        self._source, self._target = errand.source.store, errand.target.store
-        self._errand = errand
+        self._source, self._target = item.source.store, item.target.store
+        self._item = item
         self._make_folder = make_folder
         self._preview = preview
         self._taken = taken
         self._links: Counter[str] = Counter()
         can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
         self._skip = skip if can_compare and taken is None else None
-        self._root = self._target.address(errand.target.path)
-        self._origin = errand.target.origin
-        self._made = Made(self._source, self._target, errand.target.path, preview)
+        self._root = self._target.address(item.target.path)
+        self._origin = item.target.origin
+        self._made = CreatedFolders(self._source, self._target, item.target.path, preview)
 
     def __iter__(self) -> Iterator[Step]:
-        errand = self._errand
-        there = self._target.stat(errand.target.path)
-        if not errand.entry.is_folder:
-            yield self._file(errand.entry, errand.target.path, there)
+        item = self._item
+        there = self._target.stat(item.target.path)
+        if not item.entry.is_folder:
+            yield self._file(item.entry, item.target.path, there)
             return
-        if errand.is_inner and (reason := self._barred(errand.target.path, there)):
-            yield Trouble(errand.source.path, reason)
+        if item.is_inner and (reason := self._barred(item.target.path, there)):
+            yield Trouble(item.source.path, reason)
             return
-        self._made.note(errand.target.path, there)
-        entered = (self._source.address(errand.source.path),)
-        stack = [
-            _CopiedFolder(errand.source.path, errand.target.path, there is None, errand.entry.mode, entered)
-        ]
+        self._made.note(item.target.path, there)
+        entered = (self._source.address(item.source.path),)
+        stack = [_CopiedFolder(item.source.path, item.target.path, there is None, item.entry.mode, entered)]
         while stack:
             folder = stack.pop()
             try:

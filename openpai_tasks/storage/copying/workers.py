@@ -75,7 +75,7 @@ class ItemQueue:
         return self._queue.qsize() > 1
 
 
-class Crew:
+class WorkerPool:
     """The workers of a copy: one for each file up to a limit, but no more than help where files are small.
 
     Small files on this machine keep a processor busy; further threads would only wait for the interpreter.
@@ -83,7 +83,7 @@ class Crew:
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, work: Callable[[Crew], None], most: int, line: ItemQueue
+        self, pool: ThreadPoolExecutor, work: Callable[[WorkerPool], None], most: int, line: ItemQueue
     ) -> None:
         self._pool, self._work, self._most, self._line = pool, work, most, line
         self._workers: list[Future[None]] = []
@@ -100,7 +100,7 @@ class Crew:
                 self._add_small()
             return
         self._add_small()
-        self._hire()
+        self._start_worker()
         self._line.put([item])
 
     def finish(self) -> None:
@@ -115,22 +115,22 @@ class Crew:
         for worker in self._workers:  # more may be added meanwhile
             worker.result()
 
-    def hire_if_idle(self) -> None:
+    def start_if_idle(self) -> None:
         """Add a worker if there is more to do, and this process has mostly waited lately."""
         if self._line.has_more() and self._has_waited():
             with contextlib.suppress(RuntimeError):  # the pool is closing: the copy is interrupted
-                self._hire()
+                self._start_worker()
 
     def _add_small(self) -> None:
         if not self._small:
             return
         if not self._has_small:  # one worker for them, besides those of large files
             self._has_small = True
-            self._hire()
+            self._start_worker()
         self._line.put(self._small)
         self._small = []
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         with self._lock:
             if len(self._workers) < self._most:
                 self._workers.append(self._pool.submit(self._work, self))

@@ -14,7 +14,7 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]
 
-from openpai_tasks.storage.copying.plan import Errand, refuse_itself
+from openpai_tasks.storage.copying.plan import CopyItem, refuse_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
@@ -149,7 +149,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if isinstance(lpath, (str, os.PathLike)):
             with mapping_errors(rpath):
                 source, entry = self._entry(rpath)
-                refuse_itself(Errand(source, entry, locate(os.path.abspath(lpath), self._book)))
+                refuse_itself(CopyItem(source, entry, locate(os.path.abspath(lpath), self._book)))
         super().get_file(rpath, lpath, *args, **options)
 
     def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
@@ -246,7 +246,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _refuse_itself(self, path1: str, path2: str) -> tuple[Location, Entry, Location]:
         source, entry = self._entry(path1)
         target = self._locate(path2)
-        refuse_itself(Errand(source, entry, target))
+        refuse_itself(CopyItem(source, entry, target))
         return source, entry, target
 
     def _remove(self, path: str, recursive: bool = False) -> None:

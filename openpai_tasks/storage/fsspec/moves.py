@@ -7,7 +7,7 @@ import contextlib
 from openpai_tasks.errors import Denied, PathError
 from openpai_tasks.storage.copying.claims import held, part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import Errand, is_within, refuse_itself
+from openpai_tasks.storage.copying.plan import CopyItem, is_within, refuse_itself
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, WritesWhole, base, join, parent
 
@@ -16,18 +16,18 @@ def move(source: Location, entry: Entry, target: Location) -> None:
     """Move to the target's path, replacing a file there; merge folders."""
     if source.is_root:
         raise PermissionError(f"{source.url}: the root of a storage is never moved")
-    errand = Errand(source, entry, target)
-    refuse_itself(errand)
+    item = CopyItem(source, entry, target)
+    refuse_itself(item)
     there = target.store.stat(target.path)
-    _refuse_other_kind(errand, there)
+    _refuse_other_kind(item, there)
     target.store.make_folder(parent(target.path))
-    if _is_renamed(errand, there):
+    if _is_renamed(item, there):
         source.store.rename(source.path, target.path)
         return
     if is_within(source, target):
         raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
-    _refuse_same_place(errand)
-    copied = copy([errand], Rules(checksum=True))  # equal size and time are not enough to remove the source
+    _refuse_same_place(item)
+    copied = copy([item], Rules(checksum=True))  # equal size and time are not enough to remove the source
     if copied.failed:
         failure = copied.failed[0]
         raise PathError(f"{source.url} was not moved: {failure.path}: {failure.reason}")
@@ -35,12 +35,12 @@ def move(source: Location, entry: Entry, target: Location) -> None:
 
 
 @held()
-def _refuse_same_place(errand: Errand) -> None:
+def _refuse_same_place(item: CopyItem) -> None:
     """Raise if stores of different kinds lead to the same place, which only a new file there can show."""
-    source, target = errand.source, errand.target
+    source, target = item.source, item.target
     if source.store.kind == target.store.kind:
         return
-    if errand.entry.is_folder:
+    if item.entry.is_folder:
         place, seen_at = source.path, [target.path, *_folders_above(target.path)]
     else:
         place, seen_at = (
@@ -67,21 +67,21 @@ def _folders_above(path: str) -> list[str]:
     return [] if path == "/" else [parent(path), *_folders_above(parent(path))]
 
 
-def _refuse_other_kind(errand: Errand, there: Entry | None) -> None:
+def _refuse_other_kind(item: CopyItem, there: Entry | None) -> None:
     if there is None:
         return
-    url = errand.target.url
+    url = item.target.url
     if there.is_special:
         raise PathError(f"{url} is neither a file nor a folder, so it is not replaced")
-    if there.is_folder and not errand.entry.is_folder:
+    if there.is_folder and not item.entry.is_folder:
         raise IsADirectoryError(f"{url}: a folder is there, so a file cannot be moved to it")
-    if errand.entry.is_folder and not there.is_folder:
+    if item.entry.is_folder and not there.is_folder:
         raise NotADirectoryError(f"{url}: a file is there, so a folder cannot be moved to it")
 
 
-def _is_renamed(errand: Errand, there: Entry | None) -> bool:
+def _is_renamed(item: CopyItem, there: Entry | None) -> bool:
     """Whether the store can rename it; object stores have no folders to rename."""
-    if errand.source.store is not errand.target.store:
+    if item.source.store is not item.target.store:
         return False
-    is_bucket = isinstance(errand.source.store, WritesWhole)
-    return not errand.entry.is_folder or (there is None and not is_bucket)
+    is_bucket = isinstance(item.source.store, WritesWhole)
+    return not item.entry.is_folder or (there is None and not is_bucket)

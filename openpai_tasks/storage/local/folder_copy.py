@@ -28,7 +28,7 @@ class LocalFolderCopy:
             try:
                 try:
                     _write(handle, content)
-                    self._dress(handle, entry, name)
+                    self._set_attributes(handle, entry, name)
                 finally:
                     os.close(handle)
                 os.rename(part, name, src_dir_fd=self._target, dst_dir_fd=self._target)
@@ -57,7 +57,7 @@ class LocalFolderCopy:
         _require(before.st_mtime_ns // 1_000_000 == entry.mtime_ms and _version(before) == _version(after))
         return content
 
-    def _dress(self, handle: int, entry: Entry, name: str) -> None:
+    def _set_attributes(self, handle: int, entry: Entry, name: str) -> None:
         """Give the file its time, and the mode of the file it replaces or of its source."""
         moment = entry.mtime_ms * 1_000_000
         os.utime(handle, ns=(moment, moment))

@@ -87,7 +87,7 @@ def line(text: str) -> str:
     return re.sub(r"\?[^\s\"']*", "", " ".join(first.split()))[:300]
 
 
-def hush() -> None:
+def mute() -> None:
     """Keep requests with their signatures out of logs, unless their logger was configured."""
     for name in CHATTY:
         logger = logging.getLogger(name)

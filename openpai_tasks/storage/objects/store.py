@@ -29,7 +29,7 @@ from openpai_tasks.storage.store import (
     check_name,
     join,
     parent,
-    refuse_no_text,
+    require_utf8,
 )
 
 AT_ONCE = 1000  # keys per request
@@ -222,7 +222,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         names = path.split("/")[1:]
         if not path.startswith("/") or "." in names or ".." in names or "\0" in path:
             raise PathError(f"{path!r} cannot be a path in {self._bucket.address}")
-        refuse_no_text(path, "no store of objects")
+        require_utf8(path, "a store of objects")
         return self._root + "/".join(name for name in names if name)
 
     def _below(self, path: str) -> str:

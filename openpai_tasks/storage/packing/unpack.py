@@ -20,7 +20,7 @@ from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.compare import looks_same
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.direct import SMALL
-from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.local.store import LocalStore
@@ -41,9 +41,9 @@ FIRST, QUICK = 32, 0.001
 def unpack(packed: PackedSet, target: Location, rules: Rules, watch: Watch) -> Copied:
     """Unpack the files into the target folder, by the rules of a copy."""
     store = PackedStore(packed)
-    errands = plan.synced(Location(store, "/", packed.url), target)
+    items = plan.synced(Location(store, "/", packed.url), target)
     if rules.preview or rules.checksum or type(target.store) is not LocalStore:
-        return copying.copy(errands, rules, watch)
+        return copying.copy(items, rules, watch)
     direct = _DirectUnpack(store, target, target.store, watch)
     try:
         if direct.is_quick():
@@ -51,7 +51,7 @@ def unpack(packed: PackedSet, target: Location, rules: Rules, watch: Watch) -> C
     except (KeyboardInterrupt, Interrupted):
         watch.interrupted(replace(direct.total(Copied()), interrupted=True))
         raise
-    return direct.total(copying.copy(errands if direct.is_stuck else direct.left, rules, watch))
+    return direct.total(copying.copy(items if direct.is_stuck else direct.left, rules, watch))
 
 
 class _DirectUnpack:
@@ -63,7 +63,7 @@ class _DirectUnpack:
         self._steps = self._unpacked()
         self._first: list[tuple[int, str]] = []
         self._counts, self._bytes = {COPIED: 0, SKIPPED: 0}, 0
-        self.left: list[Errand] = []
+        self.left: list[CopyItem] = []
         self.is_stuck = False
         """Whether a copy has to look at the whole set."""
 
@@ -178,4 +178,4 @@ class _DirectUnpack:
         except PaiError:
             self.is_stuck = True
         else:
-            self.left.append(Errand(source, entry, target, is_inner=True))
+            self.left.append(CopyItem(source, entry, target, is_inner=True))

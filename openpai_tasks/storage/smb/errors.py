@@ -87,7 +87,7 @@ class NoShare(NotFound):
     """Raised when the server has no such share, so that nothing is known about files on it."""
 
 
-class Taken(PathError):
+class AlreadyExists(PathError):
     """Raised when the name already exists."""
 
 
@@ -99,11 +99,16 @@ class NotEmpty(PathError):
     """Raised when a folder is not empty."""
 
 
-class Linked(PathError):
+class UnfollowedLink(PathError):
     """Raised for a symlink that the server does not follow."""
 
 
-KINDS = {NAME_COLLISION: Taken, NOT_A_FOLDER: NotFolder, NOT_EMPTY: NotEmpty, STOPPED_ON_SYMLINK: Linked}
+KINDS = {
+    NAME_COLLISION: AlreadyExists,
+    NOT_A_FOLDER: NotFolder,
+    NOT_EMPTY: NotEmpty,
+    STOPPED_ON_SYMLINK: UnfollowedLink,
+}
 
 
 def make_error(status: int, path: str, host: str) -> PaiError:

@@ -9,7 +9,7 @@ own would come back as another one, so it is refused.
 from __future__ import annotations
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.store import check_name, refuse_no_text
+from openpai_tasks.storage.store import check_name, require_utf8
 
 RESERVED = '"*:<>?\\|'
 AT_END = " ."
@@ -69,4 +69,4 @@ def _refuse(name: str) -> None:
         raise PathError(f"{name!r} cannot be a name on a share")
     if any(ord(letter) in _READ for letter in name) or name[-1:] in _END_READ:
         raise PathError(f"{name!r}: a character in it is reserved on shares; choose another name")
-    refuse_no_text(name, "no share")
+    require_utf8(name, "a share")

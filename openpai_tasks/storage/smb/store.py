@@ -13,7 +13,7 @@ from openpai_tasks.storage.hosts import by_numbers
 from openpai_tasks.storage.retry import numbered, retrying, streamed
 from openpai_tasks.storage.smb import bytes_io, files, listing, names
 from openpai_tasks.storage.smb.connection import SmbLogin, guarded, shared_server, using
-from openpai_tasks.storage.smb.errors import Linked, NoShare, NotEmpty, NotFolder, Taken
+from openpai_tasks.storage.smb.errors import AlreadyExists, NoShare, NotEmpty, NotFolder, UnfollowedLink
 from openpai_tasks.storage.store import (
     SHA256,
     ChecksBytes,
@@ -72,7 +72,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             raise
         except (NotFound, NotFolder):
             return None
-        except Linked:
+        except UnfollowedLink:
             return Entry(base(path), path, False, is_link=True, is_special=True)
 
     def list(self, path: str) -> Iterator[Entry]:
@@ -122,7 +122,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             try:
                 with self._using(source) as tree:
                     files.renamed(tree, old, new, replace=False)
-            except Taken:
+            except AlreadyExists:
                 self._refuse_other(target, is_folder=False)
                 with self._using(source) as tree:
                     files.renamed(tree, old, new, replace=True)
@@ -265,7 +265,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         try:
             with using(self._server, self.share, path) as tree:
                 files.once(tree, name, files.MAKE)
-        except Taken:
+        except AlreadyExists:
             if full.startswith(f"{self.root}/"):
                 self._refuse_other(full.removeprefix(self.root), is_folder=True)
 

@@ -33,7 +33,9 @@ def with_options(options: Mapping[str, Any]) -> Callable[[Body], Body]:
 
     def decorate(body: Body) -> Body:
         def build() -> inspect.Signature:
-            own = [item for item in inspect.signature(body).parameters.values() if item.kind != item.VAR_KEYWORD]
+            own = [
+                item for item in inspect.signature(body).parameters.values() if item.kind != item.VAR_KEYWORD
+            ]
             more = [
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
                 for name, default in options.items()

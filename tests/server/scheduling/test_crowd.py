@@ -12,7 +12,7 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
-from openpai_tasks.server.engines.runner.files import ring
+from openpai_tasks.server.engines.runner.files import notify
 from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
@@ -57,9 +57,9 @@ def test_each_of_many_tasks_gets_all_addresses_and_the_locale(
 
 def test_bell_reports_which_tasks_have_ended(tmp_path: Path) -> None:
     pipe = WakePipe(tmp_path / "bell")
-    ring(str(tmp_path / "bell"), "/jobs/one")
+    notify(str(tmp_path / "bell"), "/jobs/one")
     pipe.notify()
-    ring(str(tmp_path / "bell"), "/jobs/two")
+    notify(str(tmp_path / "bell"), "/jobs/two")
     assert pipe.wait(60) == {"/jobs/one", "/jobs/two"}
     assert pipe.wait(0) == set()
     pipe.close()

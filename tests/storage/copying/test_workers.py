@@ -52,7 +52,7 @@ def clock(monkeypatch):
 def hiring(clock):
     """A pool and its crew."""
     pool = Pool()
-    return pool, workers.Crew(pool, lambda crew: None, MOST, workers.ItemQueue(Watch()))
+    return pool, workers.WorkerPool(pool, lambda crew: None, MOST, workers.ItemQueue(Watch()))
 
 
 def item(number, size=1):
@@ -87,14 +87,14 @@ def test_small_files_get_more_workers_only_while_these_wait(hiring, clock, secon
     assert pool.hired == 1
     for _ in range(9):
         clock.pass_by(seconds, share)
-        crew.hire_if_idle()
+        crew.start_if_idle()
     assert pool.hired == hired
 
 
 def test_nobody_is_hired_when_nothing_is_left(hiring, clock):
     pool, crew = hiring
     clock.pass_by(1, 0.1)
-    crew.hire_if_idle()
+    crew.start_if_idle()
     assert pool.hired == 0
 
 

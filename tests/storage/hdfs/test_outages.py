@@ -15,7 +15,7 @@ from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import Errand, copies
+from openpai_tasks.storage.copying.plan import CopyItem, copies
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.hdfs.store import HdfsStore
@@ -57,13 +57,13 @@ def test_files_are_read_after_the_active_name_node_died(pair, tmp_path):
 
     pair.activate("two")  # the first name node in the list is on standby
     sent = Location(here, str(tmp_path / "sent"), "sent")
-    assert copy([Errand(sent, here.stat(sent.path), there)]).files == len(NAMES)
+    assert copy([CopyItem(sent, here.stat(sent.path), there)]).files == len(NAMES)
 
     pair.kill_name_node("two")
     pair.activate("one")
     assert [found.name for found in walk(there)] == sorted(NAMES)
     back = Location(here, str(tmp_path / "back"), "back")
-    done = copy([Errand(there, store.stat("/data"), back)])
+    done = copy([CopyItem(there, store.stat("/data"), back)])
     assert (done.files, done.failed) == (len(NAMES), ())
     assert filecmp.cmpfiles(sent.path, back.path, NAMES, shallow=False) == (NAMES, [], [])
     store.close()

@@ -62,12 +62,12 @@ def packed(here):
 
 @pytest.fixture
 def copies(monkeypatch):
-    """The number of errands of every copy that is run."""
+    """The number of items of every copy that is run."""
     found, real = [], unpacks.copying.copy
 
-    def counted(errands, *args):
-        found.append(len(errands))
-        return real(errands, *args)
+    def counted(items, *args):
+        found.append(len(items))
+        return real(items, *args)
 
     monkeypatch.setattr(unpacks.copying, "copy", counted)
     return found

@@ -506,8 +506,8 @@ def test_copy_waits_for_a_server_that_restarts(own_samba, here, way, monkeypatch
     source, target = (here, there) if way == "up" else (there, here)
     plant(source, tree)
     watch, copied = Waiting(1_400_000), []
-    errands = copies([at(source, "d")], at(target, "back"))
-    copying = threading.Thread(target=lambda: copied.append(copy(errands, Rules(), watch)))
+    items = copies([at(source, "d")], at(target, "back"))
+    copying = threading.Thread(target=lambda: copied.append(copy(items, Rules(), watch)))
     copying.start()
     assert watch.reached.wait(60)
     server.kill()

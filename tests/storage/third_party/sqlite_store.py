@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from openpai_tasks.errors import NotFound, PathError
-from openpai_tasks.storage.store import SHA256, Digest, Entry, Sha256, base, join, parent, refuse_no_text
+from openpai_tasks.storage.store import SHA256, Digest, Entry, Sha256, base, join, parent, require_utf8
 
 TABLE = "CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, content BLOB, mtime_ms INTEGER)"
 """A folder has no content (NULL)."""
@@ -95,7 +95,7 @@ class SqliteStore:
         return entry
 
     def _writable(self, path: str) -> Entry | None:
-        refuse_no_text(path, "no database")
+        require_utf8(path, "a database")
         return self.stat(path)
 
     def _ask(self, statement: str, *values: object) -> list[tuple]:

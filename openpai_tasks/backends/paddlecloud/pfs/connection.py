@@ -18,7 +18,7 @@ from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http1 import why
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.storage.retry import Damaged
-from openpai_tasks.storage.store import refuse_no_text
+from openpai_tasks.storage.store import require_utf8
 
 CHUNK = 4 << 20
 """Bytes of a chunk: the most that servers of all versions accept."""
@@ -176,7 +176,7 @@ class PfsConnection:
         names = path.split("/")[1:]
         if not path.startswith("/") or "." in names or ".." in names or "\0" in path:
             raise PathError(f"{path!r} cannot be a path in PFS")
-        refuse_no_text(path, "no PFS server")
+        require_utf8(path, "a PFS server")
         return "/".join([self._root, *(name for name in names if name)])
 
     def _change(self, method: str, path: str, body: dict[str, Any], size: int = 0) -> None:

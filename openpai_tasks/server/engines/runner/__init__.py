@@ -1,6 +1,6 @@
 """Run one task and outlive the server: scripts that need only the standard library.
 
-    python -I -S start_runner.py SHELL GRACE BELL BOOT [FOLDER]
+    python -I -S start_runner.py SHELL GRACE PIPE BOOT [FOLDER]
 
 With FOLDER, the process becomes the runner of that task. Without it, the process reads folders (each ended by
 a NUL) from its input. It hands each to a runner whose task has ended with all its processes, or else forks

@@ -84,7 +84,7 @@ class SharedVariables:
         return {**self.read(os.path.abspath("..")), **read_variables("environment")}
 
 
-def spare_locale_search(variables: dict[bytes, bytes]) -> None:
+def skip_locale_search(variables: dict[bytes, bytes]) -> None:
     """Spare bash a step at its start that takes time quadratic in the number of variables.
 
     It lists all of them to find the locale, unless LC_ALL and LANG are set. The C locale is what it would
@@ -151,10 +151,10 @@ def remove_packages() -> None:
         shutil.rmtree(PACKAGES, ignore_errors=True)
 
 
-def ring(bell: str, folder: str) -> None:
+def notify(pipe: str, folder: str) -> None:
     """Tell a running server that a task has ended; otherwise it would notice a little later."""
     message = os.fsencode(folder) + b"\0"
     with contextlib.suppress(OSError):
-        handle = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         os.write(handle, message if len(message) <= ATOMIC else b"?\0")
         os.close(handle)

@@ -19,8 +19,8 @@ def detach() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    shell, grace, bell, boot, *folder = arguments
-    options = RunnerOptions(shell, float(grace), bell, boot)
+    shell, grace, pipe, boot, *folder = arguments
+    options = RunnerOptions(shell, float(grace), pipe, boot)
     if folder:
         run(folder[0], options, SharedVariables())
         return

@@ -1,6 +1,6 @@
 """Run one task of a batch on the machine that Slurm has chosen for it.
 
-    python -I -S start_slurm_task.py SHELL GRACE BELL BATCH NUMBER STEP
+    python -I -S start_slurm_task.py SHELL GRACE PIPE BATCH NUMBER STEP
 
 BATCH is a file. Its first line is ``gang`` or ``array``, the second has the addresses of the nodes
 (``name=address``, separated by spaces), and each of the others describes a task: uid, role, index, numbers of
@@ -40,7 +40,7 @@ class BatchTask:
 
 
 def main(arguments: list[str]) -> int:
-    shell, grace, bell, path, number, step = arguments
+    shell, grace, pipe, path, number, step = arguments
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         kind, nodes, *lines = file.read().split("\n")[:-1]
     rank = int(os.environ["SLURM_PROCID"]) if step == "step" else 0
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return 1
     _add_variables(task, places)
     _complete_ssh_files(places)
-    options = RunnerOptions(shell, float(grace), bell, "slurm", flush=_is_on_nfs(task.folder))
+    options = RunnerOptions(shell, float(grace), pipe, "slurm", flush=_is_on_nfs(task.folder))
     run(task.folder, options, SharedVariables())
     return _exit_code()
 

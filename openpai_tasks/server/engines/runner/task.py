@@ -26,9 +26,9 @@ STOP = "stop"  # a file that the server creates before it sends TERM
 
 
 class RunnerOptions:
-    def __init__(self, shell: str, grace: float, bell: str, boot: str, flush: bool = False) -> None:
+    def __init__(self, shell: str, grace: float, pipe: str, boot: str, flush: bool = False) -> None:
         """``flush`` if others read the logs on a file system that holds writes back."""
-        self.shell, self.grace, self.bell, self.boot, self.flush = shell, grace, bell, boot, flush
+        self.shell, self.grace, self.pipe, self.boot, self.flush = shell, grace, pipe, boot, flush
 
 
 class Runner:
@@ -61,15 +61,15 @@ class Runner:
 
     def listen(self) -> None:
         """Treat TERM as a stop request, and let signals end a poll."""
-        self.bell, self.ring = os.pipe()
-        os.set_blocking(self.ring, False)
-        os.set_blocking(self.bell, False)
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
+        os.set_blocking(self.wake_read, False)
         for number in HANDLED:
             signal.signal(number, self.on_signal)
         signal.signal(signal.SIGCONT, self.look_for_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.set_wakeup_fd(self.ring, warn_on_full_buffer=False)
-        self.poller.register(self.bell, select.POLLIN)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        self.poller.register(self.wake_read, select.POLLIN)
 
     def on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD and not self.is_meant_for_previous():
@@ -92,7 +92,7 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        for handle in (self.bell, self.ring, self.all, self.started):
+        for handle in (self.wake_read, self.wake_write, self.all, self.started):
             os.close(handle)
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class Runner:
             prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.start()
         while not self.finished():
-            self.copy_ready([pipe for pipe, _ in self.poller.poll(self.patience())])
+            self.copy_ready([pipe for pipe, _ in self.poller.poll(self.poll_timeout())])
             self.reap()
             self.advance()
             self.flush()
@@ -124,7 +124,7 @@ class Runner:
         shell = self.options.shell
         strict = ["-eu"] if os.path.basename(shell) == "sh" else ["-eu", "-o", "pipefail"]
         if len(strict) > 1 and len(variables) > files.MANY_VARIABLES:
-            files.spare_locale_search(variables)
+            files.skip_locale_search(variables)
         arguments = [shell, *strict, os.path.abspath("command")]
         ends = outputs[0][1], outputs[1][1]
         self.main = processes.start_process(arguments, variables, "work", *ends, self.cgroup)
@@ -159,7 +159,7 @@ class Runner:
     def copy(self, pipe: int) -> bytes:
         """Copy output to the logs; return its last line if it has no end, which is not in ``all`` yet."""
         data = os.read(pipe, CHUNK)
-        if pipe == self.bell:
+        if pipe == self.wake_read:
             return b""
         if not data:
             self.poller.unregister(pipe)
@@ -248,7 +248,7 @@ class Runner:
         waited = time.monotonic() - (quiet_since if self.childless else self.over_at)
         return waited > (LINGER if self.childless else GIVE_UP)
 
-    def patience(self) -> int | None:
+    def poll_timeout(self) -> int | None:
         """Return the milliseconds until there is something to do even without an event."""
         found = self.until_next_step()
         if self.flush_at is None:
@@ -302,7 +302,7 @@ def run(folder: str, options: RunnerOptions, shared: SharedVariables, previous: 
         return False
     runner.started = started
     runner.run()
-    files.ring(options.bell, folder)
+    files.notify(options.pipe, folder)
     files.remove_packages()
     runner.close()
     return runner.childless and not runner.logs

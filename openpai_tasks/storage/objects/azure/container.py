@@ -27,10 +27,10 @@ from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.objects.azure.account import Account
 from openpai_tasks.storage.objects.errors import (
     PastEnd,
-    hush,
     limited,
     line,
     make_error,
+    mute,
     release,
     silent,
     understood,
@@ -60,7 +60,7 @@ class BlobContainer:
     keeps_folders = True
 
     def __init__(self, name: str, account: Account) -> None:
-        hush()
+        mute()
         self.address = f"az://{name}"
         self.identity = f"az://{account.url.partition('://')[2].rstrip('/')}/{name}"
         self._fs = account.connected()

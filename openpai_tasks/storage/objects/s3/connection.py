@@ -23,7 +23,7 @@ from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
-from openpai_tasks.storage.objects.errors import PastEnd, hush, make_error, release, silent, understood
+from openpai_tasks.storage.objects.errors import PastEnd, make_error, mute, release, silent, understood
 from openpai_tasks.storage.objects.s3 import answers
 from openpai_tasks.storage.objects.s3.given_account import GivenAccount, S3Login, is_given
 from openpai_tasks.storage.objects.s3.signing import S3Endpoint, S3Request, escape, signed
@@ -65,7 +65,7 @@ class S3Wire:
     def __init__(
         self, name: str, endpoint: str = "", key: str = "", secret: str = "", token: str = ""
     ) -> None:
-        hush()
+        mute()
         endpoint = endpoint or _usual_endpoint()
         self._name = name
         self.address = f"s3://{name}"
