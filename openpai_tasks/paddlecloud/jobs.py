@@ -78,9 +78,8 @@ def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
     With ``all``, also those that were killed and whose folder is still there, and those of `pai`, as foreign.
     """
     servers = {found.job: found for found in client.pserver_sets()}
-    listed = sorted(
-        reversed(client.trainer_sets()), key=_age_order
-    )  # the last of those that started in the same second is the newest
+    # The last of those that started in the same second is the newest.
+    listed = sorted(reversed(client.trainer_sets()), key=_age_order)
     gone = sorted({*_folders(client)} - {found.job for found in listed}) if all else []
     foreign = _foreign_jobs(client, {found.job for found in listed}, gone)
     rows = []
