@@ -233,7 +233,7 @@ def test_output_upload_is_retried_after_a_fault(store, workspace, gateway, tmp_p
         f"slept {seconds}" for seconds in (1, 3, 6, 10)
     ]
     found = outputs.list_outputs("one", Location(store, workspace.output("one"), "hdfs"))
-    assert list(found.files) == ["m"] and found.read("m") == (tmp_path / "new").read_bytes()
+    assert list(found.files) == ["m"] and found.read("m", 1 << 30) == (tmp_path / "new").read_bytes()
 
 
 def test_output_file_that_hdfs_refuses_is_named_and_the_rest_is_sent(
@@ -454,7 +454,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
         output.read_output(client, f"{unique}-a", LogChoice())
     )
     found = outputs.find_outputs(client, f"{unique}-a")
-    assert found.read("m") == b"0.9" and [row.name for row in found.rows] == ["m"]
+    assert found.read("m", 1 << 30) == b"0.9" and [row.name for row in found.rows] == ["m"]
 
     sent = [asked for asked in gateway.asked if "CREATE" in asked]
     gate = tmp_path / "gate"
@@ -473,7 +473,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
         resubmission.prepare_resubmission(original, client, JobRequest(name=f"{unique}-c"), quiet),
     )
     assert lookup.wait(client, f"{unique}-c", 60).state == "SUCCEEDED"
-    assert outputs.find_outputs(client, f"{unique}-c").read("m") == b"0.9"
+    assert outputs.find_outputs(client, f"{unique}-c").read("m", 1 << 30) == b"0.9"
 
     home = job_folders.require_home(client)
     left = leftovers.find_leftovers(client, home)
@@ -506,7 +506,7 @@ def test_stopped_job_keeps_its_output(client, tmp_path):
     began = time.monotonic()
     lookup.stop(client, [name])
     assert lookup.wait(client, name, 60).state == "STOPPED" and time.monotonic() - began < GRACE
-    assert outputs.find_outputs(client, name).read("m") == b"0.9\n"
+    assert outputs.find_outputs(client, name).read("m", 1 << 30) == b"0.9\n"
 
 
 @generations("0.14")
