@@ -124,7 +124,7 @@ MAY_IMPORT = {
     "completion": set(),
     "tasks": COMMANDS | {"portal.starting", "paddlecloud"},
     "tasks.framework": COMMANDS,
-    "tasks.views": COMMANDS | {"backends.paddlecloud", "portal.starting", "tasks.framework"},
+    "tasks.views": COMMANDS | {"backends.paddlecloud", "paddlecloud", "portal.starting", "tasks.framework"},
     "paddlecloud": JOBS | {"backends.paddlecloud", "exits", "sdk.diagnosis", "sdk.logs", "tasks"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "net", "settings.home"},

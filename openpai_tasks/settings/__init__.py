@@ -16,7 +16,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "project",
         "registry",
         "trust",
-        "user_clusters",
         "value_types",
     ],
 )

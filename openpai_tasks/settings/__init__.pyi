@@ -8,5 +8,4 @@ from . import ownership as ownership
 from . import project as project
 from . import registry as registry
 from . import trust as trust
-from . import user_clusters as user_clusters
 from . import value_types as value_types

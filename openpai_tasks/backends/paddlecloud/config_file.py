@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from openpai_tasks.backends.base import ForeignCluster, ForeignClusters
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
-from openpai_tasks.settings.registry import INVALID_ALIAS, LOCAL, OPTIONS, Cluster
+from openpai_tasks.settings.registry import INVALID_ALIAS, OPTIONS, Cluster, is_embedded
 
 KIND = "paddlecloud"
 DATACENTER = "datacenter"
@@ -40,7 +40,7 @@ class Datacenter:
     def cluster(self, taken: Collection[str] = ()) -> Cluster:
         """Return the datacenter as a cluster, with an alias other than the taken ones."""
         alias = self.name
-        while alias in taken or alias == LOCAL:
+        while alias in taken or is_embedded(alias):
             alias += SUFFIX
         return datacenter_record(alias, self.endpoint, self.user, self.name)
 

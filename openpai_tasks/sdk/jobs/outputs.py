@@ -20,7 +20,7 @@ from openpai_tasks.sdk.jobs import documents
 from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied
-from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.local.store import LocalStore
@@ -142,11 +142,11 @@ def download_outputs(outputs: Outputs, target: Path, watch: Watch | None = None)
         if not folder.resolve().is_relative_to(root):  # through an existing link
             raise PathError(f"{folder} is a link that leads out of {root}; remove it")
     here, store = LocalStore(str(root)), outputs.folder.store
-    errands = [
-        Errand(Location(store, entry.path, name), entry, Location(here, f"/{name}", str(root / name)))
+    items = [
+        CopyItem(Location(store, entry.path, name), entry, Location(here, f"/{name}", str(root / name)))
         for name, entry in outputs.files.items()
     ]
-    return copying.copy(errands, watch=watch)
+    return copying.copy(items, watch=watch)
 
 
 @dataclass(frozen=True)

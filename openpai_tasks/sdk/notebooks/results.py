@@ -25,7 +25,7 @@ from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED
 from openpai_tasks.sdk.payloads.notebook_server import digest_of
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied, CopyFailure
-from openpai_tasks.storage.copying.plan import Errand
+from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -158,7 +158,7 @@ def _download(
     try:
         path = downloads.target_path(wanted)
         copied = copying.copy(
-            [Errand(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
+            [CopyItem(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )
     except PaiError as err:
         return Copied(failed=(CopyFailure(name, str(err)),)), None

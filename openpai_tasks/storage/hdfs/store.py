@@ -39,7 +39,7 @@ from openpai_tasks.storage.store import (
     is_closed,
     join,
     parent,
-    refuse_no_text,
+    require_utf8,
 )
 
 RECOVERY = 20.0  # seconds for a data node to report what it has of a file
@@ -232,7 +232,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         names = path.split("/")
         if "." in names or ".." in names or not path.startswith("/") or "\0" in path:
             raise PathError(f"{path!r} cannot be a path on HDFS")
-        refuse_no_text(path, "no HDFS")
+        require_utf8(path, "HDFS")
         return (self.root + path).rstrip("/") or "/"
 
     def _new(self, path: str) -> str:

@@ -130,4 +130,4 @@ def test_alias_of_another_cluster_is_not_taken(write):
     write(MAPPING.replace("here", "local"))
     clusters = [cluster for cluster, _ in paddle_config.load().clusters(["dc1"])]
     assert [cluster.alias for cluster in clusters] == ["dc1-paddle", "local-paddle"]
-    assert [cluster.info["datacenter"] for cluster in clusters] == ["dc1", "local"]
+    assert [cluster.options["datacenter"] for cluster in clusters] == ["dc1", "local"]

@@ -210,13 +210,13 @@ def test_output_on_nfs_is_flushed_shortly_after_it_was_written(
     monkeypatch.setattr(os, "fdatasync", flushed.append)
     made = Runner(RunnerOptions("sh", 1.0, "", "", flush=True), SharedVariables())
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
-    assert made.patience() is None
+    assert made.poll_timeout() is None
     made.write(log, b"text")
     made.flush()
-    assert flushed == [] and 0 < (made.patience() or 0) <= 301
+    assert flushed == [] and 0 < (made.poll_timeout() or 0) <= 301
     made.flush_at = 1.0  # long ago
     made.flush()
-    assert flushed == [log] and made.patience() is None
+    assert flushed == [log] and made.poll_timeout() is None
     os.close(log)
 
 

@@ -82,6 +82,6 @@ def test_native_answer_that_comes_byte_by_byte_is_given_up():
     with (
         Hostile(drip(b"x" * 50), 0.01, is_eager=True) as server,
         contextlib.closing(Stream("127.0.0.1", server.port, 0.1)) as stream,
-        pytest.raises(TimeoutError, match="no (complete )?answer in time"),
+        pytest.raises(TimeoutError, match=r"no (complete )?answer in time"),
     ):
         stream.view(50)
