@@ -188,7 +188,7 @@ def test_a_datacenter_can_be_added_like_other_clusters(dc):
     wrong = dc.pai(*add, OPENPAI_PASSWORD="wr0ng")
     assert "password" in one_line(wrong, 122) and "wr0ng" not in wrong.err
     assert "not supported" in one_line(dc.pai(*add[:4], "lsf", **password))
-    assert "--datacenter is for" in one_line(
+    assert "the option 'datacenter' is for" in one_line(
         dc.pai("cluster.add", "mine", found["endpoint"], "--datacenter", "x", **password)
     )
     ran = ok(dc, *add, "--datacenter", "dc1", **password)

@@ -313,7 +313,7 @@ def _options(new: NewCluster) -> dict[str, dict[str, str]]:
 def _unknown_option(name: str, kind: str) -> str:
     others = [type for type, row in kinds.KINDS.items() if name in row.options]
     if others:
-        return f"--option {name} is for --type {' or '.join(others)}, not for {kind!r}"
+        return f"the option {name!r} is for --type {' or '.join(others)}, not for {kind!r}"
     known = kinds.KINDS[kind].options
     names = f"known: {', '.join(known)}" if known else "it has none"
     return f"--option {name}: unknown option of clusters of type {kind!r} ({names})"
