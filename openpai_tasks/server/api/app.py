@@ -21,9 +21,8 @@ from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.loopback.callers import connection
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.api import bodies, faults, router
+from openpai_tasks.server.api import bodies, router
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.faults import Faults
 from openpai_tasks.server.api.handlers import web_pages
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
@@ -69,7 +68,6 @@ class Dispatch:
         self._router = Router(rows(context.profile.name))
         self._limiter = Limiter(context.rates)
         self._pools = Pools()
-        self._faults = Faults(context.state.folder.parent / faults.FILE)
 
     async def endpoint(self, web: WebRequest) -> Response:
         begun = time.monotonic()
@@ -92,9 +90,6 @@ class Dispatch:
 
     def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
         """Return the answer or refusal, with the headers of the rate limit."""
-        fault = self._faults.instead(path, match)
-        if fault is not None:
-            return fault
         left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
         try:
             status, body = self._handled(web, path, match, raw, left)
@@ -112,9 +107,7 @@ class Dispatch:
                 return page
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
-        authorization = web.headers.get("authorization", "")
-        self._faults.note_use(self._context, authorization)
-        identity = self._identify(match.route.access, authorization)
+        identity = self._identify(match.route.access, web.headers.get("authorization", ""))
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
         request = Request(
@@ -126,7 +119,7 @@ class Dispatch:
             identity=identity,
             connection=connection(web.scope),
         )
-        return self._faults.answer(self._context, match, request)
+        return match.route.handler(self._context, request)
 
     def _identify(self, access: RouteAccess, authorization: str) -> Identity | None:
         if access is RouteAccess.OPEN:
@@ -143,8 +136,7 @@ class Dispatch:
 
     def _error(self, err: ApiError) -> Reply:
         if isinstance(err, TooMany):
-            headers = self._faults.retry_after(err)
-            return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), headers)
+            return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), err.headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
         body = {**({"code": code} if code else {}), "message": str(err)}
         return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body

@@ -29,10 +29,9 @@ class Rate:
 class TooMany(ApiError):
     """Raised for too many calls; the headers say when to retry."""
 
-    def __init__(self, headers: Mapping[str, str], window: float) -> None:
+    def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(WORDS, 429)
         self.headers = headers
-        self.window = window  # length in seconds
 
 
 @dataclass
@@ -64,7 +63,7 @@ class Limiter:
             "x-ratelimit-reset": str(math.ceil(time.time() + left)),
         }
         if used > rate.count:
-            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))}, rate.seconds)
+            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))})
         return headers
 
     def _window(self, name: str, who: str, rate: Rate) -> _Window:
