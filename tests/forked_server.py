@@ -88,8 +88,11 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
 def _server(arguments: Sequence[str]) -> Callable[[], int]:
     from openpai_tasks.server import command, variables
     from openpai_tasks.server.accounts import passwords
+    from openpai_tasks.server.api import app
+    from tests import faults
 
     passwords.COST = CHEAP
+    app.build = faults.build
     _use(variables.for_start(arguments))
     return command.main
 

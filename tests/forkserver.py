@@ -53,6 +53,7 @@ PARTS_OF_THE_SERVER = (  # with those that it loads later
     "anyio._backends._asyncio",
     "uvicorn.lifespan.off",
     "openpai_tasks.portal.__main__",
+    "tests.faults",
 )
 THIRD_PARTIES = (
     "fsspec",

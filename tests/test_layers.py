@@ -136,12 +136,12 @@ MAY_IMPORT = {
     "server.ssh": SERVER | {"server.state"},
     "server.engines": SERVER | {"server.ssh", "server.state", "server.variables"},
     "server.scheduling": SERVER | ENGINES,
-    "server.api": SERVER | API | {"loopback.callers", "loopback.guesses"},
-    "server.api.limits": SERVER,
+    "server.api": SERVER | API | {"loopback.callers", "loopback.guesses", "loopback.web"},
+    "server.api.limits": SERVER | {"loopback.web"},
     "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
-    "server.api.openapi": SERVER | API,
+    "server.api.openapi": SERVER | API | {"loopback.web"},
     "server.api.handlers": SERVER | API | {"portal.starting"},
-    "server.paddlecloud": SERVER | API | {"loopback.bodies", "loopback.callers"},
+    "server.paddlecloud": SERVER | API | {"loopback.callers", "loopback.web"},
     "server.paddlecloud.pfs": SERVER | API | {"server.paddlecloud.places"},
 }
 """What each package may import: whole packages, or single modules."""

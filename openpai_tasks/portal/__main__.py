@@ -19,7 +19,6 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, metavar="DIR", help="its private folder")
     parser.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="default: this folder")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="default: the last port, or any")
-    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, metavar="SECONDS", help="end after this")
     flags = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -29,7 +28,7 @@ def main() -> int:
         service.hold_lock(home)
         sockets = service.bind(home, flags.port, is_for_browsers=True)
         portal = Portal(home, project)
-        end_when_idle(portal.activity, flags.idle)
+        end_when_idle(portal.activity, IDLE_SECONDS)
         service.serve(portal, sockets, home, {"project": str(project)})
     except PaiError as err:
         sys.stderr.write(f"error: {err}\n")

@@ -7,34 +7,33 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import anyio.from_thread
 import anyio.to_thread
-from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError, Denied, NotFound, PaiError, Unreachable
-from openpai_tasks.loopback.bodies import read_small_form
+from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError, Unreachable
 from openpai_tasks.loopback.callers import ANYONE, NOBODY, caller_process, connection
 from openpai_tasks.loopback.guesses import Guesses, GuessRate
-from openpai_tasks.portal import html, live, routes, static_files
+from openpai_tasks.loopback.web import SAFE, Dispatcher, Match, RefusedCall, Router, read_small_form, split
+from openpai_tasks.portal import html, live, static_files
 from openpai_tasks.portal.field_names import in_field_names
 from openpai_tasks.portal.idle import PortalActivity
 from openpai_tasks.portal.live import LiveStream
 from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
+from openpai_tasks.portal.routes import TABLE, Page
 from openpai_tasks.portal.sessions import PortalSession, PortalSessions
 from openpai_tasks.settings.project import load_settings
 from openpai_tasks.settings.registry import is_embedded
 
 log = logging.getLogger(__name__)
 
-LOCAL_HOST = re.compile(r"((?:[0-9a-f]{32}\.)?localhost|127\.0\.0\.1):(\d{1,5})", re.ASCII)
-SAFE = ("GET", "HEAD")
+OWN_HOST = re.compile(r"((?:[0-9a-f]{32}\.)?localhost|127\.0\.0\.1):(\d{1,5})", re.ASCII)
+SAME_SITE = ("same-origin", "none")
 LARGEST_FORM = 1 << 20
 LARGEST_SIGN_IN = 16 << 10
 EVERYONE = ""  # all browsers together: they have the same address
@@ -51,14 +50,15 @@ HEADERS = {
 }
 
 
-class Refused(PaiError):
-    """A request that is not from the portal's own pages."""
+class Portal(Dispatcher[Page]):
+    """The web application of one project folder."""
 
-
-class Portal:
-    """The ASGI application of one project folder."""
+    hosts = OWN_HOST
+    headers = HEADERS
+    expected = PaiError
 
     def __init__(self, folder: Path, project: Path) -> None:
+        super().__init__(Router(TABLE, exact=True))
         self.activity = PortalActivity()
         self._project = project
         self._sessions = PortalSessions(folder)
@@ -66,54 +66,47 @@ class Portal:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self.activity.request():
-            web = Request(scope, receive, send)
-            try:
-                response = await self._answer(web)
-            except ClientDisconnect:
-                return
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
-            await response(scope, receive, send)
+            await super().__call__(scope, receive, send)
 
-    async def _answer(self, web: Request) -> Response:
-        session = None
-        try:
-            _check_origin(web)
-            path = _path(web)
-            if path[:1] == ["static"] and len(path) == 3:
-                return static_files.serve(path[2])
-            caller = await anyio.to_thread.run_sync(caller_process, connection(web.scope))
-            if caller == NOBODY:
-                raise ClientDisconnect
-            if path[:1] == ["open"] and len(path) == 2:
-                return self._open(web, path[1], caller)
-            if path[:1] == ["enter"] and len(path) == 2:
-                return self._enter(web, path[1], caller)
-            session = self._find(web, caller)
-            if path == ["sign-in"] or session is None:
-                return await self._sign_in(web, path, caller)
-            if path == ["sign-out"] and web.method == "POST":
-                return await self._sign_out(web, session)
-            return await self._page(web, path, session)
-        except PaiError as err:
-            return self._problem(web, session, err)
-        except MultiPartException as err:
-            problem = ConfigError(f"this form is malformed or too large: {err.message}")
-            answer = self._problem(web, session, problem)
-            answer.headers["connection"] = "close"  # the rest of it may still arrive
-            return answer
-        except ClientDisconnect:
-            raise
-        except Exception:
-            log.exception("%s failed", web.method)
-            return self._problem(web, session, Unreachable("internal error; see the portal's log"), 500)
+    def accepts_page(self, web: Request) -> bool:
+        own = f"http://{web.headers['host']}"
+        is_same_site = web.headers.get("sec-fetch-site", "none") in SAME_SITE
+        return web.headers.get("origin", own) == own and (web.method in SAFE or is_same_site)
+
+    async def answer(self, web: Request, path: str, match: Match[Page] | None) -> Response:
+        words = split(path, exact=True)
+        if words[:1] == ["static"] and len(words) == 3:
+            return static_files.serve(words[2])
+        caller = await anyio.to_thread.run_sync(caller_process, connection(web.scope))
+        if caller == NOBODY:
+            raise ClientDisconnect
+        if words[:1] == ["open"] and len(words) == 2:
+            return self._open(web, words[1], caller)
+        if words[:1] == ["enter"] and len(words) == 2:
+            return self._enter(web, words[1], caller)
+        session = web.state.session = self._find(web, caller)
+        if words == ["sign-in"] or session is None:
+            return await self._sign_in(web, words, caller)
+        if words == ["sign-out"] and web.method == "POST":
+            return await self._sign_out(web, session)
+        if match is None:
+            raise NotFound("there is no such page", 404)
+        return await self._page(web, match, session)
+
+    async def refuse(self, web: Request, err: PaiError) -> Response:
+        session = getattr(web.state, "session", None)
+        message, status = in_field_names(str(err)), _status(err)
+        if "text/html" not in web.headers.get("accept", "text/html"):
+            response = data({"error": message}, status)
+        else:
+            request = _request(web, {}, session or _nobody(), self._project, None)
+            response = request.page("problem.html", status, message=message, is_signed_in=session is not None)
+        response.headers.update(err.headers if isinstance(err, RefusedCall) else {})
+        return response
 
     # Pages
 
-    async def _page(self, web: Request, path: list[str], session: PortalSession) -> Response:
-        match = routes.find("GET" if web.method == "HEAD" else web.method, path)
-        if match is None:
-            raise NotFound("there is no such page", 404)
+    async def _page(self, web: Request, match: Match[Page], session: PortalSession) -> Response:
         form: Any = None
         if web.method not in SAFE:
             token = web.headers.get("x-csrf-token", "")
@@ -121,7 +114,7 @@ class Portal:
                 form = await web.form(max_part_size=LARGEST_FORM)
                 token = token or str(form.get("csrf") or "")
             if not session.accepts(token):
-                raise Refused("this form is out of date: reload the page and try again")
+                raise Denied("this form is out of date: reload the page and try again", 403)
         request = _request(web, match.params, session, self._project, form)
         alias = match.params.get("alias", "")
 
@@ -133,28 +126,17 @@ class Portal:
         if cached and cached.cluster.uri != sdk.clusters.embedded_uri():
             session.forget(alias)  # it was stopped, or started at another port
         try:
-            if match.is_live:
+            if match.route.is_live:
                 _check_running(alias)
-            answer = await anyio.to_thread.run_sync(match.handler, request)
+            answer = await anyio.to_thread.run_sync(match.route.handler, request)
         except PaiError as err:
             lose(err)
-            if match.is_live:
+            if match.route.is_live:
                 return live.problem(err)
             raise
         if isinstance(answer, LiveStream):
             answer.on_problem = lose
         return answer
-
-    def _problem(
-        self, web: Request, session: PortalSession | None, err: PaiError, status: int = 0
-    ) -> Response:
-        code = status or _status(err)
-        if "text/html" not in web.headers.get("accept", "text/html"):
-            return data({"error": in_field_names(str(err))}, code)
-        request = _request(web, {}, session or _nobody(), self._project, None)
-        return request.page(
-            "problem.html", code, message=in_field_names(str(err)), is_signed_in=session is not None
-        )
 
     # Signing in and out
 
@@ -164,7 +146,7 @@ class Portal:
     def _open(self, web: Request, token: str, caller: str) -> Response:
         """Sign in the browser that follows a one-time link."""
         if caller not in (f"uid {os.getuid()}", "uid 0", ANYONE):
-            raise Refused("this link is for the user who started the portal")
+            raise Denied("this link is for the user who started the portal", 403)
         if not self._sessions.redeem(token):
             return RedirectResponse(url("sign-in", expired="1"), 303)
         session = PortalSession(self._connect, host=self._sessions.host(), caller=caller)
@@ -227,7 +209,7 @@ class Portal:
     async def _sign_out(self, web: Request, session: PortalSession) -> Response:
         form = await read_small_form(web, LARGEST_SIGN_IN)
         if not session.accepts(str(form.get("csrf") or "")):
-            raise Refused("this form is out of date: reload the page and try again")
+            raise Denied("this form is out of date: reload the page and try again", 403)
         self._sessions.close(session)
         answer = RedirectResponse(url("sign-in"), 303)
         answer.delete_cookie(_cookie(web))
@@ -283,31 +265,6 @@ def _body(web: Request) -> UploadBody:
     return UploadBody(pieces, int(size) if size.isascii() and size.isdigit() else None)
 
 
-def _check_origin(web: Request) -> None:
-    """Refuse other names of this machine, and requests from pages of other sites."""
-    host = web.headers.get("host", "")
-    if not LOCAL_HOST.fullmatch(host):
-        raise Refused("the portal answers only as localhost")
-    origin = web.headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        raise Refused("pages of other sites may not use the portal")
-    if web.method not in SAFE and web.headers.get("sec-fetch-site", "same-origin") not in (
-        "same-origin",
-        "none",
-    ):
-        raise Refused("pages of other sites may not use the portal")
-
-
-def _path(web: Request) -> list[str]:
-    """Return the segments of the path; an encoded slash stays inside its segment."""
-    raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
-    words = raw.partition(b"?")[0].decode("latin-1").split("/")[1:]
-    try:
-        return [unquote(word, errors="strict") for word in words]
-    except UnicodeDecodeError as err:
-        raise ConfigError("this address is not valid text") from err
-
-
 def _host(web: Request) -> tuple[str, str]:
     """Return the host and the port by which the browser knows the portal."""
     name, _, port = web.headers.get("host", "").rpartition(":")
@@ -326,8 +283,6 @@ def _local(address: str) -> str:
 
 
 def _status(err: PaiError) -> int:
-    if isinstance(err, Refused):
-        return 403
     if isinstance(err, ApiError):
         return err.status if 400 <= err.status < 600 else 502
     return 502 if isinstance(err, Unreachable) else 400

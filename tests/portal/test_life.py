@@ -59,8 +59,9 @@ def start_with_limit(shell, seconds):
     link(shell)
     (folder,) = shell.home.glob("portal/*")
     shell.pai("cluster.portal", "--stop")
-    argv = [sys.executable, "-m", PROGRAM, "--home", str(folder), "--project", str(shell.project)]
-    started = subprocess.Popen([*argv, "--idle", str(seconds)], env=shell.environment, cwd=folder)
+    code = f"from openpai_tasks.portal import __main__ as it; it.IDLE_SECONDS = {seconds}; it.main()"
+    argv = [sys.executable, "-c", code, "--home", str(folder), "--project", str(shell.project)]
+    started = subprocess.Popen(argv, env=shell.environment, cwd=folder)
     until(lambda: facts(shell))
     return started
 

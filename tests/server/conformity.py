@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 import requests
 from jsonschema import Draft202012Validator
 
-from openpai_tasks.server.api import router
+from openpai_tasks.loopback.web import Router
 from openpai_tasks.server.api.openapi.build import describe, template
-from openpai_tasks.server.api.router import Router
-from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.api.table import Route, local, rows
 
 PROFILES: dict[str, str] = {}
 """The profile of each server that was started, by its address."""
@@ -30,7 +29,7 @@ def check(profile: str, answer: requests.Response) -> None:
     method, url = str(answer.request.method), urlsplit(str(answer.request.url))
     if method == "OPTIONS":  # answered for browsers before routing
         return
-    path = router.local(url.path)
+    path = local(url.path)
     match = _router(profile).match(method, path)
     where = f"{method} {path} -> {answer.status_code} {answer.text[:300]!r}"
     if match is None:
@@ -58,7 +57,7 @@ def _check_without_route(answer: requests.Response, where: str) -> None:
 
 
 @functools.cache
-def _router(profile: str) -> Router:
+def _router(profile: str) -> Router[Route]:
     return Router(rows(profile))
 
 

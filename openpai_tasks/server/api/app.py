@@ -1,42 +1,40 @@
-"""The web application: one dispatch for every route, and error bodies."""
+"""The REST API as a web application: callers, rate limits, handlers, and error bodies."""
 
 from __future__ import annotations
 
 import codecs
 import html
-import logging
-import re
-import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs
 
-import anyio
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openpai_tasks.errors import ApiError, Denied
+from openpai_tasks.errors import ApiError, Denied, PaiError
 from openpai_tasks.loopback.callers import connection
+from openpai_tasks.loopback.web import (
+    LOCAL_ORIGIN,
+    SAFE,
+    Dispatcher,
+    Match,
+    RefusedCall,
+    Router,
+    raw_path,
+    read_body,
+)
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.api import bodies, faults, router
+from openpai_tasks.server.api import bodies, table
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.faults import Faults
 from openpai_tasks.server.api.handlers import web_pages
 from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
 from openpai_tasks.server.api.pools import Pools
 from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, TextBody
-from openpai_tasks.server.api.router import Match, RouteAccess, Router
-from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.api.table import Route, RouteAccess
 
-log = logging.getLogger(__name__)
-
-LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1)(:\d{1,5})?", re.ASCII | re.IGNORECASE)
 PIECE = 512 * 1024  # of a log; each costs a change of threads
-PATIENCE = 64 * 1024 * 1024  # bytes of a body that are read before the connection is closed
 
 
 def build(context: Context, others: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
@@ -44,58 +42,45 @@ def build(context: Context, others: Mapping[str, ASGIApp] | None = None) -> ASGI
 
     It needs none of Starlette's routes, which end at a line break, and handles every error itself.
     """
-    dispatch = Dispatch(context)
+    api = RestApi(context)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        web = WebRequest(scope, receive, send)
-        path = f"{raw_path(web)}/"
+        path = f"{raw_path(scope)}/"
         for prefix, other in (others or {}).items():
             if path.startswith(f"{prefix}/"):
                 return await other(scope, receive, send)
-        response = await dispatch.endpoint(web)
-        await response(scope, receive, send)
+        await api(scope, receive, send)
 
     return CORSMiddleware(
         answer, allow_origin_regex=LOCAL_ORIGIN.pattern, allow_methods=["*"], allow_headers=["*"]
     )
 
 
-class Dispatch:
-    """Finds the route, checks the caller, reads the body, and converts errors to answers."""
+class RestApi(Dispatcher[Route]):
+    """Answers as OpenPAI does: reads the body, checks the caller and the rates, and calls the handler."""
 
     def __init__(self, context: Context) -> None:
+        super().__init__(Router(table.rows(context.profile.name)))
         self._context = context
         self._profile = context.profile
-        self._router = Router(rows(context.profile.name))
         self._limiter = Limiter(context.rates)
         self._pools = Pools()
-        self._faults = Faults(context.state.folder.parent / faults.FILE)
 
-    async def endpoint(self, web: WebRequest) -> Response:
-        begun = time.monotonic()
-        path = router.local(raw_path(web))
-        match = self._router.match(web.method, path)
-        try:
-            check_origin(web.headers)
-            raw = await read_body(web, self._context.body_limit)
-            handler = match.route.handler if match else None
-            status, body = await self._pools.run(handler, self._answer, web, path, match, raw)
-        except ApiError as err:
-            status, body = self._error(err)
-        except ClientDisconnect:
-            return Response(status_code=400)  # the client has disconnected
-        except Exception:
-            log.exception("%s %s failed", web.method, match.route.path if match else "?")
-            status, body = self._error(refusals.unknown("Internal server error; see the server's log."))
-        note_call(web.method, match, status, time.monotonic() - begun)
-        return to_response(status, body)
+    def local(self, path: str) -> str:
+        return table.local(path)
 
-    def _answer(self, web: WebRequest, path: str, match: Match | None, raw: bytes) -> Reply:
+    async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
+        raw = await read_body(web, self._context.body_limit)
+        handler = match.route.handler if match else None
+        return to_response(*await self._pools.run(handler, self._limited, web, path, match, raw))
+
+    async def refuse(self, web: WebRequest, err: PaiError) -> Response:
+        assert isinstance(err, ApiError)
+        return to_response(*self._error(err))
+
+    def _limited(self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes) -> Reply:
         """Return the answer or refusal, with the headers of the rate limit."""
-        fault = self._faults.instead(path, match)
-        if fault is not None:
-            return fault
-        left = self._limiter.take(API, "everyone") if router.is_api(path) else {}
+        left = self._limiter.take(API, "everyone") if table.is_api(path) else {}
         try:
             status, body = self._handled(web, path, match, raw, left)
         except ApiError as err:
@@ -103,30 +88,20 @@ class Dispatch:
         return status, Headed(body, left) if left else body
 
     def _handled(
-        self, web: WebRequest, path: str, match: Match | None, raw: bytes, left: dict[str, str]
+        self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes, left: dict[str, str]
     ) -> Reply:
         if match is None:
-            reads = web.method in ("GET", "HEAD")
+            reads = web.method in SAFE
             page = reads and web_pages.lead_to_portal(self._context, path, web.url.query, web.headers)
             if page:
                 return page
             query = f"?{web.url.query}" if web.url.query else ""
             raise refusals.no_api(path + query)
-        authorization = web.headers.get("authorization", "")
-        self._faults.note_use(self._context, authorization)
-        identity = self._identify(match.route.access, authorization)
+        identity = self._identify(match.route.access, web.headers.get("authorization", ""))
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
-        request = Request(
-            method=web.method,
-            params=match.params,
-            query={name: tuple(found) for name, found in parse_query(raw_query(web)).items()},
-            headers=dict(web.headers),
-            body=bodies.parse(web.headers.get("content-type", ""), raw),
-            identity=identity,
-            connection=connection(web.scope),
-        )
-        return self._faults.answer(self._context, match, request)
+        body = bodies.parse(web.headers.get("content-type", ""), raw)
+        return match.route.handler(self._context, make_request(web, match, body, identity))
 
     def _identify(self, access: RouteAccess, authorization: str) -> Identity | None:
         if access is RouteAccess.OPEN:
@@ -142,63 +117,29 @@ class Dispatch:
         return identity
 
     def _error(self, err: ApiError) -> Reply:
+        headers = err.headers if isinstance(err, RefusedCall) else {}
         if isinstance(err, TooMany):
-            headers = self._faults.retry_after(err)
             return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
-        body = {**({"code": code} if code else {}), "message": str(err)}
-        return status, Headed(body, {"connection": "close"}) if status in bodies.UNREAD else body
+        return status, Headed({**({"code": code} if code else {}), "message": str(err)}, headers)
 
 
-def check_origin(headers: Mapping[str, str]) -> None:
-    """Refuse calls from pages of other sites, which cannot forge these headers."""
-    if not LOCAL_HOST.fullmatch(headers.get("host", "")):
-        raise refusals.forbidden("This server answers only as 127.0.0.1 or localhost.")
-    origin = headers.get("origin")
-    if origin is not None and not LOCAL_ORIGIN.fullmatch(origin):
-        raise refusals.forbidden("Pages of other sites may not use this server.")
-
-
-async def read_body(web: WebRequest, limit: int, seconds: float = bodies.SECONDS) -> bytes:
-    """Read the body; one that is too large is still read, since the caller is sending it."""
-    pieces, size = [], 0
+def make_request(web: WebRequest, match: Match[Route], body: object, identity: Identity | None) -> Request:
+    """Return the call as handlers get it."""
+    text: bytes = web.scope["query_string"]
     try:
-        with anyio.fail_after(seconds):
-            async for piece in web.stream():
-                size += len(piece)
-                if size > PATIENCE:
-                    break
-                if size <= limit:
-                    pieces.append(piece)
-    except TimeoutError as err:
-        raise bodies.too_slow() from err
-    if size > limit:
-        raise bodies.too_large(limit)
-    return b"".join(pieces)
-
-
-def raw_path(web: WebRequest) -> str:
-    raw: bytes = web.scope.get("raw_path") or web.url.path.encode()
-    return raw.partition(b"?")[0].decode("latin-1")
-
-
-def raw_query(web: WebRequest) -> str:
-    raw: bytes = web.scope["query_string"]
-    return raw.decode("latin-1")
-
-
-def parse_query(text: str) -> dict[str, list[str]]:
-    try:
-        return parse_qs(text, keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
+        query = parse_qs(text.decode("latin-1"), keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
     except ValueError as err:
         raise refusals.invalid("too many query parameters") from err
-
-
-def note_call(method: str, match: Match | None, status: int, seconds: float) -> None:
-    """Log calls that change something or fail, with the route's pattern, since paths can contain tokens."""
-    if method not in ("GET", "HEAD") or status >= 500:
-        path = match.route.path if match else "(no route)"
-        log.info("%s %s %d %.0f ms", method, path, status, 1000 * seconds)
+    return Request(
+        method=web.method,
+        params=match.params,
+        query={name: tuple(found) for name, found in query.items()},
+        headers=dict(web.headers),
+        body=body,
+        identity=identity,
+        connection=connection(web.scope),
+    )
 
 
 def to_response(status: int, body: Body) -> Response:

@@ -11,19 +11,9 @@ from urllib.parse import parse_qsl
 from openpai_tasks.errors import ApiError
 
 LIMIT = 100 * 1024  # bytes, as on the real server
-UNREAD = (408, 413)  # after these, the rest of the body may still arrive
-SECONDS = 10.0  # for the whole body to arrive
 FIELDS_LIMIT = 2000
 DEPTH_LIMIT = 8
 DEEPEST = 200  # levels; a stored value must also be readable inside larger answers
-
-
-def too_large(limit: int) -> ApiError:
-    return ApiError(f"request entity too large: this server accepts {limit // 1024} KB", 413)
-
-
-def too_slow() -> ApiError:
-    return ApiError(f"the body did not arrive within {SECONDS:.0f} s", 408)
 
 
 def parse(content_type: str, raw: bytes) -> Any:

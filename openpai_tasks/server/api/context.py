@@ -48,7 +48,7 @@ class Context:
         try:
             self.guesses.check(caller, user)
         except TooManyRequests as err:
-            raise TooMany({"retry-after": f"{err.retry_after:.0f}"}, err.retry_after) from err
+            raise TooMany({"retry-after": f"{err.retry_after:.0f}"}) from err
         if self.accounts.accepts(user, password):
             self.guesses.note_right(caller, user)
             return True

@@ -5,10 +5,14 @@ The first matching row answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+import enum
+from collections.abc import Callable, Iterable, Set
 from dataclasses import replace
 
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.loopback.web import ANY
 from openpai_tasks.protocol import routes
+from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import (
     attempts,
     authn,
@@ -22,8 +26,29 @@ from openpai_tasks.server.api.handlers import (
     users,
 )
 from openpai_tasks.server.api.limits import rates
-from openpai_tasks.server.api.router import ANY, Route, RouteAccess
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.api.shapes.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
+
+
+class RouteAccess(enum.Enum):
+    """Who may call a route."""
+
+    OPEN = "anyone"
+    TOKEN = "any valid token"
+    USER = "a person's token"
+    TOKEN_ADMIN = "any valid token of an admin"
+    ADMIN = "a person's token of an admin"
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    access: RouteAccess
+    handler: Callable[[Context, Request], Reply]
+    profiles: Set[str]  # of the servers that have the route
+    limit: str = ""  # the rate limit that counts its calls
+
 
 OPEN, TOKEN, USER = RouteAccess.OPEN, RouteAccess.TOKEN, RouteAccess.USER
 ADMIN, TOKEN_ADMIN = RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN
@@ -213,3 +238,13 @@ ROUTES = [
 def rows(profile: str) -> list[Route]:
     """Return the routes of servers with this profile."""
     return [row for row in ROUTES if profile in row.profiles]
+
+
+def local(path: str) -> str:
+    """Return the path without the prefix of the cluster's proxy."""
+    return path[len(routes.PREFIX) :] if path.lower().startswith(f"{routes.PREFIX}/") else path
+
+
+def is_api(path: str) -> bool:
+    """Whether the path belongs to the REST server, not to another service behind the cluster's proxy."""
+    return path.lower().startswith("/api")

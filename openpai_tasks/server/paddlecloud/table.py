@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
-from openpai_tasks.server.api.router import Route, RouteAccess
 from openpai_tasks.server.api.shapes.profiles import EVERY
+from openpai_tasks.server.api.table import Route, RouteAccess
 from openpai_tasks.server.paddlecloud import account, files, jobs, logs, quota, workers
 from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
 

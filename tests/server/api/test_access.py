@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from openpai_tasks.loopback.web import split
 from openpai_tasks.protocol import routes
-from openpai_tasks.server.api.router import RouteAccess, split
-from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.api.table import RouteAccess, rows
 from tests.server.conftest import Api, ServerProcess, code
 
 GUEST = (401, "UnauthorizedUserError")

@@ -1,4 +1,4 @@
-"""The faults of real clusters that tests can enable, each over real HTTP."""
+"""The faults that other tests switch on (`tests.faults`), each over real HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 import requests
-import yaml
 
 from tests.faults import switch
 from tests.server.conftest import Api, ServerProcess, code, wait_for
@@ -34,7 +33,7 @@ LATER = (1, 5, 25)  # seconds; a busy machine needs more until the next call
 def calm(server: ServerProcess) -> Iterator[ServerProcess]:
     """The module's server, without any fault before and after the test."""
     yield server
-    (server.folder / "faults.json").unlink(missing_ok=True)
+    switch(server.folder)
 
 
 @pytest.fixture
@@ -51,15 +50,6 @@ def sign_in(server: ServerProcess, api: Api) -> str:
 
 def is_valid(api: Api, token: str) -> bool:
     return Api(api.uri, token, checked=False).get("/api/v2/users").status_code == 200
-
-
-def test_missing_or_invalid_faults_file_changes_nothing(calm: ServerProcess, user: Api, guest: Api) -> None:
-    for content in ("{", "[]", '{"surprise": 1}'):
-        (calm.folder / "faults.json").write_text(content)
-        assert user.get("/api/v2/jobs").status_code == 200
-    assert "surprise" not in calm.log
-    switch(calm.folder, database=False)
-    assert user.get("/api/v2/jobs").status_code == 200
 
 
 def test_token_that_is_stored_late_becomes_valid(calm: ServerProcess, user: Api) -> None:
@@ -81,15 +71,6 @@ def test_token_used_too_early_stays_invalid(calm: ServerProcess, user: Api) -> N
     wait_for(lambda: later in old.get("/api/v2/tokens").json()["tokens"])
     assert code(Api(user.uri, early).get("/api/v2/users")) == (401, "UnauthorizedUserError")
     assert is_valid(user, later)
-
-
-def test_token_used_when_it_is_due_is_valid_even_if_the_timer_is_late(calm: ServerProcess, user: Api) -> None:
-    for seconds in (0, 0.001):
-        switch(calm.folder, late_tokens=seconds)
-        for _ in range(20):
-            token = sign_in(calm, user)
-            time.sleep(seconds)
-            assert is_valid(user, token)
 
 
 def test_simultaneous_logins_overwrite_each_other(calm: ServerProcess, user: Api) -> None:
@@ -159,37 +140,6 @@ def test_response_to_a_submission_can_be_lost(calm: ServerProcess, user: Api, st
 def test_response_to_a_refused_submission_is_not_lost(calm: ServerProcess, user: Api) -> None:
     switch(calm.folder, lost_submit=502)
     assert code(user.submit("{}")) == (400, "InvalidProtocolError")
-
-
-def test_diagnostics_can_be_as_long_as_on_a_real_cluster(calm: ServerProcess, user: Api) -> None:
-    user.run("fault-long", "for i in $(seq 30); do echo line $i >&2; done; exit 3")
-    short = user.until("alice~fault-long", "FAILED")["jobStatus"]["appExitDiagnostics"]
-    switch(calm.folder, long_diagnostics=True)
-    for path in ("", "/attempts/0", "/job-attempts/0"):
-        body = user.get(f"/api/v2/jobs/alice~fault-long{path}").json()
-        diagnostics = body.get("jobStatus", body)["appExitDiagnostics"]
-        assert len(diagnostics.splitlines()) > 24 > len(short.splitlines())
-        head, _, rest = diagnostics.partition("\n")
-        (container,) = yaml.safe_load(rest)["containers"]
-        assert (head, container["code"]) == ("PodPattern matched:", 255)
-        runtime = yaml.safe_load(container["message"].partition("]\n")[2].rpartition("[")[0])
-        assert runtime["originUserExitCode"] == 3
-        assert runtime["errorLogs"]["user"].endswith("line 30")
-
-
-def test_a_slow_stop_leaves_the_job_running_for_a_while(calm: ServerProcess, user: Api) -> None:
-    for seconds in LATER:
-        key = f"alice~fault-stop-{seconds}"
-        user.run(f"fault-stop-{seconds}", "sleep 600")
-        user.until(key, "RUNNING")
-        switch(calm.folder, slow_stop=seconds)
-        response = user.put(f"/api/v2/jobs/{key}/executionType", {"value": "STOP"})
-        status = user.detail(key)["jobStatus"]
-        assert (response.status_code, status["executionType"]) == (202, "STOP")
-        assert user.until(key, "STOPPED")["jobStatus"]["appExitCode"] == -210
-        if status["state"] == "RUNNING":
-            return
-    pytest.fail("the job was stopped at once")
 
 
 def test_a_full_retry_after_is_the_whole_window(own_server: ServerProcess) -> None:

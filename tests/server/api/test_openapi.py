@@ -14,8 +14,8 @@ import requests
 import yaml
 from jsonschema import Draft202012Validator
 
+from openpai_tasks.loopback.web import ANY
 from openpai_tasks.server.api.openapi.build import METHODS, describe, template
-from openpai_tasks.server.api.router import ANY
 from openpai_tasks.server.api.shapes.profiles import PROFILES
 from openpai_tasks.server.api.table import rows
 from tests.server import conformity

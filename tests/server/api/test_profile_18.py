@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from openpai_tasks.server.api.router import RouteAccess
 from openpai_tasks.server.api.shapes.profiles import PROFILES
-from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.api.table import RouteAccess, rows
 from tests.server.conftest import Api, ServerProcess, code
 from tests.server.profiles import join, serving, until
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from openpai_tasks.errors import ApiError, ConfigError
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.loopback.web import RefusedCall
 
 API, LIST, SUBMIT = "api", "list", "submit"
 NAMES = (API, LIST, SUBMIT)
@@ -26,13 +27,11 @@ class Rate:
     seconds: float
 
 
-class TooMany(ApiError):
+class TooMany(RefusedCall):
     """Raised for too many calls; the headers say when to retry."""
 
-    def __init__(self, headers: Mapping[str, str], window: float) -> None:
-        super().__init__(WORDS, 429)
-        self.headers = headers
-        self.window = window  # length in seconds
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(WORDS, 429, headers=headers)
 
 
 @dataclass
@@ -64,7 +63,7 @@ class Limiter:
             "x-ratelimit-reset": str(math.ceil(time.time() + left)),
         }
         if used > rate.count:
-            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))}, rate.seconds)
+            raise TooMany({**headers, "retry-after": str(max(math.ceil(left), 1))})
         return headers
 
     def _window(self, name: str, who: str, rate: Rate) -> _Window:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from openpai_tasks.loopback.web import ANY
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.server.api.limits.rates import WORDS
 from openpai_tasks.server.api.openapi import authn, cluster, job_calls, jobs, users
@@ -24,9 +25,8 @@ from openpai_tasks.server.api.openapi.shapes import (
     record,
 )
 from openpai_tasks.server.api.pools import OF_HANDLERS
-from openpai_tasks.server.api.router import ANY, Route, RouteAccess, is_api
 from openpai_tasks.server.api.shapes.profiles import PROFILES, Profile
-from openpai_tasks.server.api.table import rows
+from openpai_tasks.server.api.table import Route, RouteAccess, is_api, rows
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
