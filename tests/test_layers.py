@@ -90,7 +90,7 @@ MAY_IMPORT = {
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "settings.plugins", "storage.store"},
     "storage.local": STORE | {"settings.home"},
-    "storage.hdfs": STORE | {"net", "protocol"},
+    "storage.hdfs": STORE | {"net", "protocol", "storage.crc"},
     "storage.smb": STORE | {"net", "settings.credentials", "storage.hosts", "storage.local.mounted"},
     "storage.objects": STORE | {"net", "protocol", "storage.hosts"},
     "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
@@ -205,9 +205,10 @@ HTTP = ("urllib.request", "http.client", "requests", "httpx", "aiohttp", "urllib
 OTHER_CLIENTS = {
     "runtime.py": {"urllib.request"},  # travels with jobs, and has only the standard library there
     "sdk/payloads/notebook_server.py": {"urllib.request"},  # the same
-    "storage/hdfs/web/http.py": {"requests.exceptions"},  # what PyHDFS expects; requests are sent by net
-    "storage/hdfs/web/name_nodes.py": {"requests.exceptions"},
-    "storage/hdfs/web/connections.py": {"requests.exceptions"},
+    # PyHDFS prepares its requests with it; net sends them
+    "storage/hdfs/web/pyhdfs_client.py": {
+        *("requests.PreparedRequest", "requests.Response", "requests.Session", "requests.adapters"),
+    },
     "storage/objects/azure/container.py": {"aiohttp"},  # errors of Azure's library
 }
 

@@ -6,11 +6,15 @@ import os
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from openpai_tasks.net.exchange import CONNECT_SECONDS, Exchange
-from openpai_tasks.net.http1 import CutShort, HttpConnection, ServerKey, request_head
+from openpai_tasks.net.http1 import CutShort, HttpAnswer, HttpConnection, ServerKey, StreamedBody
+from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.net.proxies import Proxy
+from openpai_tasks.net.web_address import PORTS
 
 IDLE = 32  # connections kept for each server
 
@@ -34,9 +38,42 @@ class ConnectionPool:
         self._idle: dict[ServerKey, list[HttpConnection]] = {}
         self._forget()
 
-    def acquire(self, key: ServerKey, exchange: Exchange | None = None) -> HttpConnection:
-        """Return a connection for one request, with a new exchange unless one is given."""
-        exchange = exchange or Exchange(self._timeout)
+    def request(
+        self,
+        method: str,
+        server: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | StreamedBody = b"",
+        exchange: Exchange | None = None,
+        repeats: bool = False,
+    ) -> HttpAnswer:
+        """Send a request to a server (``SCHEME://HOST[:PORT]``) and return its answer.
+
+        ``target`` is escaped. With ``repeats``, a request without a body is sent again if the server closed
+        the connection while it was idle.
+        """
+        url, parts = server + target, urlsplit(server)
+        headers = {"Host": parts.netloc, **headers}
+        if self._proxy and self._proxy.takes_over(parts.scheme):
+            target, headers = url, {**headers, **self._proxy.headers}
+        key = parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme]
+        while True:
+            connection = self._acquire(key, exchange or Exchange(self._timeout))
+            try:
+                connection.request(method, target, headers, body)
+                answer = HttpAnswer(connection, self._keep, url)
+            except BaseException as err:
+                connection.close()
+                was_idle = connection.used and isinstance(err, OSError) and not isinstance(err, TimeoutError)
+                if not (repeats and was_idle and body == b""):
+                    raise
+            else:
+                size = len(body) if isinstance(body, bytes) else body.size
+                log_request(method, url, size, answer.status_code)
+                return answer
+
+    def _acquire(self, key: ServerKey, exchange: Exchange) -> HttpConnection:
         if self._process != os.getpid():
             self._forget()
         while True:
@@ -51,7 +88,7 @@ class ConnectionPool:
                 return connection
             connection.close()
 
-    def keep(self, connection: HttpConnection) -> None:
+    def _keep(self, connection: HttpConnection) -> None:
         with self._lock:
             idle = self._idle.setdefault(connection.key, [])
             if len(idle) < IDLE:
@@ -129,7 +166,8 @@ def _connect_unix(path: str, seconds: float) -> socket.socket:
 def _tunnel(connection: HttpConnection, proxy: Proxy, host: str, port: int) -> None:
     """Ask the proxy for a tunnel to the server."""
     server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    connection.send(request_head("CONNECT", server, {"Host": server, **proxy.headers}))
-    status, reason, _ = connection.head()
-    if not 200 <= status < 300:
-        raise CutShort(f"the proxy {proxy.host} opens no tunnel: {status} {reason}")
+    connection.request("CONNECT", server, {"Host": server, **proxy.headers})
+    head = connection.head()
+    if not 200 <= head.status_code < 300:
+        reason = head.reason.decode("latin-1")
+        raise CutShort(f"the proxy {proxy.host} opens no tunnel: {head.status_code} {reason}")

@@ -1,35 +1,44 @@
-"""HTTP/1.1 at little cost per request, and answers that are streamed.
+"""HTTP/1.1 over one connection, within the limits of an exchange.
 
-Every wait has a limit: of silence, of the whole exchange, and of the bytes of an answer.
+h11 writes requests and reads heads and chunks. A body of known length is read from the socket directly,
+without h11's copies.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import select
 import socket
 import ssl
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import h11
 
 from openpai_tasks.net.exchange import STREAM_STEP, Exchange
 
 PIECE = 1 << 16  # the most that one recv returns; larger buffers cost more CPU time than they save
-SEND_PIECE = 1 << 16
+SEND_PIECE = 1 << 18
+SMALL = 1 << 16  # smaller parts of a request are sent together
 HEAD_LIMIT = 1 << 16
 TEXT_LIMIT = 1 << 28  # of an answer that is read as a whole
 ERROR_LIMIT = 1 << 20
-SWITCHED = 101  # to another protocol, which nobody asked for
-STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([0-9]{3})(.*)")
-CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+REDIRECTS = (301, 302, 303, 307, 308)
+WITH_BODY = ("POST", "PUT")
 
 ServerKey = tuple[str, str, int]
 """Scheme, host and port."""
 
 
 class CutShort(OSError):
-    """Raised when the connection ends before the answer."""
+    """Raised when the connection ends before the answer, or when the answer is not valid HTTP."""
+
+
+class StreamedBody(NamedTuple):
+    """The body of a request in pieces; it is sent in chunks if its ``size`` is None."""
+
+    pieces: Iterable[bytes]
+    size: int | None
 
 
 class HttpConnection:
@@ -38,6 +47,9 @@ class HttpConnection:
     def __init__(self, stream: socket.socket, key: ServerKey, exchange: Exchange) -> None:
         self.stream, self.key, self.used = stream, key, False
         self.exchange = exchange
+        self.method = ""
+        self.is_cut = False  # whether the server hung up before it had received the whole request
+        self._protocol = h11.Connection(h11.CLIENT)
         self._ahead = b""
 
     def close(self) -> None:
@@ -50,15 +62,78 @@ class HttpConnection:
 
     def is_stale(self) -> bool:
         """Whether the server has closed the idle connection, or sent unexpected data."""
+        return bool(self._ahead) or self._is_readable()
+
+    def request(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | StreamedBody = b""
+    ) -> None:
+        """Send a request; stop if the server hangs up and has answered, as it may refuse a body unread."""
+        self.method, self.is_cut = method, False
+        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
+        for part in _joined(self._parts(method, target, headers, body)):
+            try:
+                self._send(part)
+            except TimeoutError:
+                raise
+            except OSError:
+                if not self._is_readable():
+                    raise
+                self.is_cut = True
+                return
+
+    def _parts(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | StreamedBody
+    ) -> Iterator[bytes]:
+        """Yield the bytes of a request; each piece of a stream has the time of an exchange."""
+        lines = {**headers, **_framing(method, body)}
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
+        try:
+            yield self._protocol.send(h11.Request(method=method, target=target, headers=pairs))
+        except h11.LocalProtocolError:  # its text may quote a token
+            raise ValueError("a character that is not allowed in the head of a request") from None
+        if isinstance(body, bytes):
+            yield body
+            return
+        for piece in body.pieces:
+            self.exchange.renew()
+            yield from self._protocol.send_with_data_passthrough(h11.Data(data=piece)) or ()
+        yield self._protocol.send(h11.EndOfMessage())
+        self.exchange.renew()
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), SEND_PIECE):
+            self.set_timeout(self.exchange.patience())
+            self.stream.sendall(view[start : start + SEND_PIECE])
+
+    def _is_readable(self) -> bool:
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
-        return bool(self._ahead or poll.poll(0))
+        return bool(poll.poll(0))
 
-    def send(self, data: bytes) -> None:
-        """Send within the limits of the exchange."""
-        for start in range(0, len(data), SEND_PIECE):
-            self.set_timeout(self.exchange.patience())
-            self.stream.sendall(data[start : start + SEND_PIECE])
+    def head(self) -> h11.Response:
+        """Read the head of the answer, after those of interim answers."""
+        while not isinstance(event := self.event(), h11.Response):
+            pass
+        return event
+
+    def event(self) -> Any:
+        """Return h11's next event of the answer."""
+        while True:
+            try:
+                event = self._protocol.next_event()
+            except h11.RemoteProtocolError as err:
+                raise CutShort(f"invalid HTTP answer: {str(err)[:120]}") from None
+            if event is not h11.NEED_DATA:
+                return event
+            piece = self._received(PIECE)
+            if not piece:
+                raise CutShort("the connection ended before the end of the answer")
+            self._protocol.receive_data(piece)
+
+    def leave_parser(self) -> None:
+        """Take the bytes that h11 has not read, for a body that is read without it or for ``is_stale``."""
+        self._ahead = self._protocol.trailing_data[0]
 
     def receive(self, limit: int) -> bytes:
         if self._ahead:
@@ -91,65 +166,76 @@ class HttpConnection:
         self.exchange.received(len(piece))
         return piece
 
-    def head(self) -> tuple[int, str, dict[str, str]]:
-        """Read the status, its reason and the headers (names in lower case) of the next answer."""
-        data = self._until(b"\r\n\r\n")
-        lines = data.decode("latin-1").split("\r\n")
-        status = STATUS_LINE.match(lines[0])
-        if not status:
-            raise CutShort(f"no HTTP answer: {lines[0][:80]!r}")
-        pairs = (line.partition(":") for line in lines[1:] if line)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        if status[1] == "0":
-            headers.setdefault("connection", "close")
-        return int(status[2]), status[3].strip(), headers
 
-    def line(self) -> bytes:
-        return self._until(b"\r\n").rstrip()
-
-    def _until(self, end: bytes) -> bytes:
-        data = self._ahead
-        while end not in data:
-            more = self._received(HEAD_LIMIT)
-            if not more or len(data) > HEAD_LIMIT:
-                raise CutShort("incomplete answer")
-            data += more
-        found, _, self._ahead = data.partition(end)
-        return found
+def _framing(method: str, body: bytes | StreamedBody) -> dict[str, str]:
+    """Return the header that says where the body ends."""
+    size = len(body) if isinstance(body, bytes) else body.size
+    if size is None:
+        return {"Transfer-Encoding": "chunked"}
+    return {"Content-Length": str(size)} if size or method in WITH_BODY else {}
 
 
-def request_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Return the first line of a request, and its headers."""
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("a line break in a request")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Join small parts, which are then sent in one packet."""
+    waiting = b""
+    for part in parts:
+        if len(waiting) + len(part) <= SMALL:
+            waiting += part
+            continue
+        yield waiting
+        waiting = part
+    yield waiting
 
 
 Keep = Callable[[HttpConnection], None]
 """Takes back a connection that can be used again."""
 
 
-class HttpReply:
-    """An answer; once its body is read, as a whole or in ``pieces``, the connection is free again."""
+class HttpAnswer:
+    """An answer; once its body is read completely, the connection is free again.
 
-    broken: ClassVar[type[OSError]] = CutShort
-    """Raised when the connection ends too early."""
+    ``body`` is for what the caller keeps of its content.
+    """
 
-    def __init__(self, connection: HttpConnection, keep: Keep, has_body: bool = True) -> None:
-        self._connection, self._keep = connection, keep
-        status, reason, headers = connection.head()
-        while 100 <= status < 200 and status != SWITCHED:
-            status, reason, headers = connection.head()
-        self.status_code, self.reason, self.headers = status, reason, headers
-        self._chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
-        self.length = _length(headers)
-        if status in (SWITCHED, 204, 304) or not has_body:
-            self.length, self._chunked = 0, False
+    def __init__(self, connection: HttpConnection, keep: Keep, url: str = "") -> None:
+        self._connection, self._keep, self.url, self.body = connection, keep, url, b""
+        head = connection.head()
+        self.status_code, self.reason = head.status_code, head.reason.decode("latin-1")
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        if connection.is_cut and self.status_code < 400:
+            raise CutShort("the server hung up before it had received the whole request")
+        is_empty = self.status_code in (204, 304) or connection.method == "HEAD"
+        self._chunked = "transfer-encoding" in self.headers and not is_empty  # h11 accepts no other coding
+        length = self.headers.get("content-length")  # h11 accepts one value only
+        self.length = 0 if is_empty else None if self._chunked or length is None else int(length)
+        is_last = "close" in self.headers.get("connection", "").lower() or head.http_version < b"1.1"
+        self._is_reusable = not is_last and (self._chunked or self.length is not None)
         self._content: bytes | None = None
+        self._is_left = False
+        if not self._chunked:
+            connection.leave_parser()
+
+    def __enter__(self) -> HttpAnswer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_redirect(self) -> bool:
+        return self.status_code in REDIRECTS and "location" in self.headers
+
+    @property
+    def text(self) -> str:
+        charset = self.headers.get("content-type", "").lower().partition("charset=")[2]
+        try:
+            return self.body.decode(charset.partition(";")[0].strip(" \"'") or "utf-8-sig", "replace")
+        except LookupError:  # an unknown charset
+            return self.body.decode("utf-8-sig", "replace")
 
     @property
     def content(self) -> bytes:
+        """The whole body."""
         if self._content is None:
             self._content = b"".join(self._limited())
         return self._content
@@ -159,11 +245,12 @@ class HttpReply:
         if self.content:
             self._content = b""
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the body as it arrives.
+    def stream(self, size: int) -> Iterator[bytes]:
+        """Yield the body as it arrives, at most so much at once; raise CutShort if it ends early."""
+        return self._received(self._bytes(size))
 
-        Raise ``broken`` if it ends early. An unfinished read closes the connection.
-        """
+    def pieces(self) -> Generator[bytes, None, None]:
+        """Yield the body as it arrives; each step of it has the time and bytes of an exchange."""
         exchange = self._connection.exchange
         exchange.allow(STREAM_STEP)
         with contextlib.closing(self._received(self._bytes())) as pieces:
@@ -175,51 +262,38 @@ class HttpReply:
     def large_pieces(self, size: int, seconds: float) -> Generator[bytes, None, None]:
         """Yield the body in pieces of the size, each received within the seconds."""
         self._connection.exchange.seconds = seconds
-        return self._received(self._large(size))
+        return self.pieces() if self.length is None else self._received(self._large(size, self.length))
 
-    def _large(self, size: int) -> Iterator[bytes]:
+    def close(self) -> None:
+        """Close the connection, unless the whole body has been read."""
+        if not self._is_left:
+            self._connection.close()
+
+    def _large(self, size: int, length: int) -> Iterator[bytes]:
         exchange = self._connection.exchange
-        if self._chunked or self.length is None:
-            exchange.renew()
-            found = bytearray()
-            for piece in self._bytes():
-                found += piece
-                if len(found) >= size:
-                    yield bytes(found)
-                    found.clear()
-                    exchange.renew()
-                exchange.allow(size)
-            yield bytes(found)
-            return
-        for start in range(0, self.length, size):
+        for start in range(0, length, size):
             exchange.renew()
             exchange.allow(size)
-            yield self._connection.receive_all(min(size, self.length - start))
+            yield self._connection.receive_all(min(size, length - start))
 
     def _bytes(self, most: int = PIECE) -> Iterator[bytes]:
-        return self._chunks(most) if self._chunked else self._plain(most)
+        return self._chunks() if self._chunked else self._plain(most)
 
     def _received(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
         whole = False
         try:
             yield from pieces
             whole = True
+        except CutShort:
+            raise
         except (OSError, ssl.SSLError) as err:
-            if isinstance(err, self.broken):
-                raise
-            raise self.broken(why(err)) from err
+            raise CutShort(why(err)) from err
         finally:
-            self._leave(whole)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _leave(self, whole: bool) -> None:
-        closing = self.headers.get("connection", "").lower() == "close"
-        if whole and not closing and (self._chunked or self.length is not None):
-            self._keep(self._connection)
-        else:
-            self.close()
+            if whole and self._is_reusable:
+                self._keep(self._connection)
+            else:
+                self._connection.close()
+            self._is_left = True
 
     def _plain(self, most: int) -> Iterator[bytes]:
         left = self.length
@@ -233,20 +307,10 @@ class HttpReply:
                 left -= len(piece)
             yield piece
 
-    def _chunks(self, most: int) -> Iterator[bytes]:
-        while left := _chunk_size(self._connection.line()):
-            while left > 0:
-                piece = self._connection.receive(min(most, left))
-                if not piece:
-                    raise CutShort("the connection ended inside a chunk")
-                left -= len(piece)
-                yield piece
-            self._connection.line()
-        room = HEAD_LIMIT
-        while trailer := self._connection.line():
-            room -= len(trailer)
-            if room < 0:
-                raise CutShort(f"trailers of more than {HEAD_LIMIT} bytes")
+    def _chunks(self) -> Iterator[bytes]:
+        while isinstance(event := self._connection.event(), h11.Data):
+            yield bytes(event.data)
+        self._connection.leave_parser()
 
     def _limited(self) -> Iterator[bytes]:
         total, limit = 0, ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT
@@ -254,24 +318,8 @@ class HttpReply:
         for piece in self._received(self._bytes()):
             total += len(piece)
             if total > limit:
-                raise self.broken(f"an answer of more than {limit} bytes")
+                raise CutShort(f"an answer of more than {limit} bytes")
             yield piece
-
-
-def _chunk_size(line: bytes) -> int:
-    digits = line.split(b";")[0].strip()
-    if not CHUNK_SIZE.fullmatch(digits):
-        raise CutShort(f"a chunk with a size of {digits[:20]!r}")
-    return int(digits, 16)
-
-
-def _length(headers: Mapping[str, str]) -> int | None:
-    text = headers.get("content-length")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise CutShort(f"a content-length of {text[:20]!r}")
-    return int(text)
 
 
 def why(err: Exception) -> str:

@@ -8,65 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from openpai_tasks import __version__
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import HttpConnection, HttpReply, Keep, request_head
-from openpai_tasks.net.log_masking import log_request
+from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from openpai_tasks.net.web_address import PORTS
 
-REDIRECTS = (301, 302, 303, 307, 308)
 SAFE = "!$%&'()*+,/:;=?@[]~"  # in targets: what is escaped already, or need not be
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-WITH_BODY = ("POST", "PUT")
 USUAL_SECONDS = 60.0
 AGENT = f"openpai-tasks/{__version__}"
-
-
-class HttpAnswer(HttpReply):
-    """An answer whose content is read by ``stream``; ``body`` is for what the caller keeps of it."""
-
-    def __init__(self, url: str, connection: HttpConnection, keep: Keep) -> None:
-        super().__init__(connection, keep)
-        self.url = url
-        self.body = b""
-        self._is_left = False
-
-    def __enter__(self) -> HttpAnswer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def is_redirect(self) -> bool:
-        return self.status_code in REDIRECTS and "location" in self.headers
-
-    @property
-    def text(self) -> str:
-        charset = self.headers.get("content-type", "").lower().partition("charset=")[2]
-        try:
-            return self.body.decode(charset.partition(";")[0].strip(" \"'") or "utf-8-sig", "replace")
-        except LookupError:  # an unknown charset
-            return self.body.decode("utf-8-sig", "replace")
-
-    def stream(self, size: int) -> Iterator[bytes]:
-        """Yield the content as it arrives, at most so much at once; raise if it ends early."""
-        return self._received(self._bytes(size))
-
-    def close(self) -> None:
-        """Give up content that has not been read; after all of it, the connection is used again."""
-        if not self._is_left:
-            super().close()
-
-    def _leave(self, whole: bool) -> None:
-        super()._leave(whole)
-        self._is_left = True
 
 
 class HttpClient:
@@ -94,24 +50,11 @@ class HttpClient:
         parts = _split(url)
         proxy = proxy_for(url) if self._uses_proxies else None
         body, kind = _body(data, json)
-        length = {"Content-Length": str(len(body))} if body or method in WITH_BODY else {}
-        host = parts.netloc.rpartition("@")[2]
-        lines = {"Host": host, "User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "gzip"}
-        lines |= {**kind, **length, **(headers or {})}
-        target = _target(parts)
-        if proxy and proxy.takes_over(parts.scheme):
-            target, lines = f"http://{host}{target}", {**lines, **proxy.headers}
-        head = request_head(method, target, lines)
+        server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        lines = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "gzip", **kind, **(headers or {})}
         pool = _pool(proxy, _certificates(verify) if parts.scheme == "https" else "", self._unix)
-        key = (parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
-        connection = pool.acquire(key, exchange)
-        try:
-            connection.send(head + body)
-            answer = HttpAnswer(url, connection, pool.keep)
-        except BaseException:
-            connection.close()
-            raise
-        log_request(method, url, len(body), answer.status_code)
+        answer = pool.request(method, server, _target(parts), lines, body, exchange)
+        answer.url = url
         return answer
 
 

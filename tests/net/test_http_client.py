@@ -1,4 +1,4 @@
-"""The HTTP client: connections that are kept, content that ends early, TLS and proxies, over real sockets."""
+"""The HTTP client: addresses, TLS and proxies, over real sockets."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.net.proxies import Proxy, proxy_for
 from tests.certificates import make_certificate
-from tests.hostile import CHUNKED, OK, Hostile
+from tests.hostile import OK, Hostile
 from tests.proxies import tunnelling_proxy
 from tests.scripted import Scripted
 from tests.storage.relay import Relay
@@ -29,43 +29,12 @@ def get(client, url, **options):
         return answer.status_code, b"".join(answer.stream(1 << 16))
 
 
-WHOLE = {
-    "with a length": OK + b"Content-Length: 5\r\n\r\nhello",
-    "in chunks": CHUNKED + b"2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nX: trailer\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE)
-def test_a_connection_is_used_again_after_the_whole_content(answer):
-    with Hostile(lambda request: [answer]) as server:
-        client = HttpClient()
-        assert [get(client, server.uri) for _ in range(3)] == [(200, b"hello")] * 3
-        assert (server.requests, server.connections) == (3, 1)
-
-
 def test_a_connection_is_closed_if_content_is_left():
-    with Hostile(lambda request: [WHOLE["with a length"]]) as server:
+    with Hostile(lambda request: [OK + b"Content-Length: 5\r\n\r\nhello"]) as server:
         client = HttpClient()
         for _ in range(2):
             client.request("GET", server.uri, Exchange(10.0)).close()
         assert server.connections == 2
-
-
-CUT = {
-    "with a length": OK + b"Content-Length: 9\r\n\r\nhello",
-    "in a chunk": CHUNKED + b"9\r\nhello",
-    "between chunks": CHUNKED + b"5\r\nhello\r\n",
-}
-
-
-@pytest.mark.parametrize("answer", CUT.values(), ids=CUT)
-def test_content_that_ends_early_is_an_error(answer):
-    def cut(request):
-        yield answer
-        raise OSError  # the server closes the connection
-
-    with Hostile(cut) as server, pytest.raises(OSError):
-        get(HttpClient(), server.uri)
 
 
 def test_queries_and_odd_addresses_are_escaped(serve):

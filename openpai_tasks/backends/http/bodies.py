@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from openpai_tasks.net.http_client import HttpAnswer
+    from openpai_tasks.net.http1 import HttpAnswer
 
 PIECE = 1 << 16
 LARGE_PIECE = 1 << 18  # the most that is taken at once of what has arrived

@@ -27,7 +27,8 @@ from openpai_tasks.net.exchange import (
     Overdue,
     Oversized,
 )
-from openpai_tasks.net.http_client import HttpAnswer, HttpClient
+from openpai_tasks.net.http1 import HttpAnswer
+from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster

@@ -17,7 +17,7 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.registry import is_embedded
 
 if TYPE_CHECKING:
-    from openpai_tasks.net.http_client import HttpAnswer
+    from openpai_tasks.net.http1 import HttpAnswer
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
@@ -102,11 +102,11 @@ def _seconds(date: str) -> float | None:
 
 
 def chain(err: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and its causes, outermost first."""
+    """Yield an exception and the causes that a traceback would show, outermost first."""
     inner: BaseException | None = err
     while inner is not None:
         yield inner
-        inner = inner.__cause__ or inner.__context__
+        inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
 
 
 def cause(err: BaseException) -> str:

@@ -10,7 +10,7 @@ from openpai_tasks.net.exchange import Oversized
 from openpai_tasks.net.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from openpai_tasks.net.http_client import HttpAnswer
+    from openpai_tasks.net.http1 import HttpAnswer
 
 GONE_FOR_NOW = (502, 503, 504)
 DATABASE_DOWN = 500

@@ -11,8 +11,8 @@ from openpai_tasks.backends.base import Capabilities
 from openpai_tasks.backends.http import logins
 from openpai_tasks.backends.http.retries import REPEATABLE
 from openpai_tasks.backends.openpai.endpoints import Client
-from openpai_tasks.net.http1 import CutShort
-from openpai_tasks.net.http_client import HttpAnswer, HttpClient
+from openpai_tasks.net.http1 import CutShort, HttpAnswer
+from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.tunnel.tunnel import Tunnel
 
 BROKEN = (ConnectionError, CutShort)

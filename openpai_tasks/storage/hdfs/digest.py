@@ -11,15 +11,17 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.storage.crc import crc32c_of
 from openpai_tasks.storage.store import Digest
 
 Crc = Callable[[bytes], int]
 Sums = Callable[[bytes, int], bytes]
 """Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
+CRCS: dict[str, Crc] = {"CRC32": zlib.crc32, "CRC32C": crc32c_of}
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
 EMPTY = "MD5-of-0MD5-of-0CRC32"
 STRIDE = 1 << 20
@@ -48,7 +50,7 @@ class BlockHasher:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._sums = SUMS[shape.crc]()
+        self._sums = SUMS[shape.crc]
         self._rest = b""
         self._block, self._filled = hashlib.md5(usedforsecurity=False), 0
         self._blocks = bytearray()
@@ -119,60 +121,4 @@ def _cutter(chunk: int, count: int) -> struct.Struct:
     return struct.Struct(f"{chunk}s" * count)
 
 
-def _crc32c() -> Sums:
-    """Return a CRC32C function: the C library's if installed, else bytes.translate (about 80 MB/s)."""
-    whole = crc_of("CRC32C")
-    return _each(whole) if whole else translated_sums
-
-
-def crc_of(crc: str) -> Crc | None:
-    """Return a function that computes a CRC at C speed, or None."""
-    if crc == "CRC32":
-        return zlib.crc32
-    try:
-        import google_crc32c
-    except ImportError:
-        return None
-    value: Crc = google_crc32c.value
-    return value if google_crc32c.implementation == "c" else None
-
-
-SUMS: dict[str, Callable[[], Sums]] = {"CRC32": lambda: _each(zlib.crc32), "CRC32C": _crc32c}
-
-
-@cache
-def _tables() -> tuple[bytes, bytes, bytes, bytes]:
-    """Return the CRC32C of each byte as four tables of one byte each (lowest first), for bytes.translate."""
-    found = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        found.append(value)
-    low, second, third, high = (bytes(value >> shift & 255 for value in found) for shift in (0, 8, 16, 24))
-    return low, second, third, high
-
-
-def translated_sums(data: bytes, chunk: int) -> bytes:
-    """Compute the CRC32C of all chunks at once: each step handles byte n of every chunk at C speed."""
-    whole = len(data) - len(data) % chunk
-    found = _columns(data[:whole], chunk) if whole else b""
-    rest = data[whole:]
-    return found + (_columns(rest, len(rest)) if rest else b"")
-
-
-def _columns(data: bytes, chunk: int) -> bytes:
-    count = len(data) // chunk
-    t0, t1, t2, t3 = _tables()
-    number = int.from_bytes
-    ones = number(b"\xff" * count, "little")
-    p0 = p1 = p2 = p3 = ones
-    for step in range(chunk):
-        index = (p0 ^ number(data[step::chunk], "little")).to_bytes(count, "little")
-        p0 = p1 ^ number(index.translate(t0), "little")
-        p1 = p2 ^ number(index.translate(t1), "little")
-        p2 = p3 ^ number(index.translate(t2), "little")
-        p3 = number(index.translate(t3), "little")
-    out = bytearray(4 * count)
-    for place, plane in enumerate((p3, p2, p1, p0)):  # big-endian
-        out[place::4] = (plane ^ ones).to_bytes(count, "little")
-    return bytes(out)
+SUMS: dict[str, Sums] = {name: _each(crc) for name, crc in CRCS.items()}

@@ -1,4 +1,4 @@
-"""HDFS as a store: requests by PyHDFS, data by a small HTTP client or Hadoop's own protocol."""
+"""HDFS as a store: WebHDFS, and Hadoop's native protocol for the bytes of files where that is possible."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-import pyhdfs
-
 from openpai_tasks.errors import NoSuchPath, NotFound, PathError
 from openpai_tasks.storage.hdfs.digest import BlockHasher, Shape
 from openpai_tasks.storage.hdfs.native.files import Direct, FileLayout
 from openpai_tasks.storage.hdfs.native.rpc import Status
 from openpai_tasks.storage.hdfs.web.connections import V1, Wire
 from openpai_tasks.storage.hdfs.web.data_nodes import FAST, HttpBytes
-from openpai_tasks.storage.hdfs.web.name_nodes import (
-    FOREIGN,
-    BelowFile,
-    NameNodes,
-    Patience,
-    is_unknown_operation,
-)
+from openpai_tasks.storage.hdfs.web.errors import FOREIGN, BelowFile, RemoteError
+from openpai_tasks.storage.hdfs.web.name_nodes import NameNodes, Patience
 from openpai_tasks.storage.store import (
     Appends,
     ChecksBytes,
@@ -69,9 +62,9 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         self.user, self._scheme = user, scheme
         self.hosts, self.root = tuple(hosts), root.rstrip("/")
         self._prefix = prefix
-        self._wire = Wire(prefix, timeout, verify)
-        self._names = NameNodes(self.hosts, user, scheme, self._wire, timeout, patience or Patience())
-        self._http = HttpBytes(self._names, fast)
+        self._wire = Wire(timeout, verify)
+        self._names = NameNodes(self.hosts, user, scheme, prefix, self._wire, patience or Patience())
+        self._http = HttpBytes(self._names, self._wire, fast)
         self._layout: FileLayout | None = None
         self._direct = Direct(user, timeout)
         self._is_closed = False  # whether new files and folders are private
@@ -106,8 +99,7 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         """The block pool of this HDFS; empty behind a gateway, which does not report it."""
         if self._prefix != V1:
             return ""
-        pools = (self._wire.block_pool(self._scheme, host) for host in self._names.hosts)
-        return next(filter(None, pools), "")
+        return next(filter(None, map(self._wire.block_pool, self._names.servers)), "")
 
     def urls(self, path: str) -> tuple[str, ...]:
         """Return the WebHDFS URLs of the file, one for each name node, not escaped."""
@@ -136,13 +128,13 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
     def make_folder(self, path: str) -> None:
         real = self._new(path)
         how = {"permission": "700"} if self._is_closed else {}
-        self._names.patiently(lambda _: self._names.mkdirs(real, **how), path)
+        self._names.patiently(lambda _: self._names.make_folder(real, **how), path)
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        real, flag = self._real(path), "true" if recursive else "false"
+        real = self._real(path)
 
         def attempt(number: int) -> bool:
-            return bool(self._names.delete(real, recursive=flag)) or number > 0  # an earlier answer was lost
+            return self._names.delete(real, recursive) or number > 0  # an earlier answer was lost
 
         if not self._names.patiently(attempt, path):
             raise NoSuchPath(f"{path}: no such file or folder on HDFS")
@@ -155,10 +147,10 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
 
         def attempt(number: int) -> None:
             try:
-                self._names.replace(real, new)
-            except pyhdfs.HdfsFileNotFoundException:
-                is_first = number == 0 and not was_direct
-                if is_first or not self._names.exists(new):  # otherwise it succeeded, and the answer was lost
+                self._names.rename(real, new)
+            except RemoteError as err:
+                may_be_done = err.kind == "FileNotFoundException" and (number > 0 or was_direct)
+                if not (may_be_done and self._status(new, target)):  # otherwise, the answer was lost
                     raise
 
         self._names.patiently(attempt, source)
@@ -220,13 +212,12 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         real, mtime_ms = self._real(path), max(mtime_ms, 0)
         if self._direct.ask(lambda names: names.set_mtime(real, mtime_ms)):
             return
-        self._names.patiently(lambda _: self._names.set_times(real, modificationtime=mtime_ms), path)
+        self._names.patiently(lambda _: self._names.set_mtime(real, mtime_ms), path)
 
     def make_executable(self, path: str) -> None:
         real = self._real(path)
         mode = self._names.patiently(lambda _: self._names.file_status(real), path)["permission"]
-        text = f"{mode | (mode & 0o444) >> 2:o}"
-        self._names.patiently(lambda _: self._names.set_permission(real, permission=text), path)
+        self._names.patiently(lambda _: self._names.set_mode(real, mode | (mode & 0o444) >> 2), path)
 
     def _real(self, path: str) -> str:
         names = path.split("/")
@@ -247,8 +238,8 @@ class HdfsStore(Appends, ChecksBytes, KeepsModes, KnowsPlaces):
         def batch(_: int) -> tuple[list[dict[str, Any]], int]:
             try:
                 return self._names.list_batch(real, after)
-            except FOREIGN as err:
-                if not is_unknown_operation(err):
+            except RemoteError as err:
+                if not err.is_unknown_operation:
                     raise
                 return self._names.list_all(real), 0
 

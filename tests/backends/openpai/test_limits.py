@@ -76,7 +76,7 @@ def test_endless_headers_chunk_sizes_or_interim_responses_are_cut_off(begin, aga
 def test_trailers_may_be_as_long_as_headers():
     with (
         Hostile(for_ever(*FLOODS["trailers"])) as server,
-        pytest.raises(Unreachable, match="trailers of more than 65536 bytes"),
+        pytest.raises(Unreachable, match="invalid HTTP answer: Receive buffer too long"),
     ):
         client_of(server, 5.0).user_info("alice")
 
@@ -95,7 +95,7 @@ def test_early_hints_are_skipped():
 def test_unrequested_protocol_switch_is_an_error():
     with (
         Hostile(lambda request: [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]) as server,
-        pytest.raises(ApiError, match="HTTP 101"),
+        pytest.raises(Unreachable, match="invalid HTTP answer"),
     ):
         client_of(server, LONG).submit("name: x\n")
 

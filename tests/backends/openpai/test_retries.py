@@ -27,7 +27,7 @@ def busy(**headers):
 
 
 NO_PAUSE = ["0", "-1", "nan", "-nan", "1e0", "0.0", "", "soon", "0x1", "1_0", "Thu, 01 Jan 1970 00:00:00 GMT"]
-NO_PAUSE += ["Thu, 99 Foo 99999 99:99:99 GMT", "Mon, 01 Jan 0001 00:00:00 -0000", "inf", "-inf", "\x0b0"]
+NO_PAUSE += ["Thu, 99 Foo 99999 99:99:99 GMT", "Mon, 01 Jan 0001 00:00:00 -0000", "inf", "-inf"]
 TOO_LONG = ["86400", "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "3600"]
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from openpai_tasks.errors import PaiError, Unreachable
+from openpai_tasks.errors import Unreachable
 from openpai_tasks.storage.hdfs.native.stream import Stream
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.name_nodes import Patience
@@ -49,15 +49,6 @@ def test_flooding_name_node_is_given_up(begin, again):
         with pytest.raises(Unreachable):
             store_of(server, 0.5).stat("/f")
         assert server.sent < 1 << 26
-
-
-@pytest.mark.parametrize("size", [b"-1", b"-5", b"zz", b"1_0", b"f" * 100])
-def test_invalid_chunk_size_is_an_error(size):
-    with (
-        Hostile(lambda request: [CHUNKED + size + b"\r\n{}\r\n0\r\n\r\n"]) as server,
-        pytest.raises(PaiError),
-    ):
-        store_of(server).stat("/f")
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)

@@ -14,7 +14,7 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
-from openpai_tasks.storage.hdfs.digest import SUMS, crc_of
+from openpai_tasks.storage.hdfs.digest import CRCS, SUMS
 from openpai_tasks.storage.hdfs.native.crc_combine import combined, fits
 from openpai_tasks.storage.hdfs.native.protobuf import (
     Garbled,
@@ -141,7 +141,7 @@ def test_native_protocol_does_not_bypass_https_or_a_gateway(hdfs, store, tmp_pat
 def test_refusal_is_reported_as_by_webhdfs(hdfs, store, tmp_path):
     (tmp_path / "f").write_bytes(b"x" * 1000)
     put(store, "/secret", lambda: [b"s"])
-    store._names.set_permission(f"{store.root}/secret", permission="600")
+    store._names.set_mode(f"{store.root}/secret", 0o600)
     eve = HdfsStore([hdfs.name_node], "eve", root=store.root, patience=QUICK)
     with pytest.raises(Denied, match="Permission denied: user=eve"):
         put(eve, "/f", lambda: [b"x"])
@@ -176,8 +176,8 @@ def test_bytes_that_are_not_a_message_are_an_error():
 @pytest.mark.parametrize("crc", ["CRC32", "CRC32C"])
 def test_data_matches_its_own_crcs_only(crc):
     for size in (0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE):
-        data, whole = os.urandom(size), crc_of(crc)
-        crcs = SUMS[crc]()(data, 512)
+        data, whole = os.urandom(size), CRCS[crc]
+        crcs = SUMS[crc](data, 512)
         assert fits(data, crcs, 512, crc, whole), size
         for place in {0, size // 2, size - 1} if size else ():
             bad = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
@@ -189,7 +189,7 @@ def test_data_matches_its_own_crcs_only(crc):
 
 def test_combined_crc_equals_the_crc_of_the_whole_data():
     data = bytes(range(256)) * 14
-    assert combined(SUMS["CRC32"]()(data, 512), 512, "CRC32") == zlib.crc32(data)
+    assert combined(SUMS["CRC32"](data, 512), 512, "CRC32") == zlib.crc32(data)
 
 
 @measurable

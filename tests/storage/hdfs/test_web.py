@@ -19,11 +19,11 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import copies
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
-from openpai_tasks.storage.hdfs.digest import SUMS, translated_sums
 from openpai_tasks.storage.hdfs.kind import make_data, open_store, open_url
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience, make_error
+from openpai_tasks.storage.hdfs.web.errors import RemoteError, make_error
+from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.kinds import UserStorage, find_type
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -170,13 +170,6 @@ def test_locally_computed_digest_equals_that_of_hdfs(store, hdfs, size, block):
     found = store.digest("/f")
     hasher = store.hasher(found.kind) if block else store.hasher()
     assert fingerprint(hasher, [data[:1000], data[1000:1001], data[1001:]]) == found
-
-
-def test_crcs_without_the_native_library_are_right():
-    assert translated_sums(bytes(32), 32).hex() == "8a9136aa"  # of RFC 3720, B.4
-    assert translated_sums(bytes([255] * 32), 512).hex() == "62a8ab43"
-    data = noise(5 * 512 + 100)
-    assert translated_sums(data, 512) == SUMS["CRC32C"]()(data, 512)
 
 
 def test_java_sees_the_same_files_and_computes_the_same_digest(store, hdfs):
@@ -605,4 +598,4 @@ def test_a_file_from_before_1970_is_copied_once(store, gateway, tmp_path, way):
     ],
 )
 def test_temporary_errors_are_distinguished_from_permanent_ones(text, kind):
-    assert type(make_error(pyhdfs.HdfsIOException(text, "IOException", 403), "/f")) is kind
+    assert type(make_error(RemoteError("IOException", text), "/f")) is kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from openpai_tasks.storage.hdfs.digest import SUMS, Shape, crc_of
+from openpai_tasks.storage.hdfs.digest import CRCS, SUMS, Shape
 from openpai_tasks.storage.hdfs.native.crc_combine import fits
 from openpai_tasks.storage.hdfs.native.protobuf import (
     Fields,
@@ -32,8 +32,8 @@ PACKET_LIMIT = 16 << 20
 FEW = 1 << 15  # bytes; below this, combining CRCs takes longer than computing each one
 SETTING_UP = 6  # a new block
 ALL_RIGHT, SUMS_ARE_RIGHT = 0, 6
-CRCS = {1: "CRC32", 2: "CRC32C"}
-NUMBERS = {name: number for number, name in CRCS.items()}
+CRC_NAMES = {1: "CRC32", 2: "CRC32C"}
+CRC_NUMBERS = {name: number for number, name in CRC_NAMES.items()}
 
 
 class Wrong(Exception):
@@ -90,7 +90,7 @@ class DataNodes:
             (6, 0),
             (7, 0),
             (8, block.stamp),
-            (9, message((1, NUMBERS[shape.crc]), (2, shape.chunk))),
+            (9, message((1, CRC_NUMBERS[shape.crc]), (2, shape.chunk))),
             (11, types[0]),
             *((12, kind) for kind in types[1:]),
             (16, storages[0]),
@@ -129,7 +129,7 @@ class Feed:
 
 def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
     """Yield the CRCs and the data of each packet of a block."""
-    sums = SUMS[shape.crc]()
+    sums = SUMS[shape.crc]
     while data := feed.read(min(PACKET, room)):
         room -= len(data)
         yield sums(data, shape.chunk), data
@@ -187,8 +187,8 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
 
 def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
     """Return a function that checks bytes against their CRCs, all at once if possible."""
-    sums, whole = SUMS[crc](), crc_of(crc)
-    if whole and chunk & (chunk - 1) == 0:
+    sums, whole = SUMS[crc], CRCS[crc]
+    if chunk & (chunk - 1) == 0:
         return lambda data, crcs: (
             fits(data, crcs, chunk, crc, whole) if len(data) > FEW else sums(data, chunk) == crcs
         )
@@ -221,7 +221,7 @@ def _size(stream: Stream) -> int:
 
 
 def _kind(checksum: Fields) -> tuple[str, int]:
-    crc = CRCS.get(number(checksum, 1))
+    crc = CRC_NAMES.get(number(checksum, 1))
     if crc is None:
         raise Wrong("a block without checksums")
     return crc, number(checksum, 2)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
-import pyhdfs
-
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.http1 import why
@@ -22,7 +20,7 @@ from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
 from openpai_tasks.storage.hdfs.native.protobuf import Garbled
 from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
 from openpai_tasks.storage.hdfs.ranges import ahead
-from openpai_tasks.storage.hdfs.web.name_nodes import make_error
+from openpai_tasks.storage.hdfs.web.errors import RemoteError, make_error
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
@@ -196,8 +194,7 @@ def _ours(err: Exception, path: str) -> PaiError:
     """Return the error that WebHDFS would have raised."""
     if not isinstance(err, RpcRefused):
         return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
-    kind = getattr(pyhdfs, f"Hdfs{err.kind}", pyhdfs.HdfsIOException)
-    return make_error(kind(str(err), err.kind, kind._expected_status_code), path)
+    return make_error(RemoteError(err.kind, str(err)), path)
 
 
 def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:

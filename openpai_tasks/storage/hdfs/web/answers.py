@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from collections.abc import Iterator
+from typing import Any
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.protocol.fields import MALFORMED, count, mapping, moment, rows, text, whole
-
-Answer = TypeVar("Answer")
 
 
 class Misfit(PathError):
@@ -19,27 +15,14 @@ class Misfit(PathError):
 
 
 @contextlib.contextmanager
-def reading(foreign: tuple[type[Exception], ...], path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Raise Misfit for a field that is missing or has another type."""
     try:
         yield
     except PaiError:
         raise
-    except foreign:  # some of these are also ValueErrors
-        raise
     except MALFORMED as err:
         raise Misfit(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
-
-
-def understood(ask: Callable[..., Answer], foreign: tuple[type[Exception], ...]) -> Callable[..., Answer]:
-    """Wrap a method whose first argument is a path in ``reading``."""
-
-    @functools.wraps(ask)
-    def asked(self: Any, path: str, *args: Any, **options: Any) -> Answer:
-        with reading(foreign, path):
-            return ask(self, path, *args, **options)
-
-    return asked
 
 
 def status(value: Any) -> dict[str, Any]:
@@ -78,13 +61,3 @@ def defaults(value: Any) -> dict[str, int]:
     if not found["blockSize"] or not found["bytesPerChecksum"]:
         raise ValueError("no sizes of blocks")
     return found | {"encryptDataTransfer": bool(defaults["encryptDataTransfer"])}
-
-
-def is_address(url: str) -> bool:
-    """Whether the URL is valid for requests for data."""
-    try:
-        parts = urlsplit(url)
-        is_server = bool(parts.hostname) and parts.netloc.isascii() and parts.port != 0
-    except ValueError:
-        return False
-    return is_server and parts.scheme in ("http", "https")

@@ -6,21 +6,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import pyhdfs
-
+from openpai_tasks.net.http1 import CutShort, HttpAnswer
 from openpai_tasks.storage.hdfs.ranges import PART, in_order, sampled
-from openpai_tasks.storage.hdfs.web.connections import DataNodeGone, RequestBody
-from openpai_tasks.storage.hdfs.web.http import Reply
-from openpai_tasks.storage.hdfs.web.name_nodes import (
-    FOREIGN,
-    NameNodes,
-    is_past_end,
-    is_still_open,
-    is_without_data_node,
-    make_error,
-)
+from openpai_tasks.storage.hdfs.web.connections import Wire, streamed
+from openpai_tasks.storage.hdfs.web.errors import FOREIGN, DataNodeGone, RemoteError, make_error
+from openpai_tasks.storage.hdfs.web.name_nodes import NameNodes
 from openpai_tasks.storage.retry import Damaged, paused
 
 WIDE = 4 * PART  # larger files may be read in several ranges at once
@@ -36,8 +28,8 @@ Result = TypeVar("Result")
 class HttpBytes:
     """Reads and writes files by their paths on HDFS (``real``); errors name the path that the caller gave."""
 
-    def __init__(self, names: NameNodes, fast: float = FAST) -> None:
-        self._names, self._fast = names, fast
+    def __init__(self, names: NameNodes, wire: Wire, fast: float = FAST) -> None:
+        self._names, self._wire, self._fast = names, wire, fast
         self._is_wide = threading.Lock()  # one at a time, to limit the memory used
         self._avoid = NOBODY
 
@@ -65,12 +57,11 @@ class HttpBytes:
         self, real: str, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None = None
     ) -> None:
         body = _SinglePass(pieces)
-        content: Any = RequestBody(body, size)
         how = {"overwrite": "true"} if mode is None else {"overwrite": "true", "permission": f"{mode:o}"}
 
         def attempt(_: int) -> None:
             try:
-                self.elsewhere(lambda but: self._names.create(real, content, **how, **but))
+                self.elsewhere(lambda but: self._upload("PUT", real, "CREATE", body, size, how | but))
             except FOREIGN as err:
                 if not body.began:
                     raise
@@ -81,13 +72,12 @@ class HttpBytes:
 
     def append(self, real: str, path: str, pieces: Iterable[bytes], size: int) -> None:
         body = _SinglePass(pieces)
-        content: Any = RequestBody(body, size)
 
         def attempt(_: int) -> None:
             try:
-                self.elsewhere(lambda but: self._names.append(real, content, **but))
+                self.elsewhere(lambda but: self._upload("POST", real, "APPEND", body, size, but))
             except FOREIGN as err:
-                if is_still_open(err):
+                if isinstance(err, RemoteError) and err.is_still_open:
                     raise Damaged(f"{path}: still open for another writer") from err
                 if body.began:
                     raise make_error(err, path) from err
@@ -95,23 +85,32 @@ class HttpBytes:
 
         self._names.patiently(attempt, path)
 
-    def _open(self, real: str, path: str, offset: int, length: int | None) -> Reply | None:
-        """Return the answer of a data node; None if the file ends at the offset."""
-        limit = {} if length is None else {"length": length}
+    def _upload(
+        self, method: str, real: str, op: str, body: _SinglePass, size: int | None, options: dict[str, str]
+    ) -> None:
+        there = self._names.data_node(method, real, op, **options)
+        self._wire.follow(method, there, 201 if op == "CREATE" else 200, streamed(body, size))
 
-        def attempt(_: int) -> Any:
+    def _open(self, real: str, path: str, offset: int, length: int | None) -> HttpAnswer | None:
+        """Return the answer of a data node; None if the file ends at the offset."""
+        span = {"offset": str(offset)} if length is None else {"offset": str(offset), "length": str(length)}
+
+        def ask(but: dict[str, str]) -> HttpAnswer:
+            there = self._names.data_node("GET", real, "OPEN", **span, **but)
+            return self._wire.follow("GET", there, streams=True)
+
+        def attempt(_: int) -> HttpAnswer | None:
             try:
-                return self.elsewhere(lambda but: self._names.open(real, offset=offset, **limit, **but))
-            except FOREIGN as err:
-                if is_past_end(err):
+                return self.elsewhere(ask)
+            except RemoteError as err:
+                if err.is_past_end:
                     return None
                 raise
 
-        reply: Reply | None = self._names.patiently(attempt, path)
-        return reply
+        return self._names.patiently(attempt, path)
 
     def _narrow(
-        self, real: str, path: str, offset: int, length: int | None, reply: Reply | None = None
+        self, real: str, path: str, offset: int, length: int | None, reply: HttpAnswer | None = None
     ) -> Generator[bytes, None, None]:
         """Yield the bytes; after a broken connection, the next one continues."""
         failures, left, moves = 0, length, True
@@ -125,7 +124,7 @@ class HttpBytes:
                     moves, failures = True, 0  # progress resets the retries
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
                     yield piece
-            except FOREIGN as err:
+            except CutShort as err:
                 moves, pause = True, self._names.patience.pause(failures)
                 if pause is None or paused(pause):
                     ours = make_error(err, path)
@@ -153,8 +152,8 @@ class HttpBytes:
         except DataNodeGone as err:
             self._avoid = err.host, time.monotonic() + AVOIDED
             raise
-        except pyhdfs.HdfsHttpException as err:
-            if time.monotonic() > until or not is_without_data_node(err):
+        except RemoteError as err:
+            if time.monotonic() > until or not err.is_without_data_node:
                 raise
             self._avoid = NOBODY
             return attempt({})

@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -18,9 +17,8 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import HttpConnection, HttpReply, ServerKey, request_head
-from openpai_tasks.net.log_masking import log_request
-from openpai_tasks.net.proxies import Proxy, proxy_for
+from openpai_tasks.net.http1 import HttpAnswer
+from openpai_tasks.net.proxies import proxy_for
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import PastEnd, make_error, mute, release, silent, understood
@@ -41,8 +39,6 @@ MISPLACED = (301, 307, 400)
 """Statuses of an answer that names the bucket's region, if that is another one."""
 STATUSES = {"AccessDenied": 403, "InternalError": 500}
 """Of errors inside a successful answer."""
-
-SMALL = 1 << 16  # bytes of a body that is sent with its head
 
 Words = Mapping[str, str]
 NOTHING: Words = MappingProxyType({})
@@ -82,7 +78,7 @@ class S3Wire:
         """Return the header that names the object to copy."""
         return {"x-amz-copy-source": escape(f"{self._name}/{key}", safe="/")}
 
-    def send(self, call: S3Call) -> HttpReply:
+    def send(self, call: S3Call) -> HttpAnswer:
         """Send a request and return its successful answer."""
         with self._mapping_errors(call.key):
             route = self._route or self._find(None, None)
@@ -175,12 +171,14 @@ class S3Wire:
         with self._lock:
             if self._route is None or self._route is old:
                 place = self._account.locate(region)
-                proxy = proxy_for(place.url.geturl())
-                pool = old.pool if old else ConnectionPool(SILENCE, self._account.certificates, proxy)
-                self._route = _Route(place, pool, proxy, is_corrected=old is not None)
+                if old:
+                    pool = old.pool
+                else:
+                    pool = ConnectionPool(SILENCE, self._account.certificates, proxy_for(place.url.geturl()))
+                self._route = _Route(place, pool, is_corrected=old is not None)
             return self._route
 
-    def _exchange(self, route: _Route, call: S3Call) -> HttpReply:
+    def _exchange(self, route: _Route, call: S3Call) -> HttpAnswer:
         """Send one request and receive the head of its answer."""
         method, key, query, headers, body, size = call
         place, login = route.place, self._account.login()
@@ -189,20 +187,11 @@ class S3Wire:
         request = S3Request(method, path, query, {"host": place.url.netloc, **headers, **token}, body)
         signs_body = place.signs_payload or "content-md5" not in headers
         lines = signed(request, login.access_key, login.secret_key, place.scope, signs_body)
-        connection = route.pool.acquire(route.server)
-        try:
-            limit = errors.LONGEST + max(size, len(body)) / errors.SLOWEST
-            connection.exchange = Exchange(SILENCE, limit)
-            connection.set_timeout(limit if len(body) > SMALL else min(limit, SILENCE))
-            _transmit(connection, route.head(request, lines), body)
-            connection.exchange.renew()
-            reply = HttpReply(connection, route.pool.keep, method != "HEAD")
-            server = f"{place.url.scheme}://{place.url.netloc}"
-            log_request(method, server + request.target, len(body), reply.status_code)
-            return reply
-        except BaseException:
-            connection.close()
-            raise
+        del lines["host"]  # added by the pool
+        lines |= {"user-agent": AGENT, "accept-encoding": "identity"}
+        exchange = Exchange(SILENCE, errors.LONGEST + max(size, len(body)) / errors.SLOWEST)
+        server = f"{place.url.scheme}://{place.url.netloc}"
+        return route.pool.request(method, server, request.target, lines, body, exchange)
 
     def _raise(self, error: Words, status: int, key: str) -> NoReturn:
         code, text = error.get("Code", ""), error.get("Message", "") or _phrase(status)
@@ -223,48 +212,16 @@ class S3Wire:
             raise silent(err, key, self.address) from err
 
 
-@dataclass(frozen=True)
-class _Route:
+class _Route(NamedTuple):
     """The way to the bucket's server."""
 
     place: S3Endpoint
     pool: ConnectionPool
-    proxy: Proxy | None
     is_corrected: bool  # the server has named the region
-    server: ServerKey = field(init=False)
-
-    def __post_init__(self) -> None:
-        url = self.place.url
-        port = url.port or (443 if url.scheme == "https" else 80)
-        object.__setattr__(self, "server", (url.scheme, url.hostname or "", port))
-
-    def head(self, request: S3Request, headers: Words) -> bytes:
-        """Return the first line of the request, and its headers."""
-        target, more = request.target, {"user-agent": AGENT, "accept-encoding": "identity"}
-        if self.proxy and self.proxy.takes_over(self.place.url.scheme):
-            target, more = f"http://{self.place.url.netloc}{target}", {**more, **self.proxy.headers}
-        if request.body or request.method in ("PUT", "POST"):
-            more["content-length"] = str(len(request.body))
-        return request_head(request.method, target, {**headers, **more})
 
 
 def _phrase(status: int) -> str:
     return next((one.phrase for one in HTTPStatus if one == status), "")
-
-
-def _transmit(connection: HttpConnection, head: bytes, body: bytes) -> None:
-    """Send a request; a server that refuses it may hang up before it has read all of it, and answer."""
-    try:
-        if len(body) <= SMALL:
-            connection.stream.sendall(head + body)
-        else:
-            connection.stream.sendall(head)
-            connection.stream.sendall(body)
-    except TimeoutError:
-        raise
-    except OSError:
-        if not connection.is_stale():
-            raise
 
 
 def _open_account(bucket: str, endpoint: str, login: S3Login) -> GivenAccount | S3Account:
