@@ -46,8 +46,8 @@ API = {"server.accounts", "server.api", *ENGINES}
 
 EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
-    "__init__": {"api", "backends.openpai", "errors", "magics", "protocol", "sdk", "tasks"},
-    "__main__": {"compat", "exits", "tasks"},
+    "__init__": {"magics"},  # its lazy names are those of the stub
+    "__main__": {"exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "compat": set(),
     "exits": set(),
@@ -123,10 +123,10 @@ MAY_IMPORT = {
     "api": VALUES | {"backends.base", "render", "sdk", "storage"},
     "render": {"errors", "plain_text"},
     "completion": set(),
-    "tasks": COMMANDS | {"portal.starting"},
+    "tasks": COMMANDS,
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"backends.paddlecloud", "portal.starting", "tasks.framework"},
-    "paddlecloud": {"compat", "exits", "hints", "settings.project", "sdk.paddlecloud.request", "tasks"},
+    "paddlecloud": {"exits", "hints", "settings.project", "sdk.paddlecloud.request", "tasks"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "net", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},

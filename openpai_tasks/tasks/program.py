@@ -20,11 +20,10 @@ from invoke.program import Program
 from openpai_tasks import __version__, compat, exits
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings import ownership, project
-from openpai_tasks.tasks import Namespace, namespace
+from openpai_tasks.tasks import COLLECTIONS, Namespace, namespace
 from openpai_tasks.tasks.framework import terminal, verbosity
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
-from openpai_tasks.tasks.index import COLLECTIONS
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
 HELP = "help"
