@@ -21,7 +21,8 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
 from openpai_tasks.sdk.jobs import flags, submission
 from openpai_tasks.sdk.notebooks import running as notebooks
-from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.value_types import one_of

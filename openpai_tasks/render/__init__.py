@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     ["drawing", "svg"],
     submod_attrs={
+        "charts": ["Chart", "Series"],
         "html": ["picture", "values"],
         "log_lines": ["json_line", "log_line"],
         "metric_charts": ["metric_charts"],
@@ -33,10 +34,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "views": [
             "Bar",
-            "Chart",
             "Facts",
             "Page",
-            "Series",
             "TextTable",
             "View",
             "drawn_width",

@@ -1,5 +1,7 @@
 from . import drawing as drawing
 from . import svg as svg
+from .charts import Chart as Chart
+from .charts import Series as Series
 from .html import picture as picture
 from .html import values as values
 from .log_lines import json_line as json_line
@@ -25,10 +27,8 @@ from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
 from .views import Bar as Bar
-from .views import Chart as Chart
 from .views import Facts as Facts
 from .views import Page as Page
-from .views import Series as Series
 from .views import TextTable as TextTable
 from .views import View as View
 from .views import drawn_width as drawn_width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from openpai_tasks.render.views import Chart, Series
+from openpai_tasks.render.charts import Chart, Series
 
 
 def metric_charts(metrics: Sequence[Any]) -> list[Chart]:

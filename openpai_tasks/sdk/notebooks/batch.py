@@ -20,7 +20,8 @@ from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import unmasking
 from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.notebooks import pull, running, serving
-from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN

@@ -28,7 +28,8 @@ from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import Ask
 from openpai_tasks.sdk.notebooks import batch as notebook_batch
 from openpai_tasks.sdk.notebooks import pull, running, serving
-from openpai_tasks.sdk.notebooks.running import MARK, Notebook, RunMark, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
+from openpai_tasks.sdk.notebooks.running import MARK, RunMark, RunOptions
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 

@@ -6,7 +6,7 @@ from ipaddress import IPv6Address
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
-from openpai_tasks.net.web_address import SSH
+from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.sdk.ssh.target import PORT, Gateway, is_host, is_user
 from openpai_tasks.settings.config import Settings
