@@ -2,11 +2,9 @@ from . import drawing as drawing
 from . import svg as svg
 from .charts import Chart as Chart
 from .charts import Series as Series
+from .charts import metric_charts as metric_charts
 from .html import picture as picture
 from .html import values as values
-from .log_lines import json_line as json_line
-from .log_lines import log_line as log_line
-from .metric_charts import metric_charts as metric_charts
 from .text import age as age
 from .text import cell as cell
 from .text import check_format as check_format
@@ -18,6 +16,8 @@ from .text import explanations as explanations
 from .text import facts as facts
 from .text import flat_table as flat_table
 from .text import format_values as format_values
+from .text import json_line as json_line
+from .text import log_line as log_line
 from .text import progress as progress
 from .text import rows as rows
 from .text import size as size

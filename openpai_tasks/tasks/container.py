@@ -67,7 +67,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
-        views.interactive.show_stay(found.job.name, sdk.containers.read_stay(remote))
+        views.containers.show_stay(found.job.name, sdk.containers.read_stay(remote))
         with views.containers.explain_lost_connection(client, found, container):
             code = sdk.containers.open_shell(
                 remote, 0, views.containers.write_stdout, views.containers.write_stderr
@@ -215,7 +215,7 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
         screen,
         sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as fanout,
     ):
-        views.interactive.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
+        views.containers.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
         if once or given.output != "table" or not screen.is_drawn:
             show(c, fanout.look(), views.containers.usage_table, output)
             return
@@ -312,7 +312,7 @@ def start(
     if ready and shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
     elif ready:
-        views.interactive.show_stay(ready.found.job.name, ready.stay)
+        views.containers.show_stay(ready.found.job.name, ready.stay)
         show(c, _login(ready), _line, output)
 
 
@@ -345,7 +345,7 @@ def _ready(c, client, submission, limit, preview):
     if job is None:
         return None
     say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
-    with views.interactive.offer_stop_on_interrupt(client, job.name):
+    with views.containers.offer_stop_on_interrupt(client, job.name):
         return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 
 

@@ -152,7 +152,7 @@ def logs(
     output=None,
 ):
     """Show the output of jobs, or the log records in it."""
-    views.records.check_flags(structured, output, level=level, since=since, grep=grep)
+    views.following.check_record_flags(structured, output, level=level, since=since, grep=grep)
     records = sdk.logs.parse_filter(level, since, grep)
     client = connect(c, cluster_alias)
     which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
@@ -162,7 +162,7 @@ def logs(
             one = views.following.only_one(names, "--structured")
             how = (client, one, which, follow, lines, sdk.diagnosis.News(client, say), records)
             found = sdk.logs.read_structured(*how, sdk.files.mounts(settings(c)), output == "json")
-            views.submitting.write_output(views.records.encode(found, output, follow))
+            views.submitting.write_output(views.following.encode_records(found, output, follow))
         else:
             views.following.write_logs(client, names, which, follow, lines, plain)
     if follow:

@@ -6,7 +6,14 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "access": ["access_info", "describe", "describe_client", "paddle_config_text"],
+        "access": [
+            "access_info",
+            "connect_unsaved",
+            "describe",
+            "describe_client",
+            "log_in",
+            "paddle_config_text",
+        ],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
         "known": [
@@ -36,6 +43,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "resources": ["cluster_resources", "list_resources"],
         "start_options": ["start_request"],
         "states": ["ask_clusters"],
-        "unsaved": ["connect_unsaved", "log_in"],
     },
 )

@@ -1,6 +1,8 @@
 from .access import access_info as access_info
+from .access import connect_unsaved as connect_unsaved
 from .access import describe as describe
 from .access import describe_client as describe_client
+from .access import log_in as log_in
 from .access import paddle_config_text as paddle_config_text
 from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
@@ -37,5 +39,3 @@ from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
 from .start_options import start_request as start_request
 from .states import ask_clusters as ask_clusters
-from .unsaved import connect_unsaved as connect_unsaved
-from .unsaved import log_in as log_in

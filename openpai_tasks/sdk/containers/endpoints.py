@@ -17,7 +17,7 @@ from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.ssh import forgetting, keys
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway, gateway_to
+from openpai_tasks.sdk.ssh.target import gateway, gateway_to
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused, NotListening
 from openpai_tasks.sdk.ssh.target import Target, is_host, is_user
 from openpai_tasks.settings.config import Settings

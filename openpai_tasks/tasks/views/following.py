@@ -17,16 +17,23 @@ from openpai_tasks.protocol.problems import closest
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import LiveView
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+from openpai_tasks import render
+from openpai_tasks.errors import ConfigError, PaiError
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.logs.output import LogChoice
     from openpai_tasks.sdk.sweeps.choosing import ChosenJob
+    from openpai_tasks.sdk.logs.structured import StructuredLine
 
 NOTIFY_SECONDS = 5.0
 CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
 """Columns that differ in each list."""
+TOGETHER = 1 << 16
+"""Bytes of records that are written together."""
 
 
 def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
@@ -165,3 +172,28 @@ def only_one(names: Sequence[str], what: str) -> str:
     if len(names) > 1:
         raise ConfigError(f"{what} works for one job, and {len(names)} were named")
     return names[0]
+
+
+def check_record_flags(structured: bool, output: str | None, **flags: str | None) -> None:
+    """Raise for flags that need --structured, and for formats that records do not have."""
+    for name, value in {**flags, "output": output}.items():
+        if value is not None and not structured:
+            raise ConfigError(f"--{name} needs --structured: other output has no records")
+    if output not in (None, "table", "json"):
+        raise ConfigError(f"log records have no output format {output!r} (known: table, json)")
+
+
+def encode_records(records: Iterable[StructuredLine], output: str | None, at_once: bool) -> Iterator[bytes]:
+    """Yield the bytes to write: of each record ``at_once``, or of many together, which is much faster."""
+    text = render.json_line if output == "json" else render.log_line
+    held = bytearray()
+    try:
+        for record in records:
+            held += f"{text(record)}\n".encode("utf-8", "backslashreplace")
+            if at_once or len(held) >= TOGETHER:
+                yield bytes(held)
+                held.clear()
+    except PaiError:  # what was read before is shown
+        yield bytes(held)
+        raise
+    yield bytes(held)

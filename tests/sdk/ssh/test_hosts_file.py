@@ -15,7 +15,7 @@ from openpai_tasks.sdk.containers import endpoints, interactive
 from openpai_tasks.sdk.fabric_hosts import tasks_of
 from openpai_tasks.sdk.ssh import hosts_file, user_config
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway
+from openpai_tasks.sdk.ssh.target import gateway
 from openpai_tasks.sdk.ssh.host_keys import gateways_file
 from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged
 from openpai_tasks.sdk.ssh.target import Gateway
