@@ -16,6 +16,7 @@ from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
 from openpai_tasks.compat import add_to_collection  # noqa: E402
+from openpai_tasks.errors import ConfigError  # noqa: E402
 from openpai_tasks.tasks.framework.base import connect, say, settings, show  # noqa: E402
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke  # noqa: E402
 from openpai_tasks.tasks.framework.task import task  # noqa: E402
@@ -40,8 +41,6 @@ class Namespace(Collection):
             home = self.subcollection_from_path(folder) if folder else self
             ours: Task[Any] = home.tasks[home.transform(last)]
         except KeyError:
-            from openpai_tasks.errors import ConfigError
-
             known = ", ".join(sorted(self.task_names))
             raise ConfigError(f"no task named {name!r} to override (known: {known})") from None
 

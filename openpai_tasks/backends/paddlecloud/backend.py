@@ -32,6 +32,7 @@ from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, Protoco
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
 import re
+from openpai_tasks.backends.paddlecloud import packages
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -131,8 +132,6 @@ class PaddleBackend(PaddleClient):
         self._checked_document(document)
 
     def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        from openpai_tasks.backends.paddlecloud import packages
-
         checked = self._checked_document(document)
         name, mark = checked.name, new_mark()
         if self._find(name) is not None:
@@ -242,8 +241,6 @@ class PaddleBackend(PaddleClient):
         raise AssertionError
 
     def _checked_document(self, document: Document) -> JobDocument:
-        from openpai_tasks.backends.paddlecloud import packages
-
         where = f"cluster {self.cluster.alias!r} ({self.product})"
         return packages.check(self._refuse_v1(document), where, self.namespace)
 

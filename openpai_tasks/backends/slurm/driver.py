@@ -12,6 +12,7 @@ from openpai_tasks.backends.slurm.client import SlurmClient
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.net.ssh_address import parse_ssh
 
 
 def connect(
@@ -29,8 +30,6 @@ def connect(
 
 
 def candidates(address: str) -> tuple[str, ...]:
-    from openpai_tasks.net.ssh_address import parse_ssh
-
     try:
         return (parse_ssh(address).uri,)
     except ValueError as err:

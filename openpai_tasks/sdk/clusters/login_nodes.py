@@ -14,6 +14,7 @@ from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, Registry, registry_path
 from openpai_tasks.settings.user_clusters import UserClusters
+from openpai_tasks.net.ssh_address import parse_ssh
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,6 @@ def install_on(address: str, kind: str, say: Say) -> None:
     """Install this version of the package on a login node."""
     if kind != kinds.BY_SSH:
         raise ConfigError(f"--install is for --type {kinds.BY_SSH}, not for {kind!r}")
-    from openpai_tasks.net.ssh_address import parse_ssh
     from openpai_tasks.tunnel import installing
 
     installing.install(parse_ssh(kinds.driver(kind).candidates(address)[0]), say)

@@ -13,6 +13,8 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 from openpai_tasks import exits, hints
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.tasks.framework.suggestions import meant
 
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -22,8 +24,6 @@ class UsageError(ParseError, Exit):
     """Raised for a command line with a mistake; Invoke prints it and exits with our code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
-        from openpai_tasks.plain_text import one_line
-
         Exception.__init__(self, one_line(f"error: {text}"))
         self.context = context
         self.message = None  # else it would be printed twice
@@ -191,8 +191,6 @@ class Contexts(Mapping[str, TaskContext]):
 
     def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
         """Return the error for a word that is not a task, with the task that was probably meant."""
-        from openpai_tasks.tasks.framework.suggestions import meant
-
         found = meant(name, self.names, self.classic, self.collection.collections)
         folder = name.rpartition(".")[0]
         there = [folder] if folder and self.is_collection(folder) else []

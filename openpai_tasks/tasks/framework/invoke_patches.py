@@ -32,6 +32,7 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.regular_files import read_limited
 from openpai_tasks.tasks.framework import parser, terminal, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
+from openpai_tasks.tasks.framework.suggestions import suggestion
 
 LIST_FORMATS = ("flat", "nested", "json")
 NARROWEST = 20  # column of help texts beside names
@@ -73,8 +74,6 @@ def parse_cleanup(program: Program) -> None:
         raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
     root = program.args.list.value
     if isinstance(root, str) and not contexts.is_collection(root):
-        from openpai_tasks.tasks.framework.suggestions import suggestion
-
         raise UsageError(f"no collection named {root!r}{suggestion(root, program.collection.collections)}")
     _parse_cleanup(program)
 

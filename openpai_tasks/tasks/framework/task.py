@@ -6,17 +6,18 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks import exits
-
-if TYPE_CHECKING:
-    from openpai_tasks.errors import PaiError
+from openpai_tasks import exits, render
+from openpai_tasks.errors import PaiError
+from openpai_tasks.plain_text import plain
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.signals import Terminated
 
 NICKNAMES = {
     "cluster-alias": ("a",),
@@ -70,13 +71,9 @@ class PaiTask(Task[Any]):
         super().__init__(body, auto_shortflags=auto_shortflags, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from openpai_tasks.errors import PaiError
-        from openpai_tasks.tasks.framework import terminal
-        from openpai_tasks.tasks.framework.signals import Terminated
-
         try:
             if kwargs.get("output"):
-                _check_format(kwargs["output"])  # before anything is done
+                render.check_format(kwargs["output"])  # before anything is done
             result = super().__call__(*args, **kwargs)
             terminal.flush()
             return result
@@ -145,12 +142,6 @@ def same_flags_as(
     return decorate
 
 
-def _check_format(name: str) -> None:
-    from openpai_tasks import render
-
-    render.check_format(name)
-
-
 def _other_problems(err: PaiError) -> list[str]:
     """Return the other problems of a job document, each on its own line."""
     return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
@@ -162,6 +153,5 @@ def _log_traceback() -> None:
         import traceback
 
         from openpai_tasks.net.log_masking import mask_keys
-        from openpai_tasks.plain_text import plain
 
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

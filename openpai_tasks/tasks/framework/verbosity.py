@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from invoke.parser.argument import Argument
 from invoke.program import Program
+from openpai_tasks.tasks.framework import terminal
 
 _core_args = Program.core_args
 
@@ -35,8 +36,6 @@ def apply(program: Program) -> None:
     """Follow the flags, if they were given."""
     given = [name for name in ("quiet", "verbose") if name in program.args and program.args[name].value]
     if "quiet" in given:
-        from openpai_tasks.tasks.framework import terminal
-
         terminal.be_quiet()
     if "verbose" in given:
         _show_requests()
@@ -47,7 +46,6 @@ def _show_requests() -> None:
     import logging
 
     from openpai_tasks.net.log_masking import REQUESTS
-    from openpai_tasks.tasks.framework import terminal
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
