@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server import ssh
+from openpai_tasks.server import ssh, variables
 from openpai_tasks.server.engines import cgroups, leftovers, runner, traces
 from openpai_tasks.server.engines.base import (
     Engine,
@@ -39,12 +41,6 @@ from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.server.storages import FOLDER, Mount
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import EngineOptions
-import contextlib
-import os
-import select
-import subprocess
-from collections.abc import Sequence
-from openpai_tasks.server import variables
 
 log = logging.getLogger(__name__)
 
@@ -352,309 +348,11 @@ def _write_new(path: str | Path, content: bytes, flag: int) -> None:
             view = view[file.write(view) :]
 
 
-if TYPE_CHECKING:
-    _IS_ENGINE: type[Engine] = ProcessEngine
-
-
-@dataclass(frozen=True)
-class RunnerRequest:
-    """When a runner was last requested, from which process, and how many times."""
-
-    when: float
-    forker: int
-    times: int
-
-
-NEVER = RunnerRequest(0, 0, 0)
-
-
-class ProcessEngine(LocalEngine):
-    name = "process"
-    uses_images = False
-    mounts_at_root = False
-    serves_ssh_in_image = False
-
-    def __init__(
-        self,
-        folder: Path,
-        machine: Machine | None = None,
-        grace: float = GRACE,
-        limits: bool = True,
-        options: EngineOptions | None = None,
-    ) -> None:
-        """``folder`` contains the jobs' folders.
-
-        Without ``limits``, processes may use more memory than their tasks ask for.
-        """
-        super().__init__(machine or Machine.detect())
-        self.wakeups = WakePipe(pipe_path(home.make_private(folder.absolute())))
-        self._groups, self.memory = cgroups.task_groups() if limits else (None, UNLIMITED)
-        self._shell = shutil.which("bash") or "/bin/sh"
-        self._boot = self.machine.boot
-        self._ssh_failures: set[str] = set()  # uids of tasks whose failed SSH service was reported
-        self._command = [sys.executable, "-I", "-S", runner.SCRIPT, self._shell]
-        self._command += [str(grace), str(pipe_path(folder.absolute())), self._boot]
-        self._forker: Forker | None = None
-        self._requests: dict[str, RunnerRequest] = {}  # by uid
-        self._shared: Mapping[str, str] | None = None  # the variables written last
-        self._failed: dict[str, str] = {}  # uid -> why no runner could be requested
-
-    def start(self, *launches: Launch) -> None:
-        """Start in batches, so that the first tasks run while the last ones are prepared."""
-        waiting = [launch for launch in launches if not traces.began(launch.folder)]
-        for first in range(0, len(waiting), BATCH):
-            ready = [launch for launch in waiting[first : first + BATCH] if self._prepared(launch)]
-            try:
-                self._request({launch.uid: launch.folder for launch in ready})
-            except OSError as err:
-                for launch in ready:
-                    self._failed[launch.uid] = f"could not be started: {err.strerror}"
-
-    def _prepared(self, launch: Launch) -> bool:
-        try:
-            self.prepare(launch)
-        except OSError as err:
-            self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
-        except ConfigError as err:
-            self._failed[launch.uid] = f"could not be started: {err}"
-        return launch.uid not in self._failed
-
-    def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
-        found: dict[str, TaskStatus] = {}
-        for task in tasks:
-            try:
-                found[task.uid] = self._end(task) or TaskRunning()
-            except OSError:  # one task must not hide the others
-                log.exception("cannot read the state of task %s", task.uid)
-        return found
-
-    def _end(self, task: Task) -> TaskExit | None:
-        found = self._poll(task)
-        if found is not None:
-            self._requests.pop(task.uid, None)
-            self._failed.pop(task.uid, None)
-            self._ssh_failures.discard(task.uid)
-            remove_inputs(task.folder)
-        return found
-
-    def forget(self, task: Task) -> None:
-        folder = str(task.folder)
-        for name in _STATE:
-            with contextlib.suppress(OSError):
-                os.unlink(f"{folder}/{name}")
-        for name in runner.FOLDERS:
-            with contextlib.suppress(OSError):  # it is not empty
-                os.rmdir(f"{folder}/{name}")
-
-    def stop(self, task: Task) -> None:
-        if not prevent_start(task.folder) and traces.alive(task.folder):
-            begun = traces.started(task.folder)
-            if begun.pid:
-                with contextlib.suppress(OSError):  # it exists already, or the disk is full
-                    _write_new(task.folder / STOP, b"", os.O_EXCL)
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(begun.pid, signal.SIGTERM)
-
-    def notes(self, task: Task) -> tuple[NewEvent, ...]:
-        """Return why the task's SSH service failed to start, once."""
-        why = "" if task.uid in self._ssh_failures else ssh.failure(task.folder)
-        if not why:
-            return ()
-        self._ssh_failures.add(task.uid)
-        return (NewEvent("Warning", ssh.NOT_SERVED, f"there is no ssh service: {why}"),)
-
-    def close(self) -> None:
-        self._close_forker()
-        self.wakeups.close()
-
-    def _close_forker(self) -> None:
-        if self._forker:
-            self._forker.close()
-            self._forker = None
-
-    def _poll(self, task: Task) -> TaskExit | None:
-        done = traces.read_exit(task.folder)
-        if done:
-            return done
-        if not traces.began(task.folder):
-            return self._wait_for_runner(task)
-        if traces.alive(task.folder):
-            return None
-        # It may have ended since the first check.
-        return traces.read_exit(task.folder) or self._abandoned(task)
-
-    def _abandoned(self, task: Task) -> TaskExit:
-        """Return the exit of a task whose runner ended without writing one."""
-        begun = traces.started(task.folder)
-        if begun.boot is None:
-            return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
-        if begun.boot != self._boot:
-            return TaskExit(None, "was running when the machine was restarted", NODE_LOST)
-        leftovers.kill(task.uid, begun.group)
-        if group := memory.group_of(str(task.folder)):
-            group.remove()
-        note = traces.last_line(task.folder / "runner.log")
-        return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
-
-    def _wait_for_runner(self, task: Task) -> TaskExit | None:
-        """Request a late runner again a few times, then make sure that it never begins."""
-        request, failure = self._requests.get(task.uid, NEVER), self._failed.get(task.uid)
-        if failure is None and self._may_yet_begin(request):
-            return None
-        if failure is None and request.times < MOST_REQUESTS:
-            self._request_again(task)
-            return None
-        if task.folder.is_dir() and not prevent_start(task.folder):
-            return None
-        return TaskExit(None, failure or "could not be started: its runner did not begin", RUNTIME_FAILED)
-
-    def _may_yet_begin(self, request: RunnerRequest) -> bool:
-        forker = self._forker
-        alive = forker is not None and forker.pid == request.forker and forker.is_alive()
-        return alive and time.monotonic() - request.when < PATIENCE
-
-    def _request_again(self, task: Task) -> None:
-        try:
-            self._request({task.uid: task.folder})
-        except OSError as err:
-            self._failed[task.uid] = f"could not be started: {err.strerror}"
-
-    def _request(self, folders: Mapping[str, Path]) -> None:
-        """Request a runner for each of these tasks, by uid."""
-        request = b"".join(os.fsencode(folder.absolute()) + b"\0" for folder in folders.values())
-        try:
-            forker = self._send(request)
-        except BrokenPipeError:
-            self._close_forker()
-            forker = self._send(request)
-        for uid in folders:
-            times = self._requests.get(uid, NEVER).times + 1
-            self._requests[uid] = RunnerRequest(time.monotonic(), forker, times)
-
-    def _send(self, request: bytes) -> int:
-        if self._forker and not self._forker.is_alive():
-            self._close_forker()
-        if self._forker is None:
-            self._forker = Forker(self._command)
-        self._forker.send(request)
-        return self._forker.pid
-
-    def prepare(self, launch: Launch) -> None:
-        """Write the task's folder, in which its runner makes others; repeating this changes nothing."""
-        folder = str(launch.folder)
-        _make_folder(folder)
-        self._mount(launch)
-        self._share(launch)
-        write_file(f"{folder}/environment", _variables(self._with_ssh(launch)))
-        limit = launch.container.memory_mb if launch.container.is_memory_asked else 0
-        if limit and self._groups:
-            write_file(f"{folder}/{memory.FILE}", f"{limit << 20}\n{self._groups}/openpai-{launch.uid}\n")
-        for name, text in launch.scripts.items():
-            write_file(f"{folder}/{name}", text + "\n")
-
-    def _with_ssh(self, launch: Launch) -> dict[str, str]:
-        """Set up the SSH service to run next to the task; return the task's variables."""
-        login = launch.ssh
-        if login is None:
-            return launch.environment
-        command = layout.lay_out(launch.folder, login, self._shell)
-        write_file(launch.folder / "sidecar", "".join(f"{word}\0" for word in command))
-        path = launch.environment.get("PATH") or launch.shared.get("PATH", "")
-        return {**launch.environment, **layout.variables(launch.folder, login, path)}
-
-    def _share(self, launch: Launch) -> None:
-        """Write the variables that all tasks of the attempt share, once."""
-        if launch.shared and self._shared is not launch.shared:
-            write_file(launch.folder.parent / "environment", _variables(launch.shared))
-            self._shared = launch.shared
-
-    def _mount(self, launch: Launch) -> None:
-        """Link storages below ``mounts``, where OpenPAI mounts them at the root."""
-        for mount in launch.mounts:
-            _link(mount_point(launch.folder, mount.path), local_folder(mount))
-
-
-def local_folder(mount: Mount) -> Path:
-    """Return the folder of a mount on this machine; make that of a user if it is missing."""
-    if mount.kind != FOLDER:
-        raise ConfigError(f"cannot mount {mount.address}: only folders of this machine can be mounted here")
-    return home.make_private(Path(mount.address)) if mount.is_private else Path(mount.address)
-
-
-def prevent_start(folder: Path) -> bool:
-    """Create ``started`` in the runner's place, so that none can begin; return False if one has begun."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "started").touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def mount_point(folder: Path, path: str) -> Path:
-    """Return the location of a document's mount path below a task's folder."""
-    parts = [part for part in PurePosixPath(path).parts if part not in ("/", "//", "..")]
-    return folder.joinpath("mounts", *parts)
-
-
-def remove_inputs(folder: Path) -> None:
-    """Remove what the runner has read, which may contain secrets; another attempt writes its own."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for name in os.listdir(folder):
-            if name in _INPUTS or name.startswith("command"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{folder}/{name}")
-
-
-def _link(link: Path, target: Path) -> None:
-    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(target, target_is_directory=True)
-
-
-def _variables(variables: Mapping[str, str]) -> str:
-    return "".join(f"{name}={value}\0" for name, value in variables.items())
-
-
-def _make_folder(path: str) -> None:
-    """Create a private folder and its missing parents."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
-        _make_folder(os.path.dirname(path))
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
-
-
-def write_file(path: str | Path, text: str) -> None:
-    """Write a file that no runner reads before it is complete.
-
-    A runner may read it while a new server writes it again, so an existing file is replaced.
-    """
-    content = text.encode("utf-8", "surrogateescape")
-    try:
-        _write_new(path, content, os.O_EXCL)
-    except FileExistsError:
-        _write_new(f"{path}.new", content, os.O_TRUNC)
-        os.replace(f"{path}.new", path)
-
-
-def _write_new(path: str | Path, content: bytes, flag: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
-    with open(handle, "wb", buffering=0) as file:
-        view = memoryview(content)
-        while view:
-            view = view[file.write(view) :]
-
-
-if TYPE_CHECKING:
-    _IS_ENGINE: type[Engine] = ProcessEngine
-
-
 class Forker:
-    """It has the variables of tasks, and init as its parent, as tasks can read the variables of ancestors."""
+    """The process that forks runners (see runner/), controlled through a pipe; closing the pipe ends it.
+
+    It has the variables of tasks, and init as its parent, as tasks can read the variables of ancestors.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         end, stdout = os.pipe()  # closed when the forker ends, which alone holds the other side
@@ -693,3 +391,7 @@ class Forker:
         while os.read(self._end, 1):
             pass
         os.close(self._end)
+
+
+if TYPE_CHECKING:
+    _IS_ENGINE: type[Engine] = ProcessEngine
