@@ -9,6 +9,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+import threading
 
 # Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
 # in `_LEVEL_path`; `_project_prefix` is the folder that project files are looked for in.
@@ -77,6 +78,5 @@ def hidden_module(name: str) -> Iterator[None]:
 def call_before_threads_end(call: Callable[[], None]) -> None:
     """Call a function at the end of the program, while thread pools can still be used."""
     import concurrent.futures.thread  # noqa: F401 - it must be registered before
-    import threading
 
     threading._register_atexit(call)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import width
 from openpai_tasks.render.charts import Chart
+import re
 
 GAP = "  "
 
@@ -95,8 +96,6 @@ def has_colours() -> bool:
 
 def drawn_width(text: str) -> int:
     """Return how many columns of a terminal a line with colours takes."""
-    import re
-
     return width(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 

@@ -26,6 +26,7 @@ from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 from collections.abc import Iterable, Mapping
+import textwrap
 
 HELP = "help"
 LOADERS = (
@@ -261,8 +262,6 @@ def front_page(program: str, columns: int, own: Iterable[str] = ()) -> str:
     ]
     if columns >= NEEDED:
         return "\n".join(lines)
-    import textwrap
-
     wrapped = (textwrap.wrap(line, columns, subsequent_indent="    ") or [""] for line in lines)
     return "\n".join(part for parts in wrapped for part in parts)
 

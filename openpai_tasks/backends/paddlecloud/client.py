@@ -16,6 +16,7 @@ from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import notices_from_body
 from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
+import secrets
 
 STORAGE = "pfs"
 """The name of the only storage of a datacenter."""
@@ -143,8 +144,6 @@ class PaddleClient(ServerConnection):
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file at a path such as ``/pfs/dc1/home/USER/x``; missing folders are created."""
-        import secrets
-
         boundary = secrets.token_hex(16)
         name = re.sub(r'[\r\n"\\]', "_", path.rpartition("/")[2])
         head = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+import secrets
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.client import PaddleClient
@@ -111,8 +112,6 @@ class JobRecords:
 
 def new_mark() -> str:
     """Return the mark of a new submission: two of the same name must not share files."""
-    import secrets
-
     return secrets.token_hex(6)
 
 

@@ -18,6 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from openpai_tasks import render
 from openpai_tasks.tasks.framework import terminal
+import json
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -116,8 +117,6 @@ def _send_to_notebook(items: Any, columns: Columns) -> bool:
     picture = render.picture(items, columns)
     if picture is None:
         return False
-    import json
-
     data = {"text/plain": render.format_values(items, columns), "text/html": picture}
     terminal.flush()  # what was printed before is shown before
     line = json.dumps({"data": data, "rows": render.values(items, columns)})

@@ -18,6 +18,7 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import plain
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.signals import Terminated
+import traceback
 
 NICKNAMES = {
     "cluster-alias": ("a",),
@@ -150,8 +151,6 @@ def _other_problems(err: PaiError) -> list[str]:
 def _log_traceback() -> None:
     """Log the traceback, which `pai -d` shows."""
     if log.isEnabledFor(logging.DEBUG):
-        import traceback
-
         from openpai_tasks.net.log_masking import mask_keys
 
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

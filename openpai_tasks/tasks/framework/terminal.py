@@ -18,6 +18,7 @@ from invoke.exceptions import Exit
 
 from openpai_tasks import exits
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
+import traceback
 
 LONGEST_NOTE = 200  # characters of a notification
 PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case
@@ -237,8 +238,6 @@ def ending(code: int, *lines: str) -> Exit:
 
 def show_uncaught(kind: type[BaseException], err: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an unexpected error, filtered: it may quote a server."""
-    import traceback
-
     print(plain("".join(traceback.format_exception(kind, err, trace))), end="", file=sys.stderr)
 
 

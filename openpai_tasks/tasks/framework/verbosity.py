@@ -5,6 +5,7 @@ from __future__ import annotations
 from invoke.parser.argument import Argument
 from invoke.program import Program
 from openpai_tasks.tasks.framework import terminal
+import logging
 
 _core_args = Program.core_args
 
@@ -43,8 +44,6 @@ def apply(program: Program) -> None:
 
 def _show_requests() -> None:
     """Print a line for each request to a cluster from now on."""
-    import logging
-
     from openpai_tasks.net.log_masking import REQUESTS
 
     class Handler(logging.Handler):

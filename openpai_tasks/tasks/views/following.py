@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks import render
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.settings.credentials import hidden_environment
+import subprocess
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -135,7 +136,6 @@ def notify_end(jobs: Sequence[JobInfo]) -> None:
 def _send(title: str, text: str) -> bool:
     """Send a notification to the desktop; False if there is none."""
     import shutil  # here and not above, as few commands need them
-    import subprocess
 
     program = shutil.which("notify-send")
     if program is None:
