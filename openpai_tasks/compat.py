@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-import threading
 
 # Invoke 2.2.1 and 3.0.3: Config keeps each level of the settings in `_LEVEL`, and where a level was read from
 # in `_LEVEL_path`; `_project_prefix` is the folder that project files are looked for in.

@@ -298,9 +298,7 @@ def stub(package: str) -> dict[str, str]:
     """Return the modules that a lazy package takes its names from."""
     path = (PACKAGE.parent / package.replace(".", "/")) / "__init__.pyi"
     found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
-    return {
-        alias.name: f"{package}.{node.module or alias.name}" for node in found for alias in node.names
-    }
+    return {alias.name: f"{package}.{node.module or alias.name}" for node in found for alias in node.names}
 
 
 def absolute(node: ast.ImportFrom, path: Path) -> str:

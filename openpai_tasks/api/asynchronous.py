@@ -45,9 +45,7 @@ async def read_lines(
     """Yield the lines of a job's output, so far or until it ends."""
     backend = await asyncio.to_thread(connect)
     cut = sdk.logs.TextLines()
-    async for chunk in _in_threads(
-        sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)
-    ):
+    async for chunk in _in_threads(sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)):
         for line in cut.feed(chunk):
             yield line
         if chunk.pause:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 ALWAYS_RETRY = "ALWAYS_RETRY"
 ALWAYS_BACKOFF_RETRY = "ALWAYS_BACKOFF_RETRY"
 RETRY_TO_MAX = "RETRY_TO_MAX"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import one_line, width
-from collections.abc import Sequence
-from typing import Any
 
 MARKS = "*+xo#@%&=~"
 """The characters of series, in turn, where colours cannot distinguish them."""

@@ -8,15 +8,12 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import escape_json, is_plain, one_line, plain
+from openpai_tasks.plain_text import PlainBytes, escape_json, is_plain, one_line, plain
 from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
-import json
-from datetime import datetime
-from typing import Any
-from openpai_tasks.plain_text import PlainBytes, escape_json, one_line
 
 Columns = Sequence[str] | Callable[[Any], View]
 """The fields that a table shows, or a function that makes the whole view of a value."""

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.plain_text import width
 from openpai_tasks.render.charts import Chart
-import re
 
 GAP = "  "
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from openpai_tasks import compat
 from openpai_tasks.regular_files import LARGEST, open_regular

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from importlib import machinery
 from importlib.machinery import FileFinder, ModuleSpec
 from importlib.util import cache_from_source, spec_from_file_location
@@ -25,8 +26,6 @@ from openpai_tasks.tasks.framework import terminal, verbosity
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
-from collections.abc import Iterable, Mapping
-import textwrap
 
 HELP = "help"
 LOADERS = (

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.home import home, locked, socket_folder
-import subprocess
 
 CONNECT_SECONDS = 20
 CHECK_SECONDS = 20.0

@@ -6,8 +6,7 @@ import time
 import pytest
 from hypothesis import given
 
-from openpai_tasks import render
-from openpai_tasks import plain_text
+from openpai_tasks import plain_text, render
 from openpai_tasks.render import drawing, views
 from tests.attacks import ATTACKS, forbidden, texts, without_colours
 from tests.terminals import columns_of

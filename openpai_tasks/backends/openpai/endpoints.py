@@ -23,6 +23,13 @@ from openpai_tasks.backends.base import (
     require,
 )
 from openpai_tasks.backends.http import bodies
+from openpai_tasks.backends.openpai.cluster_bodies import (
+    HDFS,
+    node_from_body,
+    removed_job_from_body,
+    storage_from_body,
+    virtual_cluster_from_body,
+)
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
 from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
@@ -39,10 +46,6 @@ from openpai_tasks.protocol.models import (
     notices_from_body,
     ssh_from_body,
 )
-from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body
-from openpai_tasks.backends.openpai.cluster_bodies import node_from_body
-from openpai_tasks.backends.openpai.cluster_bodies import removed_job_from_body
-from openpai_tasks.backends.openpai.cluster_bodies import virtual_cluster_from_body
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin
 
-from openpai_tasks.backends.http import bodies
+from openpai_tasks.backends.http import bodies, logins
+from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.http.retries import UNPAUSED, Policies
+from openpai_tasks.backends.openpai.dialects import ApiDialect, dialect_of
 from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.net.log_masking import mask_keys
-from openpai_tasks.protocol import fields
-import functools
-from typing import Any
-from openpai_tasks.backends.http import logins
-from openpai_tasks.backends.http.connection import ServerConnection
-from openpai_tasks.backends.openpai.dialects import ApiDialect, dialect_of
-from openpai_tasks.protocol import routes
-import contextlib
-from collections.abc import Iterator
-from openpai_tasks.backends.http.retries import Policies
-from openpai_tasks.errors import ApiError, NotFound
+from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-import re
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import TaskLog

@@ -24,15 +24,13 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.paddlecloud import jobs
+from openpai_tasks.backends.paddlecloud import jobs, packages
 from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, STORAGE, WORKERS, PaddleClient
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
 from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
-import re
-from openpai_tasks.backends.paddlecloud import packages
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,6 @@ from openpai_tasks.protocol.fields import text, whole
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import notices_from_body
 from openpai_tasks.settings.paddle_config import DATACENTER as DATACENTER
-import secrets
 
 STORAGE = "pfs"
 """The name of the only storage of a datacenter."""

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-import secrets
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.client import PaddleClient

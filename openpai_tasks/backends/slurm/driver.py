@@ -10,9 +10,9 @@ from openpai_tasks.backends.base import NOT_SHARED, Ask, Backend, Say, TokenStor
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.slurm.client import SlurmClient
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.net.ssh_address import parse_ssh
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
-from openpai_tasks.net.ssh_address import parse_ssh
 
 
 def connect(

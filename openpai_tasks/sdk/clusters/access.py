@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import field
+from urllib.parse import urlsplit
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
-from openpai_tasks.sdk.clusters import embedded
+from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters import known as clusters
+from openpai_tasks.sdk.clusters.known import NewCluster, open_registry, trusted
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings import paddle_config
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, token_claims
-from openpai_tasks.settings.registry import LOCAL, is_embedded
-import dataclasses
-from urllib.parse import urlsplit
-from openpai_tasks.backends import kinds
-from openpai_tasks.backends.base import Backend, Say
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.clusters import embedded, environment
-from openpai_tasks.sdk.clusters.known import NewCluster, open_registry, trusted
-from openpai_tasks.sdk.clusters.start_options import start_request
-from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster, is_embedded
-
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
 
 
 @dataclass(frozen=True)

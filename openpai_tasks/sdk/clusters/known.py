@@ -33,13 +33,6 @@ from openpai_tasks.settings.registry import (
     registry_path,
 )
 from openpai_tasks.settings.user_clusters import UserClusters
-import dataclasses
-from typing import Any
-from openpai_tasks.backends import kinds
-from openpai_tasks.settings import credentials
-from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster
-from openpai_tasks.settings.user_clusters import UserClusters
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")

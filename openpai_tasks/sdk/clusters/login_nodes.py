@@ -10,11 +10,10 @@ from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.ssh_address import SSH
+from openpai_tasks.net.ssh_address import SSH, parse_ssh
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, Registry, registry_path
 from openpai_tasks.settings.user_clusters import UserClusters
-from openpai_tasks.net.ssh_address import parse_ssh
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.ssh import forgetting, keys
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.target import gateway, gateway_to
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused, NotListening
-from openpai_tasks.sdk.ssh.target import Target, is_host, is_user
+from openpai_tasks.sdk.ssh.target import Target, gateway, gateway_to, is_host, is_user
 from openpai_tasks.settings.config import Settings
 
 RUNNING = states.RUNNING
@@ -199,10 +198,7 @@ def has_moved(client: Backend, found: Reach, container: Container) -> str:
 
 
 def _host_names(job: JobInfo) -> set[str]:
-    return {
-        forgetting.host_key_name(job.key, task.label, attempt_id(job, task))
-        for task in job.tasks
-    }
+    return {forgetting.host_key_name(job.key, task.label, attempt_id(job, task)) for task in job.tasks}
 
 
 def _length(file: Path) -> int:

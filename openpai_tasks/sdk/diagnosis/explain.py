@@ -18,11 +18,6 @@ from openpai_tasks.sdk.clusters import capacity
 from openpai_tasks.sdk.diagnosis import missing, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
-import contextlib
-import re
-from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import PaiError
-from openpai_tasks.protocol import states
 
 LINES = 15
 NOTES = 3

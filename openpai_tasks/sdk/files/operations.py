@@ -14,16 +14,12 @@ from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
 from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.copying.walk import WalkedEntry, stream, walk
 from openpai_tasks.storage.location import Book, Location, naming
 from openpai_tasks.storage.location import locate as locate
 from openpai_tasks.storage.parts import is_part
-from openpai_tasks.storage.store import Entry, join
-from collections.abc import Iterable, Sequence
-from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.location import Location, naming
-from openpai_tasks.storage.store import parent
+from openpai_tasks.storage.store import Entry, join, parent
 
 FILE, FOLDER = "file", "folder"
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 
 from openpai_tasks.backends.base import Backend, TaskLog, require
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import PlainBytes, counted
+from openpai_tasks.net.retry import RetryPolicy
+from openpai_tasks.plain_text import PlainBytes, counted, one_line
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs.labels import Labels
-import dataclasses
-import time
-from collections.abc import Iterator, Mapping
-from openpai_tasks.errors import ApiError
-from collections.abc import Iterator
-from openpai_tasks.backends.base import Backend
-from openpai_tasks.plain_text import one_line
-import sys
-import time
-from collections.abc import Callable, Hashable
-from openpai_tasks.errors import PaiError
-from openpai_tasks.net.retry import RetryPolicy
 
 LONGEST_LINE = 16 << 20
 """Bytes kept of the end of a line where whole lines are needed."""

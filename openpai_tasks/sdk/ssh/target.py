@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address
 from pathlib import Path
 
-from openpai_tasks.lazy_dataclass import dataclass
-from ipaddress import IPv6Address
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import addresses
 from openpai_tasks.net.ssh_address import SSH, parse_ssh
 from openpai_tasks.sdk.ssh import keys

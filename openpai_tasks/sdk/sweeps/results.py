@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,13 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import lookup, outputs
-from openpai_tasks.sdk.jobs.metrics import MetricReader
+from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
-import functools
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import NotFound
-from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import lookup
-from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
-from openpai_tasks.sdk.jobs.polling import Pauses
 
 LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")

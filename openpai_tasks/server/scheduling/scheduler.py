@@ -34,8 +34,6 @@ from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import State, now
 from openpai_tasks.server.storages import Storage
-import threading
-import time
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +16,12 @@ from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks.framework import parser, prompts, screen, terminal
 from openpai_tasks.tasks.framework.terminal import say as say
-import os
-from typing import TYPE_CHECKING, Any
-from openpai_tasks import render
-from openpai_tasks.tasks.framework import terminal
-import json
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import View
-    from openpai_tasks.settings.config import Settings
     from openpai_tasks.render.text import Columns
+    from openpai_tasks.settings.config import Settings
 
 _notebook_pipe = os.environ.pop("OPENPAI_DISPLAY", "")
 """The number of the pipe to a notebook that runs this command.

@@ -37,7 +37,7 @@ class Classic:
     """The task that a command of the older clients runs.
 
     If ``greedy``, all words after it are one command. ``words`` are typed before those of the user. ``task``
-    loads an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by older names.
+    loads an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by old names.
     A ``short`` one is a short name of ours, not an old one.
     """
 

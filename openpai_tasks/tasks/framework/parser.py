@@ -21,8 +21,8 @@ from invoke.parser.parser import ParseResult
 from invoke.program import Program
 
 from openpai_tasks import hints
-from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework.suggestions import suggestion
 
 KINDS = {int: "a whole number", float: "a number"}

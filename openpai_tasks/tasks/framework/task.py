@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,6 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.plain_text import plain
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.signals import Terminated
-import traceback
 
 NICKNAMES = {
     "cluster-alias": ("a",),

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
@@ -18,7 +19,6 @@ from invoke.exceptions import Exit
 
 from openpai_tasks import exits
 from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
-import traceback
 
 LONGEST_NOTE = 200  # characters of a notification
 PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case

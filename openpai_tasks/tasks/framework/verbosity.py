@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from invoke.parser.argument import Argument
 from invoke.program import Program
+
 from openpai_tasks.tasks.framework import terminal
-import logging
 
 _core_args = Program.core_args
 

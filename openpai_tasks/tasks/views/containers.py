@@ -5,25 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.exceptions import Exit
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import Lost, PaiError
+from openpai_tasks.hints import command
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
-from openpai_tasks.tasks.framework.prompts import ask
-import contextlib
-import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-from openpai_tasks import render, sdk
-from openpai_tasks.hints import command
-from openpai_tasks.tasks.framework.base import say
-from openpai_tasks.tasks.framework.prompts import agrees
+from openpai_tasks.tasks.framework.prompts import agrees, ask
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -32,12 +25,11 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.containers.endpoints import Container, Reach
     from openpai_tasks.sdk.containers.fanout import CommandResult
     from openpai_tasks.sdk.containers.forwarding import Forward, Port
+    from openpai_tasks.sdk.containers.keepalive import ContainerStay
     from openpai_tasks.sdk.containers.top import ContainerUsage, GpuUsage
     from openpai_tasks.sdk.ssh.connection import Remote
     from openpai_tasks.sdk.ssh.hosts_file import Host, MovedNames
     from openpai_tasks.settings.config import Settings
-    from openpai_tasks.backends.base import Backend
-    from openpai_tasks.sdk.containers.keepalive import ContainerStay
 
 _LOCK = threading.Lock()
 

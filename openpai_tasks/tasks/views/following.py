@@ -5,31 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
-from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import LiveView
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
-from openpai_tasks import render
-from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.settings.credentials import hidden_environment
-import subprocess
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.logs.output import LogChoice
-    from openpai_tasks.sdk.sweeps.choosing import ChosenJob
     from openpai_tasks.sdk.logs.structured import StructuredLine
+    from openpai_tasks.sdk.sweeps.choosing import ChosenJob
 
 NOTIFY_SECONDS = 5.0
 CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
