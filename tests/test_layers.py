@@ -49,7 +49,7 @@ API = {"server.accounts", "server.api", *ENGINES}
 EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
     "__init__": {"magics"},  # its lazy names are those of the stub
-    "__main__": {"exits", "tasks"},
+    "__main__": {"compat", "exits", "tasks"},
     "errors": {"exits", "plain_text"},
     "compat": set(),
     "exits": set(),
@@ -128,7 +128,7 @@ MAY_IMPORT = {
     "tasks": COMMANDS,
     "tasks.framework": COMMANDS,
     "tasks.views": COMMANDS | {"backends.paddlecloud", "portal.starting", "tasks.framework"},
-    "paddlecloud": {"exits", "hints", "settings.project", "sdk.paddlecloud.request", "tasks"},
+    "paddlecloud": {"compat", "exits", "hints", "settings.project", "sdk.paddlecloud.request", "tasks"},
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "net", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},

@@ -8,6 +8,7 @@ import pytest
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
 HEAVY |= {"keyring", "sqlite3", "jsonschema", "IPython", "cloudpickle"}
 HEAVY |= {"bz2"}  # imported by shutil
+UNUSED = {"unittest.mock", "asyncio", "yaml", "invoke.vendor.yaml"}  # which Invoke imports
 OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render.", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
@@ -73,6 +74,24 @@ def test_submitting_loads_nothing_for_archives_sweeps_or_numbers(shell):
     modules = loaded(shell, code)
     assert "openpai_tasks.sdk.jobs.submission" in modules
     assert not {"csv", "decimal", "html", "secrets", "tarfile", "tempfile"} & modules
+
+
+def test_pai_loads_no_parser_and_no_mocks(shell):
+    line = "import sys; sys.argv = ['pai', 'cluster.list']; from openpai_tasks.__main__ import main"
+    modules = loaded(shell, f"{line}\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code")
+    assert "openpai_tasks.sdk.clusters" in modules and not UNUSED & modules
+
+
+def test_what_invoke_would_have_loaded_is_there_when_it_is_used(shell):
+    code = """if True:
+        from openpai_tasks import compat
+        compat.load_invoke()
+        from invoke import Config, MockContext, Result, util
+        assert MockContext(run=Result("out")).run("x").stdout == "out"
+        assert util.yaml.safe_load("a: 1") == {"a": 1}
+        from unittest.mock import Mock
+        assert Mock().x is not None"""
+    assert {"unittest.mock", "invoke.vendor.yaml"} <= loaded(shell, code)
 
 
 def test_paddlecloud_finds_mistakes_before_it_loads_a_backend(shell):

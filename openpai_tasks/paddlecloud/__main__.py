@@ -2,12 +2,13 @@
 
 import sys
 
-from openpai_tasks import exits
+from openpai_tasks import compat, exits
 
 
 def main() -> None:
     """Run the program; Ctrl-C while it is still loading ends it without a traceback, too."""
     try:
+        compat.load_invoke()
         from openpai_tasks.paddlecloud.program import run
 
         sys.exit(run(sys.argv[1:]))
