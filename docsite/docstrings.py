@@ -10,11 +10,10 @@ import griffe
 
 from openpai_tasks.tasks import namespace
 from openpai_tasks.tasks.framework.contexts import Contexts
-from openpai_tasks.tasks.index import COLLECTIONS
 
 OPTIONS = "openpai_tasks.api.options."
 LAZY = "openpai_tasks.lazy_dataclass.dataclass"
-COMMANDS = "|".join(f"{name}\\.(?:{'|'.join(tasks)})" for name, (_, tasks) in COLLECTIONS.items())
+COMMANDS = "|".join(map(re.escape, namespace().task_names))
 COMMAND = re.compile(rf"(?<!`)`({COMMANDS})((?: [^`]*)?)`(?!`)")
 
 

@@ -110,3 +110,12 @@ def _json_escape(match: re.Match[str]) -> str:
 def counted(number: int, noun: str) -> str:
     """Return the number with its noun: ``1 file``, ``2 files``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

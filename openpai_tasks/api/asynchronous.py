@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from openpai_tasks import sdk
 from openpai_tasks.protocol.models import JobInfo
 
 if TYPE_CHECKING:
-    from openpai_tasks.api.handle import JobHandle
+    from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.logs.output import LogChoice
 
 T = TypeVar("T")
 
 
-async def wait(job: JobHandle, timeout: float | None) -> JobInfo:
+async def wait(connect: Callable[[], Backend], name: str, timeout: float | None) -> JobInfo:
     """Wait for a job to end and return it."""
-    backend = await asyncio.to_thread(lambda: job.backend)
+    backend = await asyncio.to_thread(connect)
     last: JobInfo | None = None
-    async for step in _in_threads(sdk.jobs.watch_steps(backend, job.name, timeout)):
+    async for step in _in_threads(sdk.jobs.watch_steps(backend, name, timeout)):
         if isinstance(step, JobInfo):
             last = step
         else:
@@ -35,14 +35,17 @@ async def wait(job: JobHandle, timeout: float | None) -> JobInfo:
 
 
 async def read_lines(
-    job: JobHandle, which: LogChoice, follow: bool, lines: int | None, plain: bool
+    connect: Callable[[], Backend],
+    name: str,
+    which: LogChoice,
+    follow: bool,
+    lines: int | None,
+    plain: bool,
 ) -> AsyncIterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
-    backend = await asyncio.to_thread(lambda: job.backend)
+    backend = await asyncio.to_thread(connect)
     cut = sdk.logs.TextLines()
-    async for chunk in _in_threads(
-        sdk.logs.output_steps(backend, job.name, which, follow, lines, None, plain)
-    ):
+    async for chunk in _in_threads(sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)):
         for line in cut.feed(chunk):
             yield line
         if chunk.pause:

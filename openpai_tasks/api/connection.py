@@ -10,7 +10,7 @@ from openpai_tasks import sdk
 from openpai_tasks.api.argument_names import argument_names
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.sdk.jobs.submission import Submission
-    from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
+    from openpai_tasks.sdk.notebooks.notebook_file import Notebook
+    from openpai_tasks.sdk.notebooks.running import RunOptions
     from openpai_tasks.sdk.notebooks.serving import ServeOptions
     from openpai_tasks.settings.config import Settings
 

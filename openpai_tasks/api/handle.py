@@ -114,7 +114,7 @@ class JobHandle:
         """Wait for the job to end, like ``wait``; cancelling it leaves the job alone."""
         from openpai_tasks.api import asynchronous
 
-        return await asynchronous.wait(self, timeout)
+        return await asynchronous.wait(lambda: self.backend, self.name, timeout)
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the job and return its result; raise JobFailed if it did not succeed.
@@ -168,7 +168,7 @@ class JobHandle:
         from openpai_tasks.api import asynchronous
 
         which = _choice(role, index, stdout, stderr, attempt)
-        return asynchronous.read_lines(self, which, follow, lines, plain)
+        return asynchronous.read_lines(lambda: self.backend, self.name, which, follow, lines, plain)
 
     def records(
         self,

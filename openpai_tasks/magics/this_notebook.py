@@ -21,7 +21,8 @@ from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
 from openpai_tasks.sdk.jobs import flags, submission
 from openpai_tasks.sdk.notebooks import running as notebooks
-from openpai_tasks.sdk.notebooks.running import Notebook, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.value_types import one_of
@@ -87,7 +88,7 @@ def _submit(notebook: Notebook, options: RunOptions, request: JobRequest, given:
 def this_notebook(path: str | Path | None = None, unsaved: bool = False) -> Notebook:
     """Read the current notebook from its file."""
     here = Path.cwd()
-    notebook = notebooks.read_notebook(str(path or find(_namespace(), os.environ, here)), here)
+    notebook = read_notebook(str(path or find(_namespace(), os.environ, here)), here)
     if not unsaved:
         check_saved(notebook, _running_cell())
     return notebook
@@ -97,7 +98,7 @@ def find(namespace: Mapping[str, Any], environment: Mapping[str, str], here: Pat
     """Return the file of the notebook, as set by VS Code or Jupyter's server."""
     name = str(namespace.get(VS_CODE) or environment.get(JUPYTER) or "")
     hint = "name it: submit_this_notebook('its-file.ipynb')"
-    if not name.endswith(notebooks.SUFFIX):
+    if not name.endswith(SUFFIX):
         raise ConfigError(f"cannot find out which file this notebook is in; {hint}")
     places = [Path(name), here / Path(name).name]
     found = next((place for place in places if place.is_file()), None)

@@ -6,8 +6,9 @@ import re
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.addresses import LAST_PORT
-from openpai_tasks.net.web_address import SSH
 
+SSH = "ssh://"
+"""The beginning of addresses that are reached through ssh."""
 _USER = r"(?:(?P<user>[A-Za-z0-9._+][A-Za-z0-9._+@-]*)@)?"
 _HOST = r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._+-]*|\[[0-9A-Fa-f:.]+\])"
 _ADDRESS = re.compile(rf"(?:{SSH})?{_USER}{_HOST}(?::(?P<port>[0-9]{{1,5}}))?/?")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
-SSH = "ssh://"
-"""The beginning of addresses that are reached through ssh."""
+from openpai_tasks.net.ssh_address import SSH, parse_ssh
+
 PORTS = {"http": 80, "https": 443}
 _FORBIDDEN = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _HOST = re.compile(r"[\w.-]+|[0-9A-Fa-f:.]+(%25[\w.-]+)?")
@@ -41,8 +41,6 @@ def split(text: str) -> SplitResult:
 def base(text: str) -> SplitResult:
     """Split an address that paths are appended to: one without ``?`` and ``#``, or one for ssh."""
     if text.startswith(SSH):
-        from openpai_tasks.net.ssh_address import parse_ssh
-
         return urlsplit(parse_ssh(text).uri)
     parts = split(text)
     if "?" in text or "#" in text:

@@ -22,12 +22,13 @@ from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.loopback.web import SAFE, Dispatcher, Match, RefusedCall, Router, read_small_form, split
 from openpai_tasks.portal import html, live, static_files
 from openpai_tasks.portal.field_names import in_field_names
+from openpai_tasks.portal.html import url
 from openpai_tasks.portal.idle import PortalActivity
 from openpai_tasks.portal.live import LiveStream
-from openpai_tasks.portal.request import PortalRequest, UploadBody, data, url
+from openpai_tasks.portal.request import PortalRequest, UploadBody, data
 from openpai_tasks.portal.routes import TABLE, Page
 from openpai_tasks.portal.sessions import PortalSession, PortalSessions
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 from openpai_tasks.settings.registry import is_embedded
 
 log = logging.getLogger(__name__)

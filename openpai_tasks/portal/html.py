@@ -7,6 +7,7 @@ import json
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from openpai_tasks import render as text
 from openpai_tasks.plain_text import one_line
@@ -28,7 +29,6 @@ def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from openpai_tasks.portal.request import url
     from openpai_tasks.portal.static_files import address
 
     made = Environment(
@@ -51,6 +51,13 @@ def environment() -> Environment:
     made.tests["utf8"] = is_utf8
     made.globals |= {"url": url, "static": address}
     return made
+
+
+def url(*words: str, **query: object) -> str:
+    """Return the address of a page: each word is one segment of the path."""
+    path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
+    found = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(found, errors='replace')}" if found else path
 
 
 def ago(milliseconds: int | None) -> str:

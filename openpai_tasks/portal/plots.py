@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.render.charts import Scale, label, lines_of, scales
+from openpai_tasks.render.charts import Chart, Scale, label, lines_of, scales
 from openpai_tasks.render.svg import thinned
-from openpai_tasks.render.views import Chart
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 28

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -75,13 +74,6 @@ class PortalRequest:
 Handler = Callable[[PortalRequest], Response]
 
 
-def url(*words: str, **query: object) -> str:
-    """Return the address of a page: each word is one segment of the path."""
-    path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
-    found = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(found, errors='replace')}" if found else path
-
-
 def whole_number(text: str) -> int | None:
     """Return the number in a field of an address or a form; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
@@ -89,7 +81,7 @@ def whole_number(text: str) -> int | None:
 
 def go(*words: str, **query: object) -> Response:
     """Lead the browser to another page."""
-    return RedirectResponse(url(*words, **query), 303)
+    return RedirectResponse(html.url(*words, **query), 303)
 
 
 def data(value: Any, status: int = 200) -> Response:

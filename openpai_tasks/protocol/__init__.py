@@ -6,10 +6,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "document.build": ["build_document", "wrap_commands"],
         "document.job": ["JobDocument", "validate"],
-        "document.request": ["JobRequest", "RoleRequest", "build_document"],
+        "document.request": ["JobRequest", "RoleRequest"],
         "document.roles": ["StorageMount", "TaskRole"],
-        "document.wrap_commands": ["wrap_commands"],
         "legacy.conversion": ["fit_names", "to_v2"],
         "legacy.v1": ["validate_v1"],
         "problems": ["Problem"],

@@ -1,11 +1,11 @@
+from .document.build import build_document as build_document
+from .document.build import wrap_commands as wrap_commands
 from .document.job import JobDocument as JobDocument
 from .document.job import validate as validate
 from .document.request import JobRequest as JobRequest
 from .document.request import RoleRequest as RoleRequest
-from .document.request import build_document as build_document
 from .document.roles import StorageMount as StorageMount
 from .document.roles import TaskRole as TaskRole
-from .document.wrap_commands import wrap_commands as wrap_commands
 from .legacy.conversion import fit_names as fit_names
 from .legacy.conversion import to_v2 as to_v2
 from .legacy.v1 import validate_v1 as validate_v1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from openpai_tasks.protocol.exit_examples import REPRO
-
 ALWAYS_RETRY = "ALWAYS_RETRY"
 ALWAYS_BACKOFF_RETRY = "ALWAYS_BACKOFF_RETRY"
 RETRY_TO_MAX = "RETRY_TO_MAX"
@@ -202,6 +200,69 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         256: ("PAIRuntimeExitAbnormally", "the runtime around the command failed", _PLATFORM),
     },
 }
+REPRO: dict[int, str] = {
+    0: "end the program with exit code 0",
+    -100: "delete the attempt's ConfigMap by hand",
+    -101: "delete a pod of the job by hand",
+    -110: "stop the Kubernetes API server right after the ConfigMap was created",
+    -111: "stop the Kubernetes API server right after the pod was created",
+    -120: "stop the Kubernetes API server right before the pod is created",
+    -200: "describe a pod with two containers of the same name",
+    -210: "stop the job",
+    -220: "let one task end the attempt while another one is still running",
+    -230: "scale down a job whose tasks are running",
+    -300: "submit a job that the node refuses",
+    -310: "delete the job's priority class right after submitting",
+    -1000: "use up the node's memory outside of the pod",
+    -1001: "stop the kubelet of the pod's node",
+    -1002: "bind a pod to a node that has less memory than the pod asks for",
+    -1003: "submit a critical pod to a node that is full of ordinary ones",
+    -1004: "let a pod run past its deadline",
+    -1005: "submit a privileged pod to a node that does not allow them",
+    -1006: "hit a transient error of the kubelet",
+    -1100: "submit a job with a very large document",
+    -1200: "use more memory than the task asks for",
+    -1201: "run an image that no container can be created from",
+    -1202: "start a container with a directory as its command",
+    -1203: "start a container with a command that does not exist",
+    -1204: "ask for a capability that the node does not know",
+    -1205: "use GPU number 3 on a node with three GPUs",
+    -1300: "let the init container use more memory than it has",
+    128: "run on a GPU with memory errors",
+    130: "send SIGINT to the container's process",
+    131: "send SIGQUIT to the container's process",
+    132: "execute an illegal instruction",
+    134: "call abort()",
+    135: "access an unaligned address",
+    136: "divide an integer by zero",
+    137: "send SIGKILL to the container's process",
+    139: "access an address that is not mapped",
+    141: "write to a pipe that nobody reads",
+    143: "send SIGTERM to the container's process",
+    220: "start a job whose command does not exist",
+    221: "let TensorFlow allocate more memory than the task has",
+    222: "let an MPI process access an address that is not mapped",
+    223: "run TensorFlow on a GPU with uncorrectable memory errors",
+    224: "run an image whose CUDA is newer than the node's driver",
+    225: "run a new PyTorch with an old cuDNN",
+    226: "allocate more GPU memory than there is",
+    228: "call TensorFlow with a wrong argument",
+    229: "load a model or data of the wrong format",
+    230: "save a model to a path that does not exist",
+    231: "run code with a syntax error",
+    232: "import a module that is not installed",
+    233: "access an element that is out of range",
+    234: "access an invalid address",
+    235: "crash a process so that it dumps core",
+    249: "wait for the SSH of a role without the ssh plugin",
+    251: "ask for more tasks at once than the virtual cluster can run",
+    252: "run the barrier with a time limit of one second",
+    253: "run a task on a node whose ports are mostly taken",
+    254: "submit a job with an image name that does not exist",
+    255: "end the program with exit code 1",
+    256: "let the runtime end with exit code 1",
+    -8000: "end a task with a negative exit code that is not in the table",
+}  # fmt: skip
 
 
 def _specs() -> dict[int, dict[str, Any]]:

@@ -7,9 +7,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     ["drawing", "svg"],
     submod_attrs={
+        "charts": ["Chart", "Series", "metric_charts"],
         "html": ["picture", "values"],
-        "log_lines": ["json_line", "log_line"],
-        "metric_charts": ["metric_charts"],
         "text": [
             "age",
             "cell",
@@ -22,6 +21,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "facts",
             "flat_table",
             "format_values",
+            "json_line",
+            "log_line",
             "progress",
             "rows",
             "size",
@@ -33,10 +34,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "views": [
             "Bar",
-            "Chart",
             "Facts",
             "Page",
-            "Series",
             "TextTable",
             "View",
             "drawn_width",

@@ -1,10 +1,10 @@
 from . import drawing as drawing
 from . import svg as svg
+from .charts import Chart as Chart
+from .charts import Series as Series
+from .charts import metric_charts as metric_charts
 from .html import picture as picture
 from .html import values as values
-from .log_lines import json_line as json_line
-from .log_lines import log_line as log_line
-from .metric_charts import metric_charts as metric_charts
 from .text import age as age
 from .text import cell as cell
 from .text import check_format as check_format
@@ -16,6 +16,8 @@ from .text import explanations as explanations
 from .text import facts as facts
 from .text import flat_table as flat_table
 from .text import format_values as format_values
+from .text import json_line as json_line
+from .text import log_line as log_line
 from .text import progress as progress
 from .text import rows as rows
 from .text import size as size
@@ -25,10 +27,8 @@ from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
 from .views import Bar as Bar
-from .views import Chart as Chart
 from .views import Facts as Facts
 from .views import Page as Page
-from .views import Series as Series
 from .views import TextTable as TextTable
 from .views import View as View
 from .views import drawn_width as drawn_width

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import one_line
-from openpai_tasks.render.views import GAP, Chart, Series, width
+from openpai_tasks.plain_text import one_line, width
 
 MARKS = "*+xo#@%&=~"
 """The characters of series, in turn, where colours cannot distinguish them."""
@@ -20,6 +19,29 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a Braille
 
 Segment = tuple[str, int | None]
 """Text, and the number of the series that it shows, if any."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a chart, as pairs of x and y."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over a common axis, such as the loss of several jobs by step."""
+
+    title: str
+    series: Sequence[Series]
+
+    def __str__(self) -> str:
+        """Draw the chart without colours, as wide as the terminal."""
+        import shutil
+
+        lines = draw(self, shutil.get_terminal_size().columns, is_coloured=False)
+        return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)
 
 
 @dataclass(frozen=True)
@@ -70,12 +92,6 @@ def lines_of(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float
 def label(value: float) -> str:
     """Format a number of an axis."""
     return f"{value:.4g}"
-
-
-def text(chart: Chart) -> str:
-    """Return the chart without colours, as wide as the terminal."""
-    lines = draw(chart, shutil.get_terminal_size().columns, is_coloured=False)
-    return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)
 
 
 def draw(chart: Chart, columns: int, is_coloured: bool) -> list[list[Segment]]:
@@ -161,7 +177,7 @@ def _legend(series: Sequence[Series], columns: int, is_braille: bool) -> list[li
     lines: list[list[Segment]] = []
     for number, one in enumerate(series[:LEGEND]):
         sign = "──" if is_braille else MARKS[number % len(MARKS)]
-        lines.append([(sign, number), (_cut(f"{GAP}{one_line(one.name)}", columns - len(sign)), None)])
+        lines.append([(sign, number), (_cut(f"  {one_line(one.name)}", columns - len(sign)), None)])
     more = len(series) - LEGEND
     return lines + ([[(f"and {more} more", None)]] if more > 0 else [])
 
@@ -171,3 +187,29 @@ def _cut(text: str, columns: int) -> str:
     while width(text) > columns and text:
         text = text[: max(len(text) - max(1, (width(text) - columns) // 2), 0)]
     return text
+
+
+def metric_charts(metrics: Sequence[Any]) -> list[Chart]:
+    """Return a chart for each name, with a line for each job and task."""
+    by_name: dict[str, list[Any]] = {}
+    for metric in metrics:
+        by_name.setdefault(metric.name, []).append(metric)
+    return [Chart(name, _series(group)) for name, group in by_name.items()]
+
+
+def _series(group: Sequence[Any]) -> list[Series]:
+    """Return a line for each metric, named by what distinguishes it from the others: job, task or both."""
+    jobs = len({metric.job for metric in group})
+    has_tasks = len(group) > jobs
+    return [
+        Series(" ".join([metric.job] * (jobs > 1) + [metric.task] * has_tasks), _points(metric))
+        for metric in group
+    ]
+
+
+def _points(metric: Any) -> list[tuple[float, float]]:
+    """Return the values by step, or by their number if there are no steps."""
+    return [
+        (number if point.step is None else point.step, point.value)
+        for number, point in enumerate(metric.points)
+    ]

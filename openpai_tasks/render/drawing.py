@@ -14,9 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from openpai_tasks.plain_text import one_line, plain
+from openpai_tasks.plain_text import one_line, plain, width
 from openpai_tasks.render import charts
-from openpai_tasks.render.views import GAP, Bar, Chart, Facts, Page, TextTable, View, has_colours, width
+from openpai_tasks.render.charts import Chart
+from openpai_tasks.render.views import GAP, Bar, Facts, Page, TextTable, View, has_colours
 
 STATES = {
     "WAITING": "yellow",

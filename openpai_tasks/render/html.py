@@ -9,7 +9,8 @@ from typing import Any
 
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.render import svg, text
-from openpai_tasks.render.views import Chart, Page, TextTable, View
+from openpai_tasks.render.charts import Chart
+from openpai_tasks.render.views import Page, TextTable, View
 
 ROWS = 500
 """The most rows that are drawn: the notebook keeps them in its file."""

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from openpai_tasks.plain_text import one_line
-from openpai_tasks.render.charts import Scale, label, lines_of, scales
-from openpai_tasks.render.views import Chart, Series
+from openpai_tasks.render.charts import Chart, Scale, Series, label, lines_of, scales
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 34

@@ -8,10 +8,11 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import escape_json, is_plain, one_line, plain
+from openpai_tasks.plain_text import PlainBytes, escape_json, is_plain, one_line, plain
 from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
 
 Columns = Sequence[str] | Callable[[Any], View]
@@ -25,6 +26,8 @@ _HEADERS = {"peak_memory_mb": "peak MB", "cpu_seconds": "CPU s"}
 
 OLD = 30 * 86400  # seconds after which a time is shown as a date
 MOST_SKEW = 300  # seconds by which a cluster's clock may be ahead
+WIDTHS = (23, 8)  # of the time and of the level
+INDENT = "    "
 
 
 def format_values(items: Any, columns: Columns, output: str = "table") -> str:
@@ -324,3 +327,29 @@ FORMATS: dict[str, Callable[[Any, Columns], str]] = {
     "yaml": _yaml,
     "csv": _csv,
 }
+
+
+def log_line(record: Any) -> str:
+    """Return a record's time, level, task and message; further lines of the message are indented."""
+    when, level = "-", "-"
+    if record.time is not None:
+        when = datetime.fromtimestamp(record.time).isoformat(" ", "milliseconds")
+    if record.level:
+        level = one_line(record.level)
+    logger = f"{one_line(record.logger)}: " if record.logger not in ("", "root") else ""
+    text = f"{record.message}\n{record.exception}" if record.exception else record.message
+    begin = f"{when:<{WIDTHS[0]}} {level:<{WIDTHS[1]}} {one_line(record.task)} {logger}"
+    return begin + _plain_text(text).replace("\n", f"\n{INDENT}")
+
+
+def json_line(record: Any) -> str:
+    """Return everything that the program wrote about a record, as valid JSON on one line."""
+    return escape_json(json.dumps(finite(record.all_fields), ensure_ascii=False))
+
+
+def _plain_text(text: str) -> str:
+    """Remove colours and other sequences; escape the rest that a terminal would interpret."""
+    text = text.rstrip("\r\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return PlainBytes().feed(text.encode("utf-8", "backslashreplace"), final=True).decode()

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.plain_text import width
+from openpai_tasks.render.charts import Chart
 
 GAP = "  "
 
@@ -62,27 +65,6 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Series:
-    """Points of a chart, as pairs of x and y."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Lines over a common axis, such as the loss of several jobs by step."""
-
-    title: str
-    series: Sequence[Series]
-
-    def __str__(self) -> str:
-        from openpai_tasks.render import charts
-
-        return charts.text(self)
-
-
-@dataclass(frozen=True)
 class Page:
     """Views below each other."""
 
@@ -112,19 +94,8 @@ def has_colours() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-def width(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
 def drawn_width(text: str) -> int:
     """Return how many columns of a terminal a line with colours takes."""
-    import re
-
     return width(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 

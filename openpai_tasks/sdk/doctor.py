@@ -15,7 +15,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.web_address import SSH
+from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.sdk import clusters
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters.inactive_python import FOREIGN, activation, inactive_environments

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -116,6 +117,7 @@ class EmbeddedCluster:
             body_limit=options.body_limit,
             enforce=options.enforce,
             removal=removal,
+            describe=lambda: _describe(profile.name),
         )
 
     def start(self) -> None:
@@ -183,3 +185,10 @@ def parse_virtual_cluster(text: str) -> tuple[str, ResourceAmount]:
         raise ConfigError(f"invalid virtual cluster {text!r}: expected NAME=CPU,MEMORYMB,GPU")
     name, *amounts = match.groups()
     return name, ResourceAmount(*map(int, amounts))
+
+
+def _describe(profile: str) -> dict[str, Any]:
+    """Return the OpenAPI description, which is loaded only when it is asked for."""
+    from openpai_tasks.server.api.openapi.build import describe
+
+    return describe(profile)

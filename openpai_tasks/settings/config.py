@@ -36,7 +36,7 @@ from openpai_tasks.settings.layers import (
     section,
 )
 from openpai_tasks.settings.old_names import OLD_NAMES
-from openpai_tasks.settings.project import own_folder
+from openpai_tasks.settings.project import load_config, own_folder
 from openpai_tasks.settings.registry import LOCAL, is_embedded
 from openpai_tasks.settings.trust import Claim, Untrusted
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
@@ -406,3 +406,13 @@ def _typed_claims(path: Path, values: Mapping[str, Value]) -> list[Claim]:
     sources = values.get("sources")
     links = [trust.links_claim(str(path), sources)] if isinstance(sources, tuple) else []
     return links + [claim for claim in found if claim.setting in values]
+
+
+def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+    """Load the settings that commands have in this folder; ``flags`` override every other source.
+
+    A project's tasks.py is not run, so settings in its code do not count.
+    """
+    config, problem = load_config()
+    loaded = Settings.load(config, flags)
+    return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from openpai_tasks import compat
 from openpai_tasks.regular_files import LARGEST, open_regular
@@ -17,22 +16,8 @@ from openpai_tasks.settings.home import home
 if TYPE_CHECKING:
     from invoke.config import Config
 
-    from openpai_tasks.settings.config import Settings
-
 SETTINGS_FILES = ("invoke.yaml", "invoke.yml", "invoke.json", "invoke.py")
 MARKS = ("invoke", "fabric", "openpai_tasks", "invocations")
-
-
-def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
-    """Load the settings that commands have in this folder; ``flags`` override every other source.
-
-    A project's tasks.py is not run, so settings in its code do not count.
-    """
-    from openpai_tasks.settings.config import Settings
-
-    config, problem = load_config()
-    loaded = Settings.load(config, flags)
-    return dataclasses.replace(loaded, unknown=(problem, *loaded.unknown)) if problem else loaded
 
 
 def load_config() -> tuple[Config, str]:

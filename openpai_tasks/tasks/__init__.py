@@ -9,37 +9,30 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 import copy  # noqa: E402
 from collections.abc import Callable  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import Any  # noqa: E402
 
 from invoke.collection import Collection  # noqa: E402
 from invoke.tasks import Task  # noqa: E402
 
 from openpai_tasks.compat import add_to_collection  # noqa: E402
+from openpai_tasks.errors import ConfigError  # noqa: E402
+from openpai_tasks.tasks.framework.base import connect, say, settings, show  # noqa: E402
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke  # noqa: E402
-from openpai_tasks.tasks.framework.task import LazyTask, task  # noqa: E402
-from openpai_tasks.tasks.index import COLLECTIONS  # noqa: E402
-
-if TYPE_CHECKING:
-    from openpai_tasks.tasks.framework.base import connect, say, settings, show
+from openpai_tasks.tasks.framework.task import task  # noqa: E402
 
 __all__ = ["Namespace", "connect", "namespace", "say", "settings", "show", "task"]
 
-
-def __getattr__(name: str) -> Any:
-    """Load what the bodies of tasks use with the first of them."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from openpai_tasks.tasks.framework import base
-
-    return getattr(base, name)
+COLLECTIONS = ("cluster", "job", "storage", "container", "notebook", "paddle", "config")
+"""Our collections; the tasks of each are in the module of that name."""
 
 
 class Namespace(Collection):
     """A Collection in which a project can replace our tasks by its own."""
 
-    def __deepcopy__(self, memo: Any) -> Namespace:
-        """Return itself: Invoke copies the whole tree at every start, and nothing changes it afterwards."""
-        return self
+    def __bool__(self) -> bool:
+        """Whether there are tasks; Invoke would load all of them to know."""
+        return bool(self.collections) or bool(self.tasks)
 
     def override(self, name: str, theirs: Task[Any] | None = None) -> Any:
         """Replace the task ``name`` by ``theirs`` and return ours; without ``theirs``, return a decorator."""
@@ -48,8 +41,6 @@ class Namespace(Collection):
             home = self.subcollection_from_path(folder) if folder else self
             ours: Task[Any] = home.tasks[home.transform(last)]
         except KeyError:
-            from openpai_tasks.errors import ConfigError
-
             known = ", ".join(sorted(self.task_names))
             raise ConfigError(f"no task named {name!r} to override (known: {known})") from None
 
@@ -66,22 +57,29 @@ class Namespace(Collection):
         return ours
 
 
+class ModuleTasks(Namespace):
+    """The tasks of a module of ours, which is loaded when one of them is named, or all are listed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        del self.tasks, self.default
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("tasks", "default"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        module = Collection.from_module(import_module(f"{__name__}.{self.name}"))
+        self.tasks, self.default, self.__doc__ = module.tasks, module.default, module.__doc__
+        return getattr(self, name)
+
+
 def namespace(*own: Any, **defaults: Any) -> Namespace:
     """Return our collections with a project's ``own`` tasks and collections, and its default settings."""
     patch_invoke()
     root = Namespace()
-    for name, (summary, entries) in COLLECTIONS.items():
-        root.add_collection(_collection(name, summary, entries))
+    for name in COLLECTIONS:
+        root.add_collection(ModuleTasks(name))
     for item in own:
         add_to_collection(root, item)
     if defaults:
         root.configure({"openpai": defaults})
     return root
-
-
-def _collection(name: str, summary: str, entries: dict[str, tuple[Any, ...]]) -> Namespace:
-    collection = Namespace(name)
-    collection.__doc__ = summary
-    for task_name, entry in entries.items():
-        collection.add_task(LazyTask(task_name, *entry))
-    return collection

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from urllib.parse import quote
 
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.plain_text import counted
-from openpai_tasks.portal import starting
-from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
@@ -153,7 +149,7 @@ def edit(c, editor=None):
     command = sdk.clusters.editor_command(given.editor)
     draft = sdk.clusters.begin_edit(sdk.clusters.open_registry(given))
     # The editor gets the terminal itself: through c.run it would not notice a resized window.
-    code = subprocess.call([*command, str(draft.path)], env=hidden_environment())
+    code = subprocess.call([*command, str(draft.path)], env=user_settings.credentials.hidden_environment())
     say(f"changed {draft.registry.path}" if sdk.clusters.finish_edit(draft, code) else "nothing changed")
 
 
@@ -291,9 +287,8 @@ def status(c, cluster_alias=None, output=None):
 def portal(c, cluster_alias=None, port=0, no_browser=False, stop=False):
     """Open the web portal: see, submit and stop jobs in a browser."""
     if stop:
-        say("stopped the portal" if starting.stop_portal(Path.cwd()) else "the portal was not running")
+        say("stopped the portal" if views.browsing.stop_portal() else "the portal was not running")
         return
     given = settings_for(c, cluster_alias)
     alias = sdk.clusters.open_registry(given).get(given.cluster_alias).alias
-    link = starting.one_time_link(Path.cwd(), f"/c/{quote(alias)}/jobs", port)
-    views.browsing.open_link(link, no_browser)
+    views.browsing.open_portal(alias, port, no_browser)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 import time
 from pathlib import Path
 
-from openpai_tasks import hints, sdk
-from openpai_tasks.errors import ConfigError
+from invoke.exceptions import CommandTimedOut
+
+from openpai_tasks import hints, render, sdk
+from openpai_tasks import settings as user_settings
+from openpai_tasks.errors import ConfigError, TimedOut
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
 from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
@@ -29,6 +34,12 @@ COPYING = {
     "workers": "number of files to copy at once",
     "preview": "only show what would be done",
 }
+
+EXTENDED = ("container", "duration", "extended_by")
+
+IMAGES = ("repository", "tag", "id", "created", "space")
+PROGRAMS = ("program", "there", "version", "required", "needed_for")
+STDOUT = "-"
 
 
 @task(name="list", positional=["name"], help={"name": WHICH["name"]})
@@ -56,7 +67,7 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
-        views.interactive.show_stay(found.job.name, sdk.containers.read_stay(remote))
+        views.containers.show_stay(found.job.name, sdk.containers.read_stay(remote))
         with views.containers.explain_lost_connection(client, found, container):
             code = sdk.containers.open_shell(
                 remote, 0, views.containers.write_stdout, views.containers.write_stderr
@@ -204,7 +215,7 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
         screen,
         sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as fanout,
     ):
-        views.interactive.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
+        views.containers.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
         if once or given.output != "table" or not screen.is_drawn:
             show(c, fanout.look(), views.containers.usage_table, output)
             return
@@ -261,3 +272,193 @@ def _copy(c, copy_files, name, paths, role, index, options, cluster_alias, outpu
         copied = copy_files(store, container.label, paths, given, rules, meter)
     show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)
+
+
+@job_task(
+    *(name for name in FLAGS if name not in ("retries", "max_time")),
+    help={
+        "timeout": "how long it runs, such as 30m, 8h or 1d; container.extend makes it longer",
+        "idle-after": "warn when its GPUs were idle for this long; 0 to never warn",
+        "wait-limit": "how long to wait until it accepts logins",
+        "shell": "open a shell when it is ready; --no-shell prints the ssh command instead",
+    },
+)
+def start(
+    c,
+    timeout="1d",
+    *,
+    flags,
+    idle_after="30m",
+    wait_limit="30m",
+    shell=True,
+    cluster_alias=None,
+    output=None,
+):
+    """Start a container to work in, and open a shell in it."""
+    given = job_settings(c, flags)
+    stay, limit = (
+        sdk.amounts.parse_seconds(timeout, "--timeout"),
+        sdk.amounts.parse_seconds(wait_limit, "--wait-limit"),
+    )
+    idle = 0 if idle_after == "0" else sdk.amounts.parse_seconds(idle_after, "--idle-after")
+    sdk.containers.check_settings(given)
+    name = flags.get("job_name") or sdk.jobs.new_name("", sdk.containers.NAME)
+    request = job_request(flags, given, command=sdk.containers.MARK, job_name=name)
+    request = dataclasses.replace(request, ssh_key=sdk.ssh.public_key(given))
+    request = sdk.containers.keep_alive(request, stay, idle)
+    client = connect(c, cluster_alias)
+    submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
+    ready = _ready(c, client, submission, limit, views.submitting.is_preview(c, flags))
+    if ready and shell:
+        ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
+    elif ready:
+        views.containers.show_stay(ready.found.job.name, ready.stay)
+        show(c, _login(ready), _line, output)
+
+
+@task(
+    positional=["name"],
+    help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"},
+)
+def extend(c, name, timeout="2h", cluster_alias=None, output=None):
+    """Keep a container longer; never shortens its time."""
+    seconds = sdk.amounts.parse_seconds(timeout, "--timeout")
+    client = connect(c, cluster_alias)
+    show(c, sdk.containers.extend(client, name, settings(c), seconds), EXTENDED, output)
+
+
+@task(
+    positional=["names"],
+    iterable=["names"],
+    help={"names": "jobs, or patterns (default: the only one that was started in this folder)"},
+)
+def stop(c, names=None, cluster_alias=None, output=None):
+    """Stop containers that container.start has started, by name or pattern."""
+    client = connect(c, cluster_alias)
+    stopped = sdk.containers.stop(client, names or [sdk.containers.only_container(client, Path.cwd())])
+    show(c, stopped, views.submitting.SUBMITTED, output)
+
+
+def _ready(c, client, submission, limit, preview):
+    """Submit the container and wait until it is ready; None for a preview."""
+    job = views.submitting.submit_or_preview(client, submission, preview)
+    if job is None:
+        return None
+    say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
+    with views.containers.offer_stop_on_interrupt(client, job.name):
+        return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
+
+
+def _login(ready):
+    target = ready.target
+    return {
+        "job": ready.found.job.name,
+        "container": ready.container.label,
+        "host": target.host,
+        "port": target.port,
+        "user": target.user,
+        "key": str(target.key),
+        "command": shlex.join(sdk.ssh.ssh_command(target)),
+    }
+
+
+def _line(login):
+    return login["command"]
+
+
+@task(
+    positional=["folder"],
+    iterable=["build_arg"],
+    help={
+        "folder": "folder to build the image from (default: this one)",
+        "tag": "name of the image, such as lab/train:1",
+        "file": "the Dockerfile (default: the one in the folder)",
+        "build-arg": "value of an ARG in the Dockerfile, NAME=VALUE, not for secrets; repeat for more",
+        "fresh": "use no cache of earlier builds, and pull the newest base image",
+    },
+)
+def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
+    """Build an image from a folder with a Dockerfile."""
+    engine = _engine(c)
+    argv = sdk.images.build_command(
+        engine, folder, tag, file, build_arg or (), fresh, only_shown=c.config.run.dry
+    )
+    done = _run(c, argv, pty=_is_terminal())
+    sdk.images.check_ended(engine, f"build {tag}", done.exited)
+
+
+@task(positional=["image"], help={"image": "name of the image, beginning with its registry"})
+def push(c, image):
+    """Push an image to its registry, with the login of docker or podman."""
+    engine = _engine(c)
+    done = _run(c, sdk.images.push_command(engine, image), pty=_is_terminal())
+    sdk.images.check_push(engine, image, done.exited)
+
+
+@task(positional=["name"], help={"name": "only images with this name"})
+def images(c, name=None, output=None):
+    """List the images on this machine."""
+    engine = _engine(c)
+    done = _run(c, sdk.images.list_command(engine, name), sdk.images.LIST_SECONDS, hide="out")
+    sdk.images.check_ended(engine, "list images", done.exited)
+    if not c.config.run.dry:
+        show(c, sdk.images.parse_images(done.stdout), IMAGES, output)
+
+
+@task(
+    positional=["image"],
+    help={"image": "name of the image; pulled if it is not here", "ssh": "also require what ssh needs"},
+)
+def check(c, image, ssh=True, output=None):
+    """Check whether an image has what jobs need: a shell, sshd, curl, python and more."""
+    engine = _engine(c)
+    done = _run(c, sdk.images.check_command(engine, image), hide="out")
+    if c.config.run.dry:
+        return
+    found = sdk.images.parse_findings(engine, image, done.exited, done.stdout, ssh)
+    show(c, found, PROGRAMS, output)
+    sdk.images.check_findings(image, found)
+
+
+@task(
+    iterable=["pip", "apt"],
+    help={
+        "base": "base image (default: the setting `image`)",
+        "pip": "Python package to install; repeat for more",
+        "apt": "Debian package to install; repeat for more",
+        "ssh": "add openssh-server and curl, which OpenPAI needs for ssh logins",
+        "file": "the file to write; - prints it",
+        "yes": "overwrite an existing file",
+    },
+)
+def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", yes=False):
+    """Write a Dockerfile with the packages that a job needs."""
+    given = settings(c)
+    text = sdk.images.dockerfile(base or given.image, pip or (), apt or (), ssh, given.python)
+    if file == STDOUT or c.config.run.dry:
+        terminal.exact(text)
+        return
+    sdk.images.write_dockerfile(Path(file), text, yes)
+    say(f"wrote {file}; `{hints.command('container.build')} --tag NAME` builds it")
+
+
+def _run(c, argv, longest=None, **how):
+    """Run a command of the engine, with a time limit that is shown."""
+    limit = c.config.timeouts.command or longest or sdk.images.LONGEST_SECONDS
+    what = " ".join(argv[:2])
+    if not c.config.run.dry:
+        change = hints.command("-T SECONDS ...")
+        say(f"`{what}` may take {render.duration(limit)} (`{change}` changes the limit)")
+    try:
+        alone = user_settings.credentials.hidden_environment()
+        return c.run(shlex.join(argv), warn=True, timeout=limit, env=alone, replace_env=True, **how)
+    except CommandTimedOut as err:
+        raise TimedOut(f"`{what}` did not finish within {render.duration(limit)} and was stopped") from err
+
+
+def _engine(c):
+    return sdk.images.find_engine(settings(c).container_engine)
+
+
+def _is_terminal():
+    return sys.stdin.isatty() and sys.stdout.isatty()

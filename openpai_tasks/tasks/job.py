@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
+from pathlib import Path
 
-from openpai_tasks import render, sdk
+from openpai_tasks import hints, render, sdk
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import connect, say, settings, show
+from openpai_tasks.tasks.framework import secrets, terminal
+from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
@@ -17,6 +23,19 @@ SUMMARY = ("user", "jobs", "running", "waiting", "failed", "gpus", "gpu_hours")
 ALIAS_HELP = "the cluster; `local` is the embedded one"
 NAME_HELP = "the job's name, or user~name for another user's"
 NAMES_HELP = "jobs: names or their beginnings, patterns such as 'train-*', sweeps, @last"
+
+FOLLOW_HELP = "show the output until the job ends, and exit with its exit code"
+PLAIN_HELP = "with --follow: without colours and other terminal escapes"
+
+RESULTS_HELP = "jobs, sweeps, or patterns such as 'train-*'"
+TABLE_HELP = "output format: table, csv, json or yaml"
+
+TEMPLATES = ("name", "description", "parameters")
+TEMPLATE_PARAMETERS = ("name", "default", "about")
+WRITTEN = ("file", "template", "name")
+
+SECRET_HELP = "name of a secret of the job, to read from your environment; repeat for more"
+OTHER = "a job's name, or cluster:name for a job on another cluster"
 
 
 @task(
@@ -133,7 +152,7 @@ def logs(
     output=None,
 ):
     """Show the output of jobs, or the log records in it."""
-    views.records.check_flags(structured, output, level=level, since=since, grep=grep)
+    views.following.check_record_flags(structured, output, level=level, since=since, grep=grep)
     records = sdk.logs.parse_filter(level, since, grep)
     client = connect(c, cluster_alias)
     which = sdk.logs.LogChoice(role, index, sdk.logs.choose_stream(stdout, stderr), attempt)
@@ -143,7 +162,7 @@ def logs(
             one = views.following.only_one(names, "--structured")
             how = (client, one, which, follow, lines, sdk.diagnosis.News(client, say), records)
             found = sdk.logs.read_structured(*how, sdk.files.mounts(settings(c)), output == "json")
-            views.submitting.write_output(views.records.encode(found, output, follow))
+            views.submitting.write_output(views.following.encode_records(found, output, follow))
         else:
             views.following.write_logs(client, names, which, follow, lines, plain)
     if follow:
@@ -202,3 +221,319 @@ def connect_(c, name, notify=False, absolute=False, cluster_alias=None):
         for job in sdk.jobs.watch(client, one):
             screen.show(render.status(job), render.progress(job))
     views.following.conclude(client, [job], notify)
+
+
+@job_task(
+    *FLAGS,
+    name="sub",
+    positional=["command"],
+    iterable=["parameter", "sweep"],
+    kinds={"max_parallel": int},
+    help={
+        "command": "what to run, in quotes; or everything after --",
+        "ssh": "allow ssh logins with your key, for container.ssh and similar (docs/containers.md)",
+        "template": "use this template (see job.templates) instead of a plain job",
+        "parameter": "parameter of the template, name=value; repeat for more",
+        "sweep": "name=value,value,...: a job per value, {name} in the command; repeat for a grid",
+        "sweep-file": "a job per row of this CSV, JSON or YAML file",
+        "max-parallel": "how many jobs of a sweep may be unfinished at a time",
+        "detach": "return as soon as all jobs of a sweep are submitted",
+        "follow": FOLLOW_HELP,
+        "plain": PLAIN_HELP,
+    },
+)
+def submit_command(
+    c,
+    command=None,
+    *,
+    flags,
+    ssh=False,
+    template=None,
+    parameter=None,
+    sweep=None,
+    sweep_file=None,
+    max_parallel=None,
+    detach=False,
+    follow=False,
+    plain=False,
+    notify=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Submit a command as a job, or as a sweep of jobs."""
+    given, here = job_settings(c, flags), Path.cwd()
+    flags |= {"command": command_text(command), "template": template, "parameter": parameter, "ssh": ssh}
+    request = sdk.templates.request_from_flags(flags, given, secrets.job_secret, here)
+    found = sdk.sweeps.parse_points(sweep or (), sweep_file)
+    client = connect(c, cluster_alias)
+    packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
+    only = views.submitting.is_preview(c, flags)
+    if found:
+        names = {"is_named": bool(request.name), "has_free_names": client.capabilities.free_names}
+        planned = sdk.sweeps.plan_sweep(packed, files, found, **names)
+        views.sweeps.run_sweep(c, client, planned, max_parallel, detach, only, output)
+    else:
+        views.submitting.send(c, client, sdk.jobs.build(packed, files), follow, only, output, plain, notify)
+
+
+@job_task(
+    *("update", "tag", "after", "preview"),
+    positional=["file"],
+    help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
+)
+def submit(c, file, *, flags, follow=False, plain=False, notify=False, cluster_alias=None, output=None):
+    """Submit a job file."""
+    sdk.jobs.load_document(Path(file))  # report mistakes in the file before contacting the cluster
+    client = connect(c, cluster_alias)
+    takes_v1 = client.capabilities.v1_documents
+    read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), takes_v1)
+    if read.converted:
+        say(f"{file} is a v1 job; submitting it as v2")
+    for change in read.renamed:
+        say(f"renamed for protocol v2: {change}")
+    only = views.submitting.is_preview(c, flags)
+    views.submitting.send(c, client, read, follow, only, output, plain, notify)
+
+
+@task(
+    positional=["names"],
+    iterable=["names"],
+    kinds={"best": int},
+    help={
+        "names": RESULTS_HELP,
+        "sort": "sort by this value of the results or the sweep, highest first",
+        "lowest": "with --sort: lowest first, as for a loss",
+        "best": "with --sort: only the first jobs, so many",
+        "output": TABLE_HELP,
+    },
+)
+def results(c, names, sort=None, lowest=False, best=None, cluster_alias=None, output=None):
+    """Collect each job's result: the last JSON line it printed, or its result.json."""
+    views.sweeps.check_sorting(sort, lowest, best)
+    mounted = sdk.files.mounts(settings(c))
+    found = sdk.sweeps.gather_results(connect(c, cluster_alias), names, Path.cwd(), mounted)
+    if sort is not None:
+        found = sdk.sweeps.sort_results(found, sort, lowest, best)
+    show(c, found, render.flat_table, output)
+
+
+@task(
+    positional=["names"],
+    iterable=["names", "metric"],
+    help={
+        "names": RESULTS_HELP,
+        "metric": "only metrics with this name, or pattern such as 'val_*'; repeat for more",
+        "plot": "draw the metrics by step",
+        "picture": "write the plot to this file, as SVG",
+        "follow": "update the view until the jobs end",
+        "output": f"{TABLE_HELP}; all but the table have every point",
+    },
+)
+def metrics(
+    c,
+    names,
+    metric=None,
+    plot=False,
+    picture=None,
+    follow=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Show the metrics that jobs recorded: last and best values, or a plot by step."""
+    views.metrics.check_picture(picture)
+    how = (connect(c, cluster_alias), names, Path.cwd(), sdk.files.mounts(settings(c)))
+    if follow:
+        found = views.metrics.watch(sdk.sweeps.follow_metrics(*how), metric, plot)
+    else:
+        found = sdk.sweeps.gather_metrics(*how)
+    chosen = sdk.jobs.select_metrics(found, metric)
+    views.metrics.report_none(found, chosen)
+    views.metrics.write_picture(chosen, picture)
+    show(c, sdk.jobs.metric_rows(chosen), lambda _: views.metrics.view(plot)(chosen), output)
+
+
+@task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
+def validate(c, files, output=None):
+    """Check job files without a cluster."""
+    verdicts = [sdk.jobs.validate_file(Path(file)) for file in files]
+    show(c, verdicts, render.verdicts, output)
+    sdk.jobs.check_verdicts(verdicts)
+
+
+@task(help={"settings": "print the schema of the settings in an invoke.yaml instead"})
+def schema(c, settings=False):
+    """Print the JSON Schema of job files, for editors."""
+    terminal.put(
+        json.dumps(sdk.templates.settings_schema() if settings else sdk.templates.job_schema(), indent=2)
+    )
+
+
+@task(positional=["template"], help={"template": "show the parameters of this template"})
+def templates(c, template=None, output=None):
+    """List the job templates, this project's own first."""
+    here = Path.cwd()
+    if template is not None:
+        show(c, sdk.templates.find_template(template, here).parameters, TEMPLATE_PARAMETERS, output)
+        return
+    found = sdk.templates.list_templates(here)
+    sdk.known_names.note_templates(
+        path.stem for path in sorted(sdk.templates.packaged_folder().glob("*.yaml"))
+    )
+    for broken in (item for item in found if item.problem):
+        say(f"warning: {broken.path}: {broken.problem}")
+    show(c, found, TEMPLATES, output)
+
+
+@task(
+    positional=["template", "file"],
+    iterable=["parameter"],
+    help={
+        "template": "name of a template, as job.templates lists it, or its file",
+        "file": "the job file to write, or a folder for it; the job gets the file's name",
+        "parameter": "parameter of the template, name=value; repeat for more",
+        "force": "overwrite an existing file",
+    },
+)
+def new(c, template, file=None, parameter=None, force=False, output=None):
+    """Write a job file from a template."""
+    chosen = sdk.templates.find_template(template, Path.cwd())
+    target = Path(file) if file is not None else None
+    written = sdk.templates.write_job_file(
+        chosen, target, sdk.templates.parse_template_parameters(parameter or ()), force
+    )
+    show(c, [written], WRITTEN, output)
+    say(f"`{hints.command('job.submit', str(written.file), '--follow')}` runs it")
+
+
+@task(
+    positional=["name"],
+    iterable=["update", "secret"],
+    kinds={"gpu": int},
+    help={
+        "name": NAME_HELP,
+        "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
+        "update": "change its document, path=value; repeat for more",
+        "gpu": "GPUs of each task that uses any",
+        "secret": SECRET_HELP,
+        "to": "the cluster to run it on (default: the same)",
+        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
+        "resume": "continue at its last checkpoint, the default without --exact; fail if it has none",
+        "exact": "repeat the recorded command, files and settings (./.openpai/jobs), or explain why not",
+        "follow": "show the output until the job ends, and exit with its exit code",
+        "plain": "with --follow: without colours and other terminal escapes",
+        "preview": "show exactly what would be sent, and send nothing",
+        "cluster-alias": "the cluster that has the job",
+    },
+)
+def resubmit(
+    c,
+    name,
+    job_name=None,
+    update=None,
+    gpu=None,
+    secret=None,
+    to=None,
+    fresh=False,
+    resume=False,
+    exact=False,
+    follow=False,
+    plain=False,
+    notify=False,
+    preview=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Submit a job again under a new name, with changes or exactly as it was."""
+    start = sdk.jobs.choose_start(fresh, resume)
+    flags = {"job_name": job_name, "update": update, "gpu": gpu, "secret": secret}
+    request = sdk.jobs.build_changes(flags, secrets.job_secret)
+    source = connect(c, cluster_alias)
+    target = connect(c, to) if to else source
+    mounted = sdk.files.mounts(settings(c))
+    submission = sdk.jobs.repeat(
+        source,
+        target,
+        name,
+        request,
+        Path.cwd(),
+        exact,
+        secrets.document_secret,
+        say,
+        mounted,
+        resume=start,
+    )
+    views.submitting.send(c, target, submission, follow, preview, output, plain, notify)
+
+
+@task(
+    positional=["first", "second"],
+    help={"first": OTHER, "second": OTHER, "cluster-alias": ALIAS_HELP},
+)
+def diff(c, first, second, cluster_alias=None, output=None):
+    """Show how the documents of two jobs differ."""
+    (left, a), (right, b) = sdk.jobs.parse_reference(first), sdk.jobs.parse_reference(second)
+    found = sdk.jobs.compare_jobs(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
+    if found.same:
+        say(f"{found.a} and {found.b} are the same")
+    show(c, found, render.difference, output)
+
+
+@task(
+    positional=["name"],
+    iterable=["name"],
+    help={
+        "name": NAMES_HELP,
+        "to": "copy the files into this folder; into DIR/JOB for several jobs, or for `--to DIR/`",
+        "all": "include checkpoints, metrics and log records of the runtime, in .pai",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
+    """List or download the files that jobs wrote to $PAI_OUTPUT_DIR."""
+    client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
+    names = sdk.sweeps.choose_names(client, name)
+    found = views.transfers.find_outputs(client, names, mounted)
+    chosen = found if all else [one.of_program for one in found]
+    if hidden := sum(len(one.files) for one in found) - sum(len(one.files) for one in chosen):
+        say(f"{counted(hidden, 'file')} of the runtime left out; --all includes them")
+    for one in chosen:
+        views.listings.report_left_out(one)
+        if to is not None and (one.files or len(names) == 1):
+            is_inner = len(names) > 1 or to.endswith("/")
+            views.transfers.download(one, Path(to) / one.job if is_inner else Path(to))
+    columns = ("name", "size", "modified")
+    if len(names) == 1:
+        show(c, chosen[0].rows, columns, output)
+    else:
+        rows = [{"job": one.job, **dataclasses.asdict(row)} for one in chosen for row in one.rows]
+        show(c, rows, ("job", *columns), output)
+
+
+@task(
+    name="open",
+    positional=["name"],
+    help={
+        "name": NAME_HELP,
+        "no-browser": "only print the address",
+        "cluster-alias": ALIAS_HELP,
+    },
+)
+def open_(c, name, no_browser=False, cluster_alias=None):
+    """Open a job's page in the web portal, and print its address."""
+    client = connect(c, cluster_alias)
+    views.browsing.open_job(client, sdk.jobs.find(client, name), no_browser)
+
+
+@task(
+    positional=["name"],
+    iterable=["name"],
+    help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
+)
+def why(c, name, cluster_alias=None, output=None):
+    """Explain why jobs are waiting or have failed, and what to do."""
+    client = connect(c, cluster_alias)
+    found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
+    if len(found) == 1:
+        show(c, found[0], render.explanation, output)
+    else:
+        show(c, found, render.explanations, output)

@@ -10,8 +10,8 @@ from openpai_tasks.paddlecloud.request import OPTIONS
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
-from openpai_tasks.tasks.framework.shared_flags import with_options
 from openpai_tasks.tasks.framework.task import task as any_task
+from openpai_tasks.tasks.framework.task import with_options
 
 task = functools.partial(any_task, single_dash=True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from importlib import machinery
 from importlib.machinery import FileFinder, ModuleSpec
 from importlib.util import cache_from_source, spec_from_file_location
@@ -20,11 +21,10 @@ from invoke.program import Program
 from openpai_tasks import __version__, compat, exits
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings import ownership, project
-from openpai_tasks.tasks import Namespace, namespace
+from openpai_tasks.tasks import COLLECTIONS, Namespace, namespace
 from openpai_tasks.tasks.framework import terminal, verbosity
 from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
-from openpai_tasks.tasks.index import COLLECTIONS
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
 HELP = "help"
@@ -33,6 +33,31 @@ LOADERS = (
     (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
     (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
 )
+GROUPS = {
+    "Start": {
+        "init": "write the files of a new project",
+        "doctor": "check Python, cluster, login and storage",
+        "cluster.add": "add a cluster and log in",
+    },
+    "Jobs": {
+        "job.sub": "submit a command as a job",
+        "job.list": "list jobs, newest first",
+        "job.status": "show one job and its tasks",
+        "job.logs": "show a job's output; --follow until it ends",
+        "job.why": "explain why a job waits or has failed",
+        "job.outputs": "list or download the files a job wrote",
+        "job.stop": "stop jobs",
+    },
+    "Work": {
+        "notebook.run": "run a notebook as a job",
+        "container.start": "start a container and open a shell in it",
+        "storage.copy": "copy files to and from storages",
+        "cluster.portal": "see and submit jobs in a browser",
+    },
+}
+"""The everyday commands, with a short description of each."""
+NEEDED = 76
+"""Columns of the page; on narrower terminals, lines are wrapped."""
 
 
 class UnsafeTasksFile(CollectionNotFound):
@@ -192,8 +217,6 @@ class PaiProgram(Program):
         return flat if flat in SPACED else ".".join(words)
 
     def no_tasks_given(self) -> None:
-        from openpai_tasks.tasks.pai.front_page import front_page
-
         own = [name for name in self.collection.tasks if name not in self.classic]
         own += [f"{name}.*" for name in self.collection.collections if name not in COLLECTIONS]
         terminal.put(front_page(self.binary, terminal.size(sys.stdout).columns, own))
@@ -223,3 +246,29 @@ def main() -> None:
         version=__version__, name="pai", binary="pai", binary_names=["pai", "opai"], loader_class=TasksLoader
     )
     program.run()
+
+
+def front_page(program: str, columns: int, own: Iterable[str] = ()) -> str:
+    """Return the page for this width; ``own`` are the tasks of the project itself."""
+    lines = [f"usage: {program} COMMAND [WORDS] [--FLAGS]", ""]
+    for group, commands in GROUPS.items():
+        lines += _group(program, group, commands, columns < NEEDED)
+    theirs = ", ".join(own)
+    lines += ["", f"This project's own commands: {theirs}"] if theirs else [""]
+    lines += [
+        f"`{program} help COMMAND` explains one, `{program} --list` shows all of them,",
+        f'and `{program} job.sub "echo hello" --follow` runs a first job on this machine.',
+    ]
+    if columns >= NEEDED:
+        return "\n".join(lines)
+    wrapped = (textwrap.wrap(line, columns, subsequent_indent="    ") or [""] for line in lines)
+    return "\n".join(part for parts in wrapped for part in parts)
+
+
+def _group(program: str, group: str, commands: Mapping[str, str], is_narrow: bool) -> list[str]:
+    if is_narrow:
+        return [f"{group}:", *(f"{program} {name}: {about}" for name, about in commands.items())]
+    return [
+        f"{group if number == 0 else '':7}{program} {name:17}{about}"
+        for number, (name, about) in enumerate(commands.items())
+    ]

@@ -5,8 +5,13 @@ from __future__ import annotations
 import sys
 
 from openpai_tasks import render, sdk
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework.base import say, settings, settings_for, show
+from openpai_tasks.tasks.framework import secrets
+from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
+from openpai_tasks.tasks.framework.prompts import answer, confirm
+from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
 
 STORAGES = (
@@ -20,6 +25,12 @@ COPYING = {
     "workers": "number of files to copy at once",
     "preview": "only show what would be done",
 }
+
+CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
+ADDED = ("name", "type", "server", "permission", "origin", "url")
+
+WORKSPACE = "folder on the storage (default: the selected workspace, or yours on the default storage)"
+STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
 
 
 @task(name="list", default=True, positional=["cluster_alias"])
@@ -176,3 +187,197 @@ def _storages(c):
 def _report(c, copied, output):
     show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)
+
+
+@task(
+    positional=["storage_name"],
+    help={
+        "storage-name": "the storage, as storage.list shows it; asked for on a terminal if not given",
+        "workspace": "folder for your work on the storage; created if missing",
+    },
+)
+def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
+    """Select a cluster's storage (pai://CLUSTER/0/) and your workspace on it."""
+    given = settings_for(c, cluster_alias)
+    storage = storage_name or _ask_storage(given, None)
+    show(c, sdk.files.select_storage(given, None, storage, workspace, say), render.facts, output)
+
+
+@task(
+    positional=["name", "options"],
+    iterable=["option", "options"],
+    help={
+        "name": "your name for the storage (default: its type)",
+        "options": "options as NAME=VALUE, the way the older clients took them",
+        "type": "hdfs, local, nfs, samba, azurefile, azureblob or s3",  # the table of kinds loads later
+        "address": "its address: HOST, //HOST/SHARE, name nodes separated by commas, or a URL",
+        "path": "root folder; for s3 and Azure it begins with the bucket, container or share",
+        "user": "your user name, account or access key there",
+        "option": "option of this storage type, NAME=VALUE; repeat for more",
+        "password-file": "file with the password or key; - for standard input",
+        "read-only": "never write to it",
+    },
+)
+def add(
+    c,
+    name=None,
+    options=None,
+    type=None,
+    address="",
+    path="",
+    user="",
+    option=None,
+    password_file=None,
+    read_only=False,
+    cluster_alias=None,
+    output=None,
+):
+    """Add your own storage to a cluster: connect to it and save it."""
+    words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
+    chosen_name = name if name and "=" not in name else type
+    own = sdk.files.parse_storage(chosen_name or "", type or "", address, path, user, words, read_only)
+    sdk.files.check_installed(own)
+    secret = secrets.storage_secret(own, password_file)
+    show(c, [sdk.files.add_storage(settings_for(c, cluster_alias), None, own, secret, say)], ADDED, output)
+
+
+@task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
+def forget(c, names, cluster_alias=None):
+    """Remove storages that you added from the list; their files stay."""
+    sdk.files.forget_storages(settings_for(c, cluster_alias), None, names, say)
+    for name in dict.fromkeys(names):
+        say(f"removed storage {name}; its files stay")
+
+
+def _ask_storage(given, alias):
+    """Show the storages and ask for one."""
+    if not sys.stdin.isatty():
+        raise sdk.files.no_storage_named(given, alias, say)
+    rows = render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table")
+    say(*rows.split("\n"), always=True)
+    chosen = answer("storage: ")
+    if not chosen:
+        raise sdk.files.no_storage_named(given, alias, say)
+    return chosen
+
+
+@task(
+    positional=["folder", "target"],
+    kinds={"workers": int},
+    help={
+        "folder": f"folder to pack: {PATH}",
+        "target": "folder for the shards and their index; created if missing, must hold nothing else",
+        "format": "tar, tfrecord or sequencefile",
+        "shard-size": "size of a shard, such as 64M or 1G",
+        "name": "prefix of the shards' names (default: the folder's name)",
+        "replace": "replace the packed files in the target, once the new ones are complete",
+        "workers": "number of files to read at once",
+    },
+)
+def pack(
+    c, folder, target, format="tar", shard_size="256M", name=None, replace=False, workers=8, output=None
+):
+    """Pack a folder into a few large files with an index, written directly to the storage."""
+    tree, place = _located(c, folder, target)
+    rules = sdk.files.packing_rules(tree, format, shard_size, name, replace, workers)
+    with (
+        views.transfers.metered() as meter,
+        views.transfers.ended_by(lambda: "nothing was written; run it again"),
+    ):
+        packed = sdk.files.pack(tree, place, rules, meter)
+    show(c, packed, views.listings.describe_pack, output)
+
+
+@task(
+    positional=["source", "target"],
+    kinds={"workers": int},
+    help={
+        **COPYING,
+        "source": f"folder with the index; or shards without an index, also as a pattern: {PATH}",
+        "target": "folder for the files",
+    },
+)
+def unpack(c, source, target, checksum=False, workers=8, preview=False, output=None):
+    """Unpack packed files; run it again to continue."""
+    packed, place = _located(c, source, target)
+    rules = sdk.files.copy_rules(workers, checksum, preview=preview)
+    with views.transfers.copying(c, output, preview) as meter:
+        copied = sdk.files.unpack(packed, place, rules, meter)
+    _report(c, copied, output)
+
+
+def _located(c, *texts):
+    book = _storages(c)
+    return [sdk.files.locate(text, book) for text in texts]
+
+
+@task(help={"workspace": WORKSPACE})
+def usage(c, workspace=None, cluster_alias=None, output=None):
+    """Show the files that jobs left on the storage, and their size."""
+    client, home = _home(c, cluster_alias, workspace)
+    show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
+
+
+@task(
+    positional=["paths"],
+    iterable=["paths", "state"],
+    help={
+        "paths": "remove what interrupted copies left below these folders, instead of files of jobs",
+        "older-than": "only files of jobs that ended, or parts of copies of other machines that changed, "
+        "longer ago than this: 30d, 12h, 90m",
+        "state": STATES,
+        "yes": "do not ask",
+        "preview": "only show what would be removed",
+        "workspace": WORKSPACE,
+    },
+)
+def clean(
+    c,
+    paths=None,
+    older_than=None,
+    state=None,
+    yes=False,
+    preview=False,
+    workspace=None,
+    cluster_alias=None,
+    output=None,
+):
+    """Remove outputs and sources of ended jobs or, in given folders, what interrupted copies left."""
+    seconds = None if older_than is None else sdk.amounts.parse_seconds(older_than, "--older-than")
+    if paths:
+        if state or workspace or cluster_alias:
+            raise ConfigError(
+                "--state, --workspace and --cluster-alias are for files of jobs, not for a path"
+            )
+        places = sdk.files.locate_all(paths, _storages(c))
+        parts = sdk.files.clean_parts(places, seconds, preview)
+        show(c, parts, views.leftovers.cleaned_parts, output)
+        return sdk.files.check_parts(parts)
+    if seconds is None:
+        raise ConfigError("--older-than is required, for example --older-than 30d")
+    client, home = _home(c, cluster_alias, workspace)
+    cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), seconds, state or ())
+    if not preview and not yes and (cleaning.jobs or cleaning.archives):
+        _ask(cleaning, home.url)
+    cleaned = sdk.files.clean_up(client, home, cleaning, preview)
+    show(c, cleaned, views.leftovers.cleaned, output)
+    sdk.files.check_cleaned(cleaned)
+
+
+def _home(c, cluster_alias, workspace):
+    given = settings(c, workspace=workspace)
+    client = connect(c, cluster_alias)
+    home = sdk.files.require_home(client, given.workspace, sdk.files.mounts(given))
+    if home.note:
+        say(home.note)
+    return client, home
+
+
+def _ask(cleaning, url):
+    """Show what would be removed, and ask; raise if there is no terminal to ask on."""
+    jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
+    count = f"{jobs} and {archives} of sources"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"not removed from {url}: {count}; add --yes to remove or --preview to list them")
+    say_view(views.leftovers.table(cleaning.jobs))
+    confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

@@ -11,10 +11,10 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
@@ -22,9 +22,6 @@ from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.home import home, locked, socket_folder
-
-if TYPE_CHECKING:
-    import subprocess
 
 CONNECT_SECONDS = 20
 CHECK_SECONDS = 20.0
@@ -117,8 +114,6 @@ class SharedConnection:
 
     def _log_in(self) -> None:
         """Start the process; ssh asks for passwords and codes on the terminal."""
-        import subprocess  # loaded late, since commands that find an open tunnel start nothing
-
         for path in self.folder.iterdir():
             if path.is_socket():  # of a process that was killed
                 path.unlink()
@@ -167,8 +162,6 @@ class SharedConnection:
 
     def run(self, command: str, seconds: float, sent: bytes = b"") -> RemoteResult:
         """Run a command on the machine; raise Unreachable if the connection does not carry it."""
-        import subprocess
-
         argv = [*self.argv("BatchMode=yes"), *self.address.words, command]
         try:
             done = subprocess.run(
@@ -190,8 +183,6 @@ class SharedConnection:
 
     def start(self, *flags: str, command: str = "", errors: int | None = None) -> socket.socket:
         """Start a session or a channel in a process of its own, and return the pipe to it."""
-        import subprocess
-
         ours, theirs = socket.socketpair()
         argv = [*self.argv("BatchMode=yes"), *flags, *self.address.words, *([command] if command else [])]
         try:
@@ -230,8 +221,6 @@ class SharedConnection:
         return ["ssh", "-T", "-S", str(self.control).replace("%", "%%"), *words]
 
     def _control(self, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
-        import subprocess
-
         argv = [*self._argv(), "-O", verb, *more, *self.address.words]
         try:
             return subprocess.run(

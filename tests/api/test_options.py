@@ -16,7 +16,7 @@ from openpai_tasks.api.options import (
     secret_reader,
 )
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.tasks import job, job_after, job_submit
+from openpai_tasks.tasks import job
 from openpai_tasks.tasks.framework.task import NICKNAMES
 
 SCREEN = {
@@ -46,12 +46,12 @@ def parameters(function):
 def test_submit_takes_every_flag_of_job_sub():
     """A sweep's jobs are waited for one by one in Python, so there is nothing to detach from."""
     taken = (parameters(submit) - {"what", *OTHER_NAMES}) | set(NAMES)
-    assert taken == flags(job_submit.submit_command) - SCREEN - {"command", "cluster_alias", "detach"}
+    assert taken == flags(job.submit_command) - SCREEN - {"command", "cluster_alias", "detach"}
 
 
 def test_resubmit_takes_every_flag_of_job_resubmit():
     """The job knows its cluster; a preview is not offered."""
-    wanted = flags(job_after.resubmit) - SCREEN - {"name", "cluster", "cluster_alias", "preview"}
+    wanted = flags(job.resubmit) - SCREEN - {"name", "cluster", "cluster_alias", "preview"}
     assert parameters(Job.resubmit) == wanted | {"name"}
 
 
@@ -68,7 +68,7 @@ def test_records_take_the_flags_of_structured_logs():
 
 
 def test_outputs_and_wait_take_the_flags_of_their_commands():
-    assert parameters(Job.outputs) == {"to", "all"} <= flags(job_after.outputs)
+    assert parameters(Job.outputs) == {"to", "all"} <= flags(job.outputs)
     assert parameters(Job.wait) == parameters(Job.wait_async) == {"timeout"} <= flags(job.wait)
 
 

@@ -52,4 +52,4 @@ def test_a_project_tests_its_jobs_on_an_embedded_cluster(shell):
 
 def test_the_plugin_loads_nothing_before_it_is_used(shell):
     ours = loaded(shell, f"import pytest, {PLUGIN}") - loaded(shell, "import pytest")
-    assert ours == {"openpai_tasks", "openpai_tasks.api", PLUGIN}
+    assert ours == {"lazy_loader", "openpai_tasks", "openpai_tasks.api", PLUGIN}

@@ -16,8 +16,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from openpai_tasks.sdk.ssh.gateways import gateway_to
 from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
+from openpai_tasks.sdk.ssh.target import gateway_to
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
 from tests.conftest import Shell, make_shell

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies
 
 from openpai_tasks.render import charts, drawing, svg
-from openpai_tasks.render.views import Chart, Page, Series, TextTable
+from openpai_tasks.render.charts import Chart, Series
+from openpai_tasks.render.views import Page, TextTable
 from tests.attacks import ALL, forbidden, texts, without_colours
 from tests.terminals import columns_of
 

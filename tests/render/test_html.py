@@ -4,7 +4,8 @@ import pytest
 
 from openpai_tasks.render import html as render_html
 from openpai_tasks.render import text
-from openpai_tasks.render.views import Chart, Page, Series, TextTable
+from openpai_tasks.render.charts import Chart, Series
+from openpai_tasks.render.views import Page, TextTable
 
 PAGES = ("#ffffff", "#f5f5f5", "#111111", "#212121")  # of Jupyter's themes, and every second row of a table
 

@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.location import locate, open_storage
 from openpai_tasks.storage.store import StorageSpec
-from openpai_tasks.tasks import storage_places
+from openpai_tasks.tasks import storage
 from tests.storage import third_party
 
 
@@ -40,7 +40,7 @@ def test_the_docs_show_every_type_that_can_be_added():
 
 def test_the_help_of_storage_add_names_every_type():
     *first, last = kinds.ADDABLE
-    assert storage_places.add.help["type"] == f"{', '.join(first)} or {last}"
+    assert storage.add.help["type"] == f"{', '.join(first)} or {last}"
 
 
 def test_type_is_found_regardless_of_case():

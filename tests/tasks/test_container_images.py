@@ -13,7 +13,7 @@ import pytest
 from invoke import MockContext, Result
 from invoke.exceptions import Exit
 
-from openpai_tasks.tasks import container_images
+from openpai_tasks.tasks import container
 from tests.conftest import PROJECT_TASKS
 from tests.tasks.conftest import Project
 
@@ -92,7 +92,7 @@ def test_special_characters_reach_the_engine_unchanged(project: Project, engines
     engines("docker")
     project.write("a b'c/Dockerfile", "FROM python\n")
     c = answering()
-    container_images.build(c, folder="a b'c", tag="lab/a", build_arg=["X=$HOME; rm"])
+    container.build(c, folder="a b'c", tag="lab/a", build_arg=["X=$HOME; rm"])
     assert ran(c)[-3:] == ["--build-arg", "X=$HOME; rm", "a b'c"]
 
 
@@ -101,7 +101,7 @@ def test_failed_push_suggests_the_login_command_of_the_engine(project: Project, 
     with pytest.raises(
         Exit, match=r"lab\.org/a was not pushed \(docker exited with 1\); .*`docker login lab\.org`"
     ):
-        container_images.push(answering(exited=1), "lab.org/a")
+        container.push(answering(exited=1), "lab.org/a")
 
 
 def test_check_fails_only_if_something_required_is_missing(
@@ -109,10 +109,10 @@ def test_check_fails_only_if_something_required_is_missing(
 ) -> None:
     engines("docker")
     has = [f"pai-check {name} {name} 1.2" for name in ("sh", "bash", "tar", "sha256sum")]
-    container_images.check(answering(stdout="\n".join(has)), "lab/a", ssh=False)
+    container.check(answering(stdout="\n".join(has)), "lab/a", ssh=False)
     assert "python3    no" in capsys.readouterr().out
     with pytest.raises(Exit, match="lab/a lacks curl, sshd") as err:
-        container_images.check(answering(stdout="\n".join(has)), "lab/a", output="csv")
+        container.check(answering(stdout="\n".join(has)), "lab/a", output="csv")
     assert err.value.code == 120
     assert "bash,true,1.2,true," in capsys.readouterr().out
 

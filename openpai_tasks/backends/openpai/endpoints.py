@@ -23,6 +23,13 @@ from openpai_tasks.backends.base import (
     require,
 )
 from openpai_tasks.backends.http import bodies
+from openpai_tasks.backends.openpai.cluster_bodies import (
+    HDFS,
+    node_from_body,
+    removed_job_from_body,
+    storage_from_body,
+    virtual_cluster_from_body,
+)
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
 from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
@@ -80,14 +87,10 @@ class Client(LogEndpoints):
         return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
-        from openpai_tasks.backends.openpai.cluster_bodies import virtual_cluster_from_body
-
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
         return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
 
     def nodes(self) -> tuple[ClusterNode, ...]:
-        from openpai_tasks.backends.openpai.cluster_bodies import node_from_body
-
         if not self.dialect.nodes:
             return ()
         try:
@@ -97,8 +100,6 @@ class Client(LogEndpoints):
         return tuple(map(node_from_body, fields.rows(found.get("items"))))
 
     def storages(self, default: bool = False) -> tuple[ClusterStorage, ...]:
-        from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body
-
         if not self.dialect.storages:
             return (HDFS,)
         marks = self.dialect.marks_default
@@ -112,8 +113,6 @@ class Client(LogEndpoints):
         return [row for row in rows if fields.text(row.get("name"))]
 
     def storage(self, name: str) -> ClusterStorage:
-        from openpai_tasks.backends.openpai.cluster_bodies import HDFS, storage_from_body
-
         if self.dialect.storage:
             return storage_from_body(
                 self._object("GET", self._path(self.dialect.storage, storage=name)), name
@@ -163,8 +162,6 @@ class Client(LogEndpoints):
         return {state: found[state] for state in states}
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
-        from openpai_tasks.backends.openpai.cluster_bodies import removed_job_from_body
-
         require(self, "job_removal")
         body = {"keep": keep, "preview": preview}
         answer = self._object("POST", routes.CLEAN_JOBS, json=body, limit=bodies.JOB_LIST)

@@ -24,11 +24,10 @@ from openpai_tasks.backends.base import (
     VirtualCluster,
     require,
 )
-from openpai_tasks.backends.paddlecloud import jobs
+from openpai_tasks.backends.paddlecloud import jobs, packages
 from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, STORAGE, WORKERS, PaddleClient
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
-from openpai_tasks.backends.paddlecloud.quantities import MB, parse_quantity
 from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
@@ -53,6 +52,9 @@ EXITS = {
         "ask for more memory (`--memoryMB`)",
     )
 }
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]{1,2}))?")
+_DECIMAL = dict(zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True))
+MB = 1 << 20
 
 
 class PaddleBackend(PaddleClient):
@@ -128,8 +130,6 @@ class PaddleBackend(PaddleClient):
         self._checked_document(document)
 
     def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        from openpai_tasks.backends.paddlecloud import packages
-
         checked = self._checked_document(document)
         name, mark = checked.name, new_mark()
         if self._find(name) is not None:
@@ -239,8 +239,6 @@ class PaddleBackend(PaddleClient):
         raise AssertionError
 
     def _checked_document(self, document: Document) -> JobDocument:
-        from openpai_tasks.backends.paddlecloud import packages
-
         where = f"cluster {self.cluster.alias!r} ({self.product})"
         return packages.check(self._refuse_v1(document), where, self.namespace)
 
@@ -274,3 +272,15 @@ def _capacity(resource: str, hard: float, used: float | None) -> Capacity:
     unit = MB if resource == "memoryMB" else 1
     limit = int(hard / unit) if float(hard / unit).is_integer() else hard / unit
     return Capacity(None if used is None else round(used / unit, 3), limit, limit)
+
+
+def parse_quantity(text: str) -> float | None:
+    """Return the number; None if the text is not a quantity."""
+    match = _QUANTITY.fullmatch(text.strip())
+    if not match:
+        return None
+    number, binary, decimal, exponent = match.groups()
+    if binary:
+        return float(number) * 1024.0 ** ("KMGTPE".index(binary[0]) + 1)
+    power: int = _DECIMAL[decimal] if decimal else int(exponent or 0)
+    return float(number) * float(10**power)

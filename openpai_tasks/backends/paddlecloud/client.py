@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,8 +144,6 @@ class PaddleClient(ServerConnection):
 
     def upload(self, path: str, content: bytes) -> None:
         """Write a file at a path such as ``/pfs/dc1/home/USER/x``; missing folders are created."""
-        import secrets
-
         boundary = secrets.token_hex(16)
         name = re.sub(r'[\r\n"\\]', "_", path.rpartition("/")[2])
         head = (

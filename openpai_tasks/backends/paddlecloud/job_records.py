@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -111,8 +112,6 @@ class JobRecords:
 
 def new_mark() -> str:
     """Return the mark of a new submission: two of the same name must not share files."""
-    import secrets
-
     return secrets.token_hex(6)
 
 

@@ -14,11 +14,12 @@ from openpai_tasks.backends.paddlecloud.answers import (
     TrainerSet,
 )
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord
+from openpai_tasks.backends.paddlecloud.packages import trainer_role
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
 
 if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument, TaskRole
+    from openpai_tasks.protocol import JobDocument
 
 PENDING, RUNNING = "Pending", "Running"
 PHASES = {
@@ -109,10 +110,6 @@ def _state(found: TrainerSet, pods: Sequence[PaddlePod]) -> str:
     if found.completed or (found.parallelism and found.succeeded >= found.parallelism):
         return states.SUCCEEDED
     return states.FAILED if found.failed else states.WAITING
-
-
-def trainer_role(document: JobDocument) -> TaskRole:
-    return next(role for role in document.roles if role.name != PSERVER)
 
 
 def _tasks(found: TrainerSet, pods: Sequence[PaddlePod], document: JobDocument | None) -> Iterator[TaskInfo]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from openpai_tasks.backends.paddlecloud.answers import PSERVER
 from openpai_tasks.backends.paddlecloud.client import STORAGE, TrainingRequest
-from openpai_tasks.backends.paddlecloud.jobs import trainer_role
 from openpai_tasks.errors import Unsupported
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, TaskRole, validate
@@ -39,6 +38,10 @@ class PaddlePackage:
     files: Mapping[str, str]
     masked: str
     """The document, with its secrets masked."""
+
+
+def trainer_role(document: JobDocument) -> TaskRole:
+    return next(role for role in document.roles if role.name != PSERVER)
 
 
 def pserver_role(document: JobDocument) -> TaskRole | None:

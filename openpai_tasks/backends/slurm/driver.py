@@ -10,6 +10,7 @@ from openpai_tasks.backends.base import NOT_SHARED, Ask, Backend, Say, TokenStor
 from openpai_tasks.backends.http.login_lock import login_lock
 from openpai_tasks.backends.slurm.client import SlurmClient
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.net.ssh_address import parse_ssh
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 
@@ -29,8 +30,6 @@ def connect(
 
 
 def candidates(address: str) -> tuple[str, ...]:
-    from openpai_tasks.net.ssh_address import parse_ssh
-
     try:
         return (parse_ssh(address).uri,)
     except ValueError as err:

@@ -19,7 +19,7 @@ from openpai_tasks.portal.usage import UsageLine, UsageSamples
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.states import WAITING
 from openpai_tasks.sdk.clusters.resources import Resources
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 LIVE_SECONDS = 5.0
 HISTORY_SECONDS = 60.0

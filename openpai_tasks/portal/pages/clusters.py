@@ -15,7 +15,7 @@ from openpai_tasks.portal.pages import legacy
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.sdk.clusters.known import Listed
 from openpai_tasks.sdk.clusters.states import ClusterState
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 ANSWER_SECONDS = 5.0
 PAUSE_SECONDS = 15.0

@@ -20,7 +20,7 @@ from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 MOST_ATTEMPTS = 20
 """Latest attempts that the page links to."""

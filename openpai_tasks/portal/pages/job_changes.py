@@ -19,7 +19,7 @@ from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.records import mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 RECENT = 100
 """Jobs to choose from."""

@@ -11,7 +11,7 @@ from openpai_tasks import sdk
 from openpai_tasks.errors import Denied
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 
 @dataclass(frozen=True)

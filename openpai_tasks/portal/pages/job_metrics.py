@@ -15,7 +15,7 @@ from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 LIVE_SECONDS = 2.0
 

@@ -13,7 +13,7 @@ from openpai_tasks.portal.pages.job_frame import check_files, job_page
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.outputs import Outputs
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.store import Entry
 
 MOST_FILES = 1000

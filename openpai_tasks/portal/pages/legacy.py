@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal.request import PortalRequest, go
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 
 def selected(request: PortalRequest) -> str:

@@ -17,7 +17,7 @@ from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice
 from openpai_tasks.sdk.logs.structured import LEVELS
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 TAIL_LINES, MOST_LINES = 10_000, 100_000
 """Lines of each task that a page shows at first, and at most; the file has all of them."""

@@ -15,10 +15,11 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal import previews
-from openpai_tasks.portal.request import PortalRequest, data, go, url, whole_number
+from openpai_tasks.portal.html import url
+from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
 from openpai_tasks.sdk.files.operations import FOLDER, FileInfo
 from openpai_tasks.sdk.files.storages import ClusterStorages
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.location import PAI, Location, naming
 
 PAGE_SIZE = 200

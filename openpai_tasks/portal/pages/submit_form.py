@@ -20,8 +20,7 @@ from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.amounts import parse_int
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission
-from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import Settings, load_settings
 
 TEXTS = ("job_name", "image", "virtual_cluster", "memoryMB", "shm", "max_time")
 NUMBERS = ("instances", "cpu", "gpu", "retries")

@@ -15,7 +15,7 @@ from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol import states
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
-from openpai_tasks.settings.project import load_settings
+from openpai_tasks.settings.config import load_settings
 
 MOST_AXES = 8
 

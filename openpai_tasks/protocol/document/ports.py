@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.document.request import RoleRequest
 from openpai_tasks.protocol.states import role_key
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol.document.request import RoleRequest
 
 MARK = "openpaiPorts"
 """Key in a job's extras with the ports that programs listen on, by role and label."""

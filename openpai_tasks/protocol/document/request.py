@@ -1,4 +1,4 @@
-"""Requests for jobs, and the job documents built from them."""
+"""Requests for jobs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any
 
-from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.job_storage import Home
-from openpai_tasks.protocol.document.ports import listening_mark, port_counts
-from openpai_tasks.protocol.document.roles import DEFAULTS
-from openpai_tasks.protocol.document.template import OPEN, escape_brackets
-from openpai_tasks.protocol.document.wrap_commands import BRACKET, wrap_commands
-
-IMAGE = "image"
-CPU, MEMORY_MB = 2, 4096  # defaults of a task
 
 
 @dataclass(frozen=True)
@@ -84,86 +75,3 @@ class JobRequest:
         """The single role of a job without ``roles``."""
         shared = {item.name for item in fields(RoleRequest)} & {item.name for item in fields(JobRequest)}
         return RoleRequest(**{**{name: getattr(self, name) for name in shared}, "name": self.role})
-
-
-def build_document(request: JobRequest) -> dict[str, Any]:
-    """Build the v2 job document of a request, around its base if it has one."""
-    if request.base is not None:
-        return wrap_commands({**request.base, "name": request.name}, request)
-    _check(request)
-    images = _images(request)
-    result: dict[str, Any] = {
-        "protocolVersion": 2,
-        "name": request.name,
-        "type": "job",
-        "jobRetryCount": request.retries,
-        "prerequisites": [
-            {"protocolVersion": 2, "name": name, "type": "dockerimage", "uri": uri}
-            for uri, name in images.items()
-        ],
-        "taskRoles": {
-            role.name: _role(request, role, images[_image(request, role)]) for role in request.all_roles
-        },
-    }
-    marks = listening_mark(request.all_roles)
-    marks |= {} if request.is_memory_asked else {DEFAULTS: {"memoryMB": request.memory_mb}}
-    result |= {"extras": marks} if marks else {}
-    commands = [_command(request, role) for role in request.all_roles]
-    return wrap_commands(result, request, any(OPEN in command for command in commands))
-
-
-def _check(request: JobRequest) -> None:
-    if not request.name:
-        raise ProtocolError("a job needs a name")
-    for role in request.all_roles:
-        if not role.command:
-            raise ProtocolError(
-                "a job needs a command" + f" (role {role.name!r} has none)" * bool(request.roles)
-            )
-        if not _image(request, role):
-            raise ProtocolError("a job needs an image")
-
-
-def _image(request: JobRequest, role: RoleRequest) -> str:
-    return role.image or request.image
-
-
-def _images(request: JobRequest) -> dict[str, str]:
-    """Return the images that roles run in, each with its name in the document."""
-    uris = dict.fromkeys(_image(request, role) for role in request.all_roles)
-    return {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
-
-
-def _command(request: JobRequest, role: RoleRequest) -> str:
-    return (
-        role.command if request.max_seconds is None else scripts.limit_time(role.command, request.max_seconds)
-    )
-
-
-def _role(request: JobRequest, role: RoleRequest, image: str) -> dict[str, Any]:
-    resources: dict[str, Any] = {
-        "cpu": CPU if role.cpu is None else role.cpu,
-        "memoryMB": MEMORY_MB if role.memory_mb is None else role.memory_mb,
-        "gpu": role.gpu or 0,
-    }
-    if role.ports:
-        resources["ports"] = port_counts(role.ports)
-    result: dict[str, Any] = {"instances": role.instances}
-    completion = _completion(request, role)
-    if completion:
-        result["completion"] = completion
-    result["dockerImage"] = image
-    if role.shm_mb is not None:
-        result["extraContainerOptions"] = {"shmMB": role.shm_mb}
-    commands = [escape_brackets(_command(request, role), BRACKET)]
-    return {**result, "resourcePerInstance": resources, "commands": commands}
-
-
-def _completion(request: JobRequest, role: RoleRequest) -> dict[str, int]:
-    """Return when the role ends the job, explicitly where generations of servers differ."""
-    if len(request.all_roles) == 1 and role.min_failed is None and role.min_succeeded is None:
-        return {}
-    return {
-        "minFailedInstances": 1 if role.min_failed is None else role.min_failed,
-        "minSucceededInstances": role.instances if role.min_succeeded is None else role.min_succeeded,
-    }

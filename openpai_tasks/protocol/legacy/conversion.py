@@ -7,9 +7,9 @@ import shlex
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.protocol.document.build import BRACKET
 from openpai_tasks.protocol.document.scripts import variable
 from openpai_tasks.protocol.document.template import OPEN, escape_brackets
-from openpai_tasks.protocol.document.wrap_commands import BRACKET
 from openpai_tasks.protocol.legacy.v1 import validate_v1
 from openpai_tasks.protocol.yaml.values import text_of
 

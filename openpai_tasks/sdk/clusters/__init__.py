@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "access": ["access_info", "describe", "describe_client"],
+        "access": ["access_info", "connect_unsaved", "describe", "describe_client", "log_in"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": ["embedded_status", "embedded_uri", "start_embedded", "stop_embedded"],
         "known": [
@@ -36,6 +36,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "resources": ["cluster_resources", "list_resources"],
         "start_options": ["start_request"],
         "states": ["ask_clusters"],
-        "unsaved": ["connect_unsaved", "log_in"],
     },
 )

@@ -1,6 +1,8 @@
 from .access import access_info as access_info
+from .access import connect_unsaved as connect_unsaved
 from .access import describe as describe
 from .access import describe_client as describe_client
+from .access import log_in as log_in
 from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
@@ -36,5 +38,3 @@ from .resources import cluster_resources as cluster_resources
 from .resources import list_resources as list_resources
 from .start_options import start_request as start_request
 from .states import ask_clusters as ask_clusters
-from .unsaved import connect_unsaved as connect_unsaved
-from .unsaved import log_in as log_in

@@ -14,7 +14,7 @@ from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Ask
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net import web_address
+from openpai_tasks.net import ssh_address, web_address
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
@@ -35,7 +35,7 @@ class EnvironmentLogin:
 def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
     """Return the credentials in the environment for a known cluster."""
     found = credentials.from_environment()
-    if not found or cluster.uri.startswith(web_address.SSH):  # the login is on the login node
+    if not found or cluster.uri.startswith(ssh_address.SSH):  # the login is on the login node
         return EnvironmentLogin()
     named, rest = _named(cluster.kind), web_address.normal(cluster.rest)
     selected = settings.own("cluster-alias")
@@ -55,7 +55,7 @@ def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
 
 def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[EnvironmentLogin, tuple[str, ...]]:
     """Return the credentials for an address that the user typed, and which of its readings they are for."""
-    if typed[0].startswith(web_address.SSH):
+    if typed[0].startswith(ssh_address.SSH):
         return EnvironmentLogin(), tuple(typed)
     found, named = credentials.from_environment(), _named(kind)
     matching = tuple(address for address in typed if web_address.normal(address) == named)

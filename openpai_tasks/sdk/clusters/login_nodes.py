@@ -10,7 +10,7 @@ from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.web_address import SSH
+from openpai_tasks.net.ssh_address import SSH, parse_ssh
 from openpai_tasks.sdk.clusters.user_clusters import UserClusters
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster, Registry, registry_path
@@ -56,7 +56,6 @@ def install_on(address: str, kind: str, say: Say) -> None:
     """Install this version of the package on a login node."""
     if kind != kinds.BY_SSH:
         raise ConfigError(f"--install is for --type {kinds.BY_SSH}, not for {kind!r}")
-    from openpai_tasks.net.ssh_address import parse_ssh
     from openpai_tasks.tunnel import installing
 
     installing.install(parse_ssh(kinds.driver(kind).candidates(address)[0]), say)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.net.web_address import SSH
+from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.credentials import VARIABLES
 from openpai_tasks.settings.home import home, make_private, write_private

@@ -6,11 +6,12 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "container_end": ["explain_end", "explain_lost"],
         "endpoints": [
             "RUNNING",
             "check_settings",
             "choose",
+            "explain_end",
+            "explain_lost",
             "first_running",
             "not_over",
             "open_remote",

@@ -1,8 +1,8 @@
-from .container_end import explain_end as explain_end
-from .container_end import explain_lost as explain_lost
 from .endpoints import RUNNING as RUNNING
 from .endpoints import check_settings as check_settings
 from .endpoints import choose as choose
+from .endpoints import explain_end as explain_end
+from .endpoints import explain_lost as explain_lost
 from .endpoints import first_running as first_running
 from .endpoints import not_over as not_over
 from .endpoints import open_remote as open_remote

@@ -14,18 +14,18 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.document import ssh_plugin
 from openpai_tasks.protocol.models import JobInfo, SshInfo, TaskInfo
-from openpai_tasks.sdk.containers import container_end
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.ssh import forgetting, keys
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway, gateway_to
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused, NotListening
-from openpai_tasks.sdk.ssh.target import Target, is_host, is_user
+from openpai_tasks.sdk.ssh.target import Target, gateway, gateway_to, is_host, is_user
 from openpai_tasks.settings.config import Settings
 
 RUNNING = states.RUNNING
 START = 10.0  # seconds that an sshd has after the launch of its task
 LOOK_AGAIN = 0.5
+RUN_AGAIN = "run it again"
+SETTLE_SECONDS = 3.0  # time a cluster may take to notice that a container is gone
 
 
 class NotServing(Unreachable):
@@ -157,7 +157,7 @@ def open_remote(client: Backend, found: Reach, container: Container, settings: S
     except KeyRefused as err:
         if not client.capabilities.job_keys or settings.ssh_key:
             # a container that is ending refuses every key
-            why, advice = container_end.wait_for_state(client, found, container)
+            why, advice = wait_for_state(client, found, container)
             if why:
                 raise Unreachable(f"{why}; {advice}") from err
             raise
@@ -194,14 +194,11 @@ def open_when_ready(
 
 def has_moved(client: Backend, found: Reach, container: Container) -> str:
     """Return why a connection was lost, as far as the cluster knows; empty if nothing changed."""
-    return container_end.current_state(client, found, container)[0]
+    return current_state(client, found, container)[0]
 
 
 def _host_names(job: JobInfo) -> set[str]:
-    return {
-        forgetting.host_key_name(job.key, task.label, container_end.attempt_id(job, task))
-        for task in job.tasks
-    }
+    return {forgetting.host_key_name(job.key, task.label, attempt_id(job, task)) for task in job.tasks}
 
 
 def _length(file: Path) -> int:
@@ -213,7 +210,7 @@ def _container(job: JobInfo, task: TaskInfo, info: SshInfo | None, settings: Set
     _check(job, task, host, settings)
     return Container(
         *(task.role, task.index, task.state, host, port, settings.ssh_user),
-        container_end.attempt_id(job, task),
+        attempt_id(job, task),
         launched=task.launched or job.launched,
     )
 
@@ -258,7 +255,7 @@ def _not_served(client: Backend, job: JobInfo, container: Container) -> NotServe
 
 def _explained(client: Backend, found: Reach, container: Container, err: NotListening) -> PaiError:
     job, where = found.job, f"{container.label} of job {found.job.name!r}"
-    settled, advice = container_end.current_state(client, found, container)
+    settled, advice = current_state(client, found, container)
     if settled:
         return Unreachable(f"{settled}; {advice}")
     with contextlib.suppress(PaiError):
@@ -271,3 +268,77 @@ def _explained(client: Backend, found: Reach, container: Container, err: NotList
         return not_served
     hint = "its image may have no sshd (openssh-server), or it is just starting"
     return NotServing(f"{where} is running, but there is no ssh server at {err.place}: {hint}")
+
+
+# What happened to a container
+
+
+def attempt_id(job: JobInfo, task: TaskInfo) -> str:
+    """Return the platform's container id, else the attempts of the job and the task."""
+    return task.container or f"{job.attempt}.{task.attempt}"
+
+
+def explain_lost(client: Backend, found: Reach, container: Container, err: Unreachable) -> Unreachable:
+    """Return the error for a lost connection, with the container's state and advice."""
+    why, advice = wait_for_state(client, found, container)
+    return Unreachable(f"{err}: {why}; {advice}" if why else f"{err}; {advice}")
+
+
+def wait_for_state(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
+    """Return ``current_state``, after giving the cluster time to notice a change."""
+    limit = time.monotonic() + SETTLE_SECONDS
+    why, advice = current_state(client, found, container)
+    while not why and time.monotonic() < limit:
+        time.sleep(SETTLE_SECONDS / 10)
+        why, advice = current_state(client, found, container)
+    return why, advice
+
+
+def current_state(client: Backend, found: Reach, container: Container) -> tuple[str, str]:
+    """Return what changed, empty if nothing did, and advice."""
+    try:
+        now = client.job(found.job.key)
+    except PaiError:
+        return "", RUN_AGAIN
+    logs = f"see its output with `{command('job.logs', now.name)}`"
+    if now.final:
+        return f"job {now.name!r} is {now.state} now", logs
+    if now.state == states.STOPPING:
+        return f"job {now.name!r} is {now.state}", logs
+    if now.state != RUNNING:
+        return f"job {now.name!r} is {now.state} now", f"{RUN_AGAIN} when it runs"
+    after = _task(now, container)
+    if after is None or attempt_id(now, after) != container.attempt:
+        return f"{container.label} of job {now.name!r} has been restarted", RUN_AGAIN
+    if after.state != RUNNING:
+        advice = logs if after.state == states.SUCCEEDED else f"{RUN_AGAIN} when it runs"
+        return f"{container.label} of job {now.name!r} is {after.state} now", advice
+    return "", RUN_AGAIN
+
+
+def explain_end(client: Backend, found: Reach, container: Container) -> str:
+    """Return why the task will have no container again; empty if it may have one."""
+    limit = time.monotonic() + SETTLE_SECONDS
+    why, is_sure = _ended_state(client, found, container)
+    while not is_sure and time.monotonic() < limit:
+        time.sleep(SETTLE_SECONDS / 10)
+        why, is_sure = _ended_state(client, found, container)
+    return why
+
+
+def _ended_state(client: Backend, found: Reach, container: Container) -> tuple[str, bool]:
+    """Return how the job or task ended, and whether that is certain: a failed task may be retried."""
+    now = client.job(found.job.key)
+    if now.final:
+        return f"job {now.name} is {now.state}", True
+    after = _task(now, container)
+    others_run = now.state == RUNNING and any(task.state == RUNNING for task in now.tasks)
+    if after is None or after.state not in states.FINAL or not others_run:
+        return "", True
+    return f"{container.label} of job {now.name} is {after.state}", after.state == states.SUCCEEDED
+
+
+def _task(job: JobInfo, container: Container) -> TaskInfo | None:
+    return next(
+        (one for one in job.tasks if (one.role, one.index) == (container.role, container.index)), None
+    )

@@ -10,7 +10,7 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
 from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.containers import container_end, endpoints, sessions, top
+from openpai_tasks.sdk.containers import endpoints, sessions, top
 from openpai_tasks.sdk.containers.endpoints import Container, Reach
 from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh.connection import Remote
@@ -98,7 +98,7 @@ class Fanout:
             code = sessions.run_command(remote, command, lines[0].add, lines[1].add, limits=limits)
             return CommandResult(label, code)
         except Lost as err_:
-            error = container_end.explain_lost(self._client, self._found, container, err_)
+            error = endpoints.explain_lost(self._client, self._found, container, err_)
             return CommandResult(label, error.exit_code, str(error))
         except PaiError as err_:
             return CommandResult(label, err_.exit_code, str(err_))

@@ -15,7 +15,7 @@ from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.clusters import capacity
-from openpai_tasks.sdk.diagnosis import missing, shortage, symptoms
+from openpai_tasks.sdk.diagnosis import missing, symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
 
@@ -26,6 +26,12 @@ WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
 
 NOT_YET = ("the cluster has not started it yet", "wait; `pai job.connect NAME` shows when it starts")
 OOM = "it may have used more memory than it asked for: ask for more (`--memoryMB`)"
+_AMOUNTS = r"(\d+) CPU, (\d+) MB, (\d+) GPU"
+_NOTE = re.compile(
+    rf"needs {_AMOUNTS}; free in (?:virtual cluster (\S+)|this machine) are {_AMOUNTS} of {_AMOUNTS}"
+)
+_KINDS = (("CPU", "CPUs", "--cpu"), (*["MB of memory"] * 2, "--memoryMB"), ("GPU", "GPUs", "--gpu"))
+MOST_NAMES = 3  # of jobs to list
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
 
 def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
     """Return which resources are short, if that is the latest event."""
-    shortage_text = shortage.describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
+    shortage_text = describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
     return (
         (shortage_text, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free")
         if shortage_text
@@ -262,3 +268,34 @@ def _since(milliseconds: int | None) -> str:
     seconds = max(0, int(time.time() - milliseconds / 1000))
     unit, size = ("h", 3600) if seconds >= 3600 else ("min", 60) if seconds >= 60 else ("s", 1)
     return f", for {seconds // size} {unit} now"
+
+
+def describe_shortage(client: Backend, note: str, is_alone: bool) -> str:
+    """Describe the shortage in one line; empty if the note is about something else.
+
+    Sizes that would fit are known only for a job of one task, ``is_alone``.
+    """
+    found = _NOTE.search(note)
+    if found is None:
+        return ""
+    needs, frees, totals = (list(map(int, found.group(*range(at, at + 3)))) for at in (1, 5, 8))
+    rows = [row for row in zip(needs, frees, totals, _KINDS, strict=True) if row[0] > row[1]]
+    if not rows:
+        return ""
+    flags = [f"{kind[2]} {free}" for _, free, _, kind in rows if free]
+    hint = f"; `{' '.join(flags)}` would fit" if is_alone and len(flags) == len(rows) else ""
+    return f"it asks for {'; '.join(_describe_row(*row) for row in rows)}{_holders(client, found[4])}{hint}"
+
+
+def _describe_row(need: int, free: int, total: int, kind: tuple[str, ...]) -> str:
+    return f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
+
+
+def _holders(client: Backend, virtual_cluster: str | None) -> str:
+    """Return the jobs that run in the same virtual cluster, if the cluster can list them."""
+    with contextlib.suppress(PaiError):
+        running = client.jobs(state=states.RUNNING, limit=100)
+        names = [job.name for job in running if virtual_cluster in (None, job.virtual_cluster)]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return f" (running: {', '.join(names[:MOST_NAMES])}{more})" if names else ""
+    return ""

@@ -10,6 +10,7 @@ from .operations import copy as copy
 from .operations import copy_rules as copy_rules
 from .operations import disk_usage as disk_usage
 from .operations import file_facts as file_facts
+from .operations import find_existing as find_existing
 from .operations import find_files as find_files
 from .operations import head as head
 from .operations import list_files as list_files
@@ -20,6 +21,7 @@ from .operations import read_files as read_files
 from .operations import require_two as require_two
 from .operations import sync as sync
 from .operations import tree as tree
+from .operations import upload as upload
 from .packing import pack as pack
 from .packing import packing_rules as packing_rules
 from .packing import unpack as unpack
@@ -34,7 +36,5 @@ from .selecting import select_storage as select_storage
 from .storages import ClusterStorages as ClusterStorages
 from .storages import list_storages as list_storages
 from .storages import mounts as mounts
-from .uploading import find_existing as find_existing
-from .uploading import upload as upload
 from .user_storages import check_installed as check_installed
 from .user_storages import parse_storage as parse_storage

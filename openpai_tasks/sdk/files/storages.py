@@ -10,7 +10,7 @@ from openpai_tasks.backends.base import Backend, ClusterStorage, Say
 from openpai_tasks.backends.paddlecloud.config_file import KIND, datacenter_of
 from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.web_address import SSH
+from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import embedded

@@ -6,13 +6,14 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "lines": ["TextLines", "read_lines"],
-        "many": ["merge_jobs"],
         "output": [
             "LogChoice",
+            "TextLines",
             "add_labels",
             "choose_stream",
+            "merge_jobs",
             "output_steps",
+            "read_lines",
             "read_output",
             "sleep_between",
         ],

@@ -1,10 +1,10 @@
-from .lines import TextLines as TextLines
-from .lines import read_lines as read_lines
-from .many import merge_jobs as merge_jobs
 from .output import LogChoice as LogChoice
+from .output import TextLines as TextLines
 from .output import add_labels as add_labels
 from .output import choose_stream as choose_stream
+from .output import merge_jobs as merge_jobs
 from .output import output_steps as output_steps
+from .output import read_lines as read_lines
 from .output import read_output as read_output
 from .output import sleep_between as sleep_between
 from .structured import parse_filter as parse_filter

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 
 from openpai_tasks.backends.base import Backend, TaskLog, require
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import PlainBytes, counted
+from openpai_tasks.net.retry import RetryPolicy
+from openpai_tasks.plain_text import PlainBytes, counted, one_line
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs.labels import Labels
-from openpai_tasks.sdk.logs.troubles import LogTroubles
 
 LONGEST_LINE = 16 << 20
 """Bytes kept of the end of a line where whole lines are needed."""
@@ -26,6 +27,9 @@ MOST_ATTEMPTS = 50
 
 LAST_SECONDS = 5.0
 """Time after the job's end to read logs that failed before."""
+POLICY = RetryPolicy(tries=sys.maxsize, least_pause=0.5, longest_pause=30.0)
+LONGEST_ROUND = 5.0
+"""Seconds that failing reads may take before the job itself is polled again."""
 
 
 @dataclass(frozen=True)
@@ -334,3 +338,104 @@ def add_labels(chunks: Iterable[Chunk], coloured: bool = False) -> Iterator[byte
     last = labels.end()
     if last:
         yield last
+
+
+def merge_jobs(steps: Mapping[str, Iterator[Chunk]]) -> Iterator[Chunk]:
+    """Yield the output of all jobs as it arrives, labelled with their names; each job keeps its pauses.
+
+    An error of one job is raised when the others have been read.
+    """
+    due = dict.fromkeys(steps, 0.0)
+    problem: ApiError | None = None
+    while due:
+        name = min(due, key=lambda one: due[one])
+        if (pause := due.pop(name) - time.monotonic()) > 0:
+            yield Chunk("", b"", pause)
+        try:
+            for chunk in steps[name]:
+                if chunk.data:
+                    yield dataclasses.replace(chunk, task=f"{name}/{chunk.task}" if chunk.task else name)
+                if chunk.pause:
+                    due[name] = time.monotonic() + chunk.pause
+                    break
+        except ApiError as err:
+            problem = problem or err
+    if problem:
+        raise problem
+
+
+class TextLines:
+    """Cuts chunks of output into lines without their newline; those of several tasks get labels."""
+
+    def __init__(self) -> None:
+        self._splitter = LineSplitter()
+
+    def feed(self, chunk: Chunk) -> list[str]:
+        """Return the lines that are complete now."""
+        return [_text(line) for line in self._splitter.feed(chunk)]
+
+    def end(self) -> list[str]:
+        """Return the unfinished lines."""
+        return [_text(line) for line in self._splitter.end()]
+
+
+def _text(line: Chunk) -> str:
+    text = line.data.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+    return f"[{one_line(line.task)}] {text}" if line.task else text
+
+
+def read_lines(
+    client: Backend,
+    name: str,
+    which: LogChoice,
+    follow: bool = False,
+    lines: int | None = None,
+    plain: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a job's output, so far or until it ends."""
+    cut = TextLines()
+    for chunk in sleep_between(output_steps(client, name, which, follow, lines, None, plain)):
+        yield from cut.feed(chunk)
+    yield from cut.end()
+
+
+class LogTroubles:
+    """Logs that could not be read, and when to try again."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._causes = set[str]()
+        self._failed: dict[Hashable, tuple[int, float]] = {}  # tries so far, and when the next is due
+        self._round = time.monotonic()
+
+    def __bool__(self) -> bool:
+        return bool(self._failed)
+
+    def __contains__(self, what: Hashable) -> bool:
+        return what in self._failed
+
+    def begin_round(self) -> None:
+        self._round = time.monotonic()
+
+    @property
+    def is_round_over(self) -> bool:
+        return time.monotonic() - self._round > LONGEST_ROUND
+
+    def is_due(self, what: Hashable) -> bool:
+        return what not in self._failed or self._failed[what][1] <= time.monotonic()
+
+    def retry_all(self) -> None:
+        """Make all logs due now."""
+        self._failed = dict.fromkeys(self._failed, (0, 0.0))
+
+    def note(self, what: Hashable, named: str, err: PaiError) -> None:
+        """Schedule another try; warn if the cause is new."""
+        number = self._failed.get(what, (0, 0.0))[0]
+        self._failed[what] = number + 1, time.monotonic() + (POLICY.pause(number) or 0.0)
+        cause = str(err)
+        if cause not in self._causes:
+            self._causes.add(cause)
+            self._say(f"warning: cannot read {named}: {cause}; still following the job")
+
+    def clear(self, what: Hashable) -> None:
+        self._failed.pop(what, None)

@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "link": ["LinkOptions", "Served", "open_link"],
+        "notebook_file": ["read_notebook"],
         "progress": ["CellStart", "JobLine", "RunnerError", "RunnerNote", "follow_run"],
         "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],
         "resubmission": ["check_first_run", "choose_original", "prepare_rerun"],
@@ -16,7 +17,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "check_parameters",
             "parse_parameters",
             "plan_run",
-            "read_notebook",
             "remarks",
             "run_options",
         ],

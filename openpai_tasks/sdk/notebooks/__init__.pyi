@@ -1,6 +1,7 @@
 from .link import LinkOptions as LinkOptions
 from .link import Served as Served
 from .link import open_link as open_link
+from .notebook_file import read_notebook as read_notebook
 from .progress import CellStart as CellStart
 from .progress import JobLine as JobLine
 from .progress import RunnerError as RunnerError
@@ -24,7 +25,6 @@ from .running import as_line as as_line
 from .running import check_parameters as check_parameters
 from .running import parse_parameters as parse_parameters
 from .running import plan_run as plan_run
-from .running import read_notebook as read_notebook
 from .running import remarks as remarks
 from .running import run_options as run_options
 from .serving import IDLE as IDLE

@@ -20,7 +20,8 @@ from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import unmasking
 from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.notebooks import pull, running, serving
-from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
+from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN
@@ -59,7 +60,7 @@ def batch_from_server(source: Backend, original: Original, mounts: Mounts) -> Ba
     with tempfile.TemporaryDirectory() as folder:
         sources = {one.name: one for one in _sent_sources(original.archive, Path(folder, "sent"))}
         sources |= {one.name: one for one in _kept_sources(saved_files, Path(folder, "saved"))}
-        found = running.read_notebook(str(sources[file].path), Path(folder))
+        found = read_notebook(str(sources[file].path), Path(folder))
         notebook = dataclasses.replace(found, name=file)
         sources |= {one.name: one for one in running.job_files(notebook, Path(folder))}
         archive = pack(list(sources.values()))

@@ -10,13 +10,11 @@ import ast
 import dataclasses
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.payloads.notebook_runner import first_line, source_of
-
-if TYPE_CHECKING:
-    from openpai_tasks.sdk.notebooks.running import Notebook
 
 PACKAGE, SUBMIT = "openpai_tasks", "submit_this_notebook"
 MAGICS = ("pai", "pai_sub")

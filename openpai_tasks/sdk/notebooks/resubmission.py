@@ -28,7 +28,8 @@ from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import Ask
 from openpai_tasks.sdk.notebooks import batch as notebook_batch
 from openpai_tasks.sdk.notebooks import pull, running, serving
-from openpai_tasks.sdk.notebooks.running import MARK, Notebook, RunMark, RunOptions
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
+from openpai_tasks.sdk.notebooks.running import MARK, RunMark, RunOptions
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 
@@ -79,7 +80,7 @@ def choose_original(word: str, here: Path, source: str, target: str) -> RerunSou
     """Take ``word`` as a notebook file, else as a job name; ``target`` is the new job's cluster."""
     if not _is_file(word, here):
         return RerunSource(source or _cluster_of(word, here, target), word)
-    notebook = running.read_notebook(word, here)
+    notebook = read_notebook(word, here)
     had = [record for record in records.read_all(here) if _includes(record, notebook, here)]
     last = _latest(record for record in had if _run_mark(record) or _is_server(record))
     if last:
@@ -91,7 +92,7 @@ def choose_original(word: str, here: Path, source: str, target: str) -> RerunSou
 
 def _is_file(word: str, here: Path) -> bool:
     """Tell a file from a job name, which has neither dots nor slashes."""
-    return word.endswith(running.SUFFIX) or os.sep in word or (here / word).exists()
+    return word.endswith(SUFFIX) or os.sep in word or (here / word).exists()
 
 
 def check_first_run(chosen: RerunSource, resume: bool | None) -> None:

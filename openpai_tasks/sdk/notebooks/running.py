@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.template import OPEN
@@ -25,12 +25,12 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare, short_name
-from openpai_tasks.sdk.notebooks import cells as notebook_cells
 from openpai_tasks.sdk.notebooks.cluster_cells import (
     describe_cluster_cells,
     parse_cell,
     without_cluster_cells,
 )
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.notebooks.origins import safe_notebook_name
 from openpai_tasks.sdk.notebooks.values import parse_value, plain_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
@@ -41,49 +41,7 @@ MARK = "openpaiNotebook"
 RUNNER = ".pai-notebook.py"
 """Name of the runner in the job's working folder."""
 FORMATS = ("ipynb", *runner.FORMATS)
-SUFFIX = ".ipynb"
 WARNING = "warning: "
-
-
-@dataclass(frozen=True)
-class Notebook:
-    """A local notebook and its relative name in the job's working folder."""
-
-    path: Path
-    name: str
-    content: dict[str, Any] = field(repr=False)
-
-    @property
-    def stem(self) -> str:
-        return Path(self.name).stem
-
-    @property
-    def version(self) -> int:
-        return int(self.content["nbformat"])
-
-    @property
-    def kernel(self) -> str:
-        """The kernel in its metadata; empty if there is none."""
-        spec = self.content["metadata"].get("kernelspec")
-        return str(spec.get("name") or "") if isinstance(spec, dict) else ""
-
-    @property
-    def language(self) -> str:
-        """The language in its metadata; Python by default."""
-        for key, name in (("kernelspec", "language"), ("language_info", "name")):
-            entry = self.content["metadata"].get(key)
-            if isinstance(entry, dict) and entry.get(name):
-                return str(entry[name])
-        return "python"
-
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        return list(self.content.get("cells", ()))
-
-    def as_sent(self) -> bytes:
-        """Return its text without outputs, which may be large and would change the hash."""
-        sent = runner.clear_outputs(self.content) if self.version == 4 else self.content
-        return json.dumps(sent, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
 @dataclass(frozen=True)
@@ -120,48 +78,6 @@ class RunMark:
     @property
     def stem(self) -> str:
         return Path(self.file).stem
-
-
-# The notebook
-
-
-def read_notebook(file: str, here: Path) -> Notebook:
-    """Read and check a notebook file."""
-    path = Path(os.path.normpath(here / Path(file).expanduser()))
-    if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "not a regular file"
-        raise PathError(f"{file!r} is {what}; expected a notebook ({SUFFIX})")
-    try:
-        text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
-    except (OSError, UnicodeDecodeError) as err:
-        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
-        raise PathError(f"cannot read notebook {file!r}: {reason}") from err
-    name = os.path.relpath(path, here)
-    name = path.name if name.startswith(os.pardir) else name
-    return Notebook(path, name, _parse_content(text, file))
-
-
-def _parse_content(text: str, file: str) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError) as err:
-        where = f", line {err.lineno}" if isinstance(err, json.JSONDecodeError) else ""
-        raise PathError(f"{file!r} is not a notebook: invalid JSON{where}") from err
-    version = found.get("nbformat") if isinstance(found, dict) else None
-    if not isinstance(version, int) or not isinstance(found.get("metadata", {}), dict):
-        raise PathError(f"{file!r} is not a notebook: it has no valid nbformat")
-    if version not in (3, 4):
-        hint = "open it in Jupyter and save it" if version < 3 else "the newest supported format is 4"
-        raise PathError(f"{file!r} has notebook format {version}: {hint}")
-    found.setdefault("metadata", {})
-    cells = found.get("cells" if version == 4 else "worksheets")
-    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise PathError(f"{file!r} is not a notebook: it has no cells")
-    return (
-        notebook_cells.normalise_notebook(found, f"{file!r} is not a notebook")
-        if version == 4
-        else dict(found)
-    )
 
 
 # Options

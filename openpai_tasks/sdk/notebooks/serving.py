@@ -26,8 +26,9 @@ from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook
 from openpai_tasks.sdk.notebooks.origins import Origins
-from openpai_tasks.sdk.notebooks.running import SUFFIX, Notebook, add_source, job_name_stem
+from openpai_tasks.sdk.notebooks.running import add_source, job_name_stem
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.storage.job_files.sources import SourceFile, collect

@@ -3,13 +3,13 @@ from .choosing import choose_jobs as choose_jobs
 from .choosing import choose_names as choose_names
 from .choosing import name_some as name_some
 from .grid import parse_points as parse_points
-from .metrics import follow_metrics as follow_metrics
-from .metrics import gather_metrics as gather_metrics
 from .plan import check_sweep as check_sweep
 from .plan import describe_progress as describe_progress
 from .plan import plan_sweep as plan_sweep
 from .plan import read_sweep_mark as read_sweep_mark
 from .records import list_sweeps as list_sweeps
+from .results import follow_metrics as follow_metrics
+from .results import gather_metrics as gather_metrics
 from .results import gather_results as gather_results
 from .results import sort_results as sort_results
 from .running import SweepRun as SweepRun

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import lookup, outputs
-from openpai_tasks.sdk.jobs.metrics import MetricReader
+from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
@@ -205,3 +207,40 @@ def _column(result: JobResult, column: str) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def gather_metrics(client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Metric]:
+    """Gather the metrics of jobs and sweeps by name or pattern, in the order of the jobs."""
+    return next(follow_metrics(client, names, folder, mounts))
+
+
+def follow_metrics(
+    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
+) -> Iterator[list[Metric]]:
+    """Yield the metrics at first and whenever there are more, until all jobs have ended."""
+    jobs = list(find_members(client, names, folder))
+    pauses = Pauses(client)
+    shown: int | None = None
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        readers = [reader for reader in pool.map(lambda name: _open(client, name, mounts), jobs) if reader]
+        now = [reader.job for reader in readers]
+        while True:
+            found = [metric for one in pool.map(MetricReader.read, readers, now) for metric in one]
+            points = sum(metric.count for metric in found)
+            if points != shown:
+                yield found
+            if all(job.final for job in now):
+                return
+            pauses.wait(points != shown)
+            shown = points
+            now = [pauses.ask(functools.partial(client.job, job.key)) for job in now]
+
+
+def _open(client: Backend, name: str, mounts: Mounts) -> MetricReader | None:
+    """Return a reader of the job's metrics; None if a job of a sweep was not submitted, or is gone."""
+    try:
+        lookup.find(client, name)
+    except NotFound as err:
+        client.say(f"left out: {err}")
+        return None
+    return MetricReader(client, name, mounts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.lazy_dataclass import dataclass
@@ -37,6 +38,7 @@ class Context:
     originals: Originals
     guesses: Guesses
     removal: JobRemoval
+    describe: Callable[[], dict[str, Any]]  # the OpenAPI description of this server
     body_limit: int = bodies.LIMIT
     enforce: str = REFUSE_GPUS
 

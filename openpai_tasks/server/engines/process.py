@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server import ssh
+from openpai_tasks.server import ssh, variables
 from openpai_tasks.server.engines import cgroups, leftovers, runner, traces
 from openpai_tasks.server.engines.base import (
     Engine,
@@ -30,7 +32,6 @@ from openpai_tasks.server.engines.base import (
     TaskRunning,
     TaskStatus,
 )
-from openpai_tasks.server.engines.forker import Forker
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.runner import memory
 from openpai_tasks.server.engines.runner.task import STOP
@@ -345,6 +346,51 @@ def _write_new(path: str | Path, content: bytes, flag: int) -> None:
         view = memoryview(content)
         while view:
             view = view[file.write(view) :]
+
+
+class Forker:
+    """The process that forks runners (see runner/), controlled through a pipe; closing the pipe ends it.
+
+    It has the variables of tasks, and init as its parent, as tasks can read the variables of ancestors.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        end, stdout = os.pipe()  # closed when the forker ends, which alone holds the other side
+        try:
+            with subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=subprocess.DEVNULL,
+                env=variables.for_tasks(os.environ),
+                start_new_session=True,
+                bufsize=0,
+            ) as process:
+                assert process.stdin is not None
+                self._requests, process.stdin = process.stdin, None
+        except BaseException:
+            os.close(end)
+            raise
+        finally:
+            os.close(stdout)
+        self._end = end
+        self.pid = int(os.read(end, 20) or 0)  # written once it is a child of init
+
+    def is_alive(self) -> bool:
+        poller = select.poll()
+        poller.register(self._end, select.POLLIN)
+        return not poller.poll(0)
+
+    def send(self, request: bytes) -> None:
+        self._requests.write(request)
+
+    def close(self) -> None:
+        """End the process and wait for it; its runners continue."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        while os.read(self._end, 1):
+            pass
+        os.close(self._end)
 
 
 if TYPE_CHECKING:

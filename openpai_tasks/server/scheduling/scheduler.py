@@ -27,7 +27,6 @@ from openpai_tasks.server.engines.base import (
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.agenda import Agenda, Waiting
 from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
-from openpai_tasks.server.scheduling.bursts import SubmissionBurst
 from openpai_tasks.server.scheduling.launching import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.task_end import read_log_end
@@ -48,6 +47,8 @@ FIRST_PAGE, PAGE = 3, 50  # waiting jobs per query; often, only the first can st
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
+BURST_QUIET = 0.2  # seconds without a submission, after which a burst is over
+BURST_LATEST = 15.0  # seconds after which its jobs are started even if it continues
 
 
 class Scheduler:
@@ -342,3 +343,29 @@ def _placed(task: Task, status: TaskStatus) -> Task:
     """Return the task at the place where its engine has started it."""
     place = None if isinstance(status, TaskQueued) else status.place
     return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus) if place else task
+
+
+class SubmissionBurst:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._first: float | None = None
+        self._last = 0.0
+
+    def note(self) -> bool:
+        """Note a submission; return whether it begins a burst."""
+        with self._lock:
+            self._last = time.monotonic()
+            begins = self._first is None
+            if self._first is None:
+                self._first = self._last
+            return begins
+
+    def remaining(self) -> float:
+        """Return the seconds until the jobs of the burst are to start; 0 ends the burst."""
+        with self._lock:
+            if self._first is None:
+                return 0.0
+            left = min(self._last + BURST_QUIET, self._first + BURST_LATEST) - time.monotonic()
+            if left <= 0:
+                self._first = None
+            return max(0.0, left)

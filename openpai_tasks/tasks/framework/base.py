@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,21 @@ from invoke.context import Context
 from openpai_tasks import hints, render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.tasks.framework import display, parser, prompts, screen, terminal
+from openpai_tasks.tasks.framework import parser, prompts, screen, terminal
 from openpai_tasks.tasks.framework.terminal import say as say
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import View
+    from openpai_tasks.render.text import Columns
     from openpai_tasks.settings.config import Settings
+
+_notebook_pipe = os.environ.pop("OPENPAI_DISPLAY", "")
+"""The number of the pipe to a notebook that runs this command.
+
+Each line of it is a JSON object: ``data`` is a bundle of MIME types, ``rows`` are the values shown. The
+variable is removed at once, as the pipe is for this process, not for its children.
+"""
 
 
 def settings(c: Context, **flags: Any) -> Settings:
@@ -74,7 +84,7 @@ def show(
     form = output or trusted_settings(c).output
     if form != "table":
         terminal.put(render.format_values(items, columns, form))
-    elif not display.takes(items, columns):
+    elif not _send_to_notebook(items, columns):
         screen.print_view(render.table(items, columns), ages)
 
 
@@ -95,3 +105,21 @@ def command_text(command: str | None) -> str:
             f"two commands given: {command!r}, and {shlex.join(after)!r} after --; give only one"
         )
     return command
+
+
+def _send_to_notebook(items: Any, columns: Columns) -> bool:
+    """Send the values to the notebook; False if there is none or text shows them better."""
+    if not _notebook_pipe.isdecimal():
+        return False
+    picture = render.picture(items, columns)
+    if picture is None:
+        return False
+    data = {"text/plain": render.format_values(items, columns), "text/html": picture}
+    terminal.flush()  # what was printed before is shown before
+    line = json.dumps({"data": data, "rows": render.values(items, columns)})
+    try:
+        with open(int(_notebook_pipe), "w", encoding="utf-8", closefd=False) as out:
+            out.write(f"{line}\n")
+    except OSError:  # the notebook is gone
+        return False
+    return True

@@ -1,9 +1,10 @@
-"""The flags and words of each task, read only when the command line names it, to keep start-up quick."""
+"""The flags and words of each task, read when the command line names it."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from invoke.collection import Collection
@@ -12,6 +13,8 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 from openpai_tasks import exits, hints
+from openpai_tasks.plain_text import one_line
+from openpai_tasks.tasks.framework.suggestions import meant
 
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -21,8 +24,6 @@ class UsageError(ParseError, Exit):
     """Raised for a command line with a mistake; Invoke prints it and exits with our code."""
 
     def __init__(self, text: str, context: ParserContext | None = None) -> None:
-        from openpai_tasks.plain_text import one_line
-
         Exception.__init__(self, one_line(f"error: {text}"))
         self.context = context
         self.message = None  # else it would be printed twice
@@ -36,7 +37,7 @@ class Classic:
     """The task that a command of the older clients runs.
 
     If ``greedy``, all words after it are one command. ``words`` are typed before those of the user. ``task``
-    is an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by older names.
+    loads an unlisted task that takes the old flags and calls the target; ``renamed`` are flags by old names.
     A ``short`` one is a short name of ours, not an old one.
     """
 
@@ -45,7 +46,7 @@ class Classic:
         target: str,
         greedy: bool = False,
         words: tuple[str, ...] = (),
-        task: Any = None,
+        task: Callable[[], Any] | None = None,
         renamed: Mapping[str, str] | None = None,
         short: bool = False,
     ) -> None:
@@ -57,8 +58,8 @@ class Classic:
 class TaskContext(ParserContext):
     """The flags and words of one task."""
 
-    def __init__(self, name: str, aliases: Iterable[str], task: Any, arguments: list[Argument]) -> None:
-        super().__init__(name, aliases, arguments)
+    def __init__(self, name: str, task: Any, arguments: list[Argument]) -> None:
+        super().__init__(name, args=arguments)
         self.task = task
         self.classic: Classic | None = None
         self.typed = name  # as the user spelt it
@@ -108,6 +109,10 @@ class TaskContext(ParserContext):
         return ", ".join(_spelt(name, value, argument.optional) for name in names), argument.help or ""
 
 
+def _primary_names(tasks: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    return {name: primary for primary, aliases in tasks.items() for name in (primary, *aliases)}
+
+
 def _spelt(name: str, value: str, optional: bool) -> str:
     joint = " " if len(name) == 2 else "="
     if optional and value:
@@ -116,7 +121,7 @@ def _spelt(name: str, value: str, optional: bool) -> str:
 
 
 class Contexts(Mapping[str, TaskContext]):
-    """Mapping from task names to fresh contexts.
+    """Mapping from task names to fresh contexts; to find a name loads the tasks of its collection only.
 
     ``classic`` names count only as the first word of a line, and so do the two words of ``spaced`` ones.
     """
@@ -132,23 +137,33 @@ class Contexts(Mapping[str, TaskContext]):
         self.ignore_unknown_help = ignore_unknown_help
         self.classic = classic or {}
         self.spaced = spaced or {}
-        self.names: dict[str, str] = {}
-        for name, aliases in collection.task_names.items():
-            self.names.update(dict.fromkeys((name, *aliases), name))
+
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """All names of tasks, each with the primary one."""
+        return _primary_names(self.collection.task_names)
+
+    def _names_near(self, name: str) -> dict[str, str]:
+        """Return the names in the same collection, and of tasks in none."""
+        near = Collection(auto_dash_names=self.collection.auto_dash_names)
+        near.tasks = self.collection.tasks
+        first = name.partition(".")[0]
+        if first in self.collection.collections:
+            near.collections[first] = self.collection.collections[first]
+        return _primary_names(near.task_names)
 
     def __getitem__(self, name: str) -> TaskContext:
-        primary = self.names[name]
+        primary = self._names_near(name)[name]
         return self._context(primary, self.collection[primary])
 
     def _context(self, primary: str, task: Any) -> TaskContext:
         helps = dict(task.help)
         arguments = task.get_arguments(ignore_unknown_help=self.ignore_unknown_help)
         task.help = helps  # Invoke's get_arguments() empties it
-        aliases = [alias for alias, target in self.names.items() if target == primary != alias]
-        return TaskContext(primary, aliases, task, arguments)
+        return TaskContext(primary, task, arguments)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return isinstance(name, str) and name in self._names_near(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -158,12 +173,12 @@ class Contexts(Mapping[str, TaskContext]):
 
     def first(self, word: str) -> TaskContext | None:
         """Return the task that a classic command runs, if the word is one."""
-        row = None if word in self.names else self.classic.get(word) or self.spaced.get(word)
+        row = None if word in self else self.classic.get(word) or self.spaced.get(word)
         if row is None:
             return None
-        if row.target not in self.names:
+        if row.target not in self:
             raise UsageError(f"{word!r} runs `{row.target}`, which this project's tasks do not include")
-        context = self._context(row.target, row.task) if row.task else self[row.target]
+        context = self._context(row.target, row.task()) if row.task else self[row.target]
         context.classic, context.typed = row, word
         return context
 
@@ -176,8 +191,6 @@ class Contexts(Mapping[str, TaskContext]):
 
     def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
         """Return the error for a word that is not a task, with the task that was probably meant."""
-        from openpai_tasks.tasks.framework.suggestions import meant
-
         found = meant(name, self.names, self.classic, self.collection.collections)
         folder = name.rpartition(".")[0]
         there = [folder] if folder and self.is_collection(folder) else []

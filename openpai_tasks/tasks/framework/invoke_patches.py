@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.regular_files import read_limited
 from openpai_tasks.tasks.framework import parser, terminal, verbosity
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
+from openpai_tasks.tasks.framework.suggestions import suggestion
 
 LIST_FORMATS = ("flat", "nested", "json")
 NARROWEST = 20  # column of help texts beside names
@@ -72,8 +74,6 @@ def parse_cleanup(program: Program) -> None:
         raise UsageError(f"--list-format must be one of {', '.join(LIST_FORMATS)}, got {form!r}")
     root = program.args.list.value
     if isinstance(root, str) and not contexts.is_collection(root):
-        from openpai_tasks.tasks.framework.suggestions import suggestion
-
         raise UsageError(f"no collection named {root!r}{suggestion(root, program.collection.collections)}")
     _parse_cleanup(program)
 
@@ -119,7 +119,7 @@ def _print_classic_help(program: Program, contexts: Contexts, context: TaskConte
 
 
 def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> None:
-    """Print names with their help beside them, or below where there is no room; Invoke's way is too slow."""
+    """Print names with their help beside them, or below where there is no room."""
     columns, indent = pty_size()[0], program.leading_indent
     first = max(len(name) for name, _ in pairs) + program.col_padding
     rest = columns - len(indent) - first - 1
@@ -131,21 +131,13 @@ def print_columns(program: Program, pairs: Sequence[tuple[str, str | None]]) -> 
                 f"{indent * 3}{line}" for line in _wrapped(text or "", columns - 3 * len(indent)) if line
             ]
             continue
-        for number, line in enumerate(_wrapped(text or "", rest) or [""]):
+        for number, line in enumerate(_wrapped(text or "", rest)):
             lines.append(f"{indent}{'' if number else name:{first}}{line}".rstrip())
     print("\n".join(lines), end="\n\n")
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    if len(text) <= width and "\n" not in text:
-        return [text]
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append(word)
-        else:
-            lines[-1] += f" {word}" if lines[-1] else word
-    return lines
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def serialized(collection: Collection, name: str | None = None) -> dict[str, Any]:
@@ -167,17 +159,6 @@ def serialized(collection: Collection, name: str | None = None) -> dict[str, Any
         "tasks": tasks,
         "collections": inner,
     }
-
-
-def has_tasks(collection: Collection) -> bool:
-    """Whether there are tasks, without collecting all their names, as Invoke does at every start."""
-    return bool(collection.tasks) or any(collection.collections.values())
-
-
-def transform(collection: Collection, name: str) -> str:
-    """Return the name with dashes for underscores; Invoke looks at each letter, hundreds of times a start."""
-    replaced = "_" if collection.auto_dash_names else "-"
-    return _transform(collection, name) if name and replaced in name else name
 
 
 class DirectCall(Call):
@@ -336,7 +317,6 @@ def _flushed(method: Callable[..., None]) -> Callable[..., None]:
 
 _parse_cleanup = Program.parse_cleanup
 _normalize = Executor.normalize
-_transform = Collection.transform
 _load_runtime = Config.load_runtime
 _merge = Config.merge
 _respond = Runner.respond
@@ -351,8 +331,6 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Program, "print_task_help", print_task_help),
     (Program, "print_columns", print_columns),
     (Collection, "serialized", serialized),
-    (Collection, "__bool__", has_tasks),
-    (Collection, "transform", transform),
     (Executor, "normalize", normalize),
     (Config, "_load_yaml", _careful(_parse_yaml)),
     (Config, "_load_yml", _careful(_parse_yaml)),

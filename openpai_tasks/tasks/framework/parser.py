@@ -21,7 +21,9 @@ from invoke.parser.parser import ParseResult
 from invoke.program import Program
 
 from openpai_tasks import hints
+from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
+from openpai_tasks.tasks.framework.suggestions import suggestion
 
 KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
@@ -259,8 +261,6 @@ class _Line:
         if self.contexts is None:
             self.result.unparsed = [word, *self.words]
             return
-        from openpai_tasks.tasks.framework.suggestions import suggestion
-
         if self.context is None:
             hint = suggestion(name, self.core.flags) or " (flags of a task follow its name)"
             raise UsageError(f"unknown flag {name}{hint}", self.context)
@@ -298,8 +298,6 @@ class _Line:
 
 def _warn_of_flags(names: list[str], context: TaskContext | None) -> None:
     """Point out flags of ours that became a part of a bare command."""
-    from openpai_tasks.tasks.framework import terminal
-
     assert context is not None
     taken = f"{names[0]} was" if len(names) == 1 else f"{', '.join(names)} were"
     ours = f"flags of `{hints.command(context.typed)}` go before it, and `--` there silences this line"

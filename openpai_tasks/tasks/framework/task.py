@@ -1,23 +1,24 @@
-"""The tasks of this package: one-line errors with exit codes, short flags, and loading on first use."""
+"""The tasks of this package: one-line errors with exit codes, and short flags."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
-from openpai_tasks import exits
-
-if TYPE_CHECKING:
-    from openpai_tasks.errors import PaiError
+from openpai_tasks import exits, render
+from openpai_tasks.errors import PaiError
+from openpai_tasks.plain_text import plain
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.signals import Terminated
 
 NICKNAMES = {
     "cluster-alias": ("a",),
@@ -68,17 +69,12 @@ class PaiTask(Task[Any]):
         self.kinds = kinds or {}
         self.nicknames = nicknames or {}
         self.single_dash = single_dash  # whether `-name` is `--name`, as in Go programs
-        self._positional: Iterable[str] | None = None
         super().__init__(body, auto_shortflags=auto_shortflags, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from openpai_tasks.errors import PaiError
-        from openpai_tasks.tasks.framework import terminal
-        from openpai_tasks.tasks.framework.signals import Terminated
-
         try:
             if kwargs.get("output"):
-                _check_format(kwargs["output"])  # before anything is done
+                render.check_format(kwargs["output"])  # before anything is done
             result = super().__call__(*args, **kwargs)
             terminal.flush()
             return result
@@ -87,32 +83,6 @@ class PaiTask(Task[Any]):
             raise terminal.ending(err.exit_code, f"error: {err}", *_other_problems(err)) from err
         except KeyboardInterrupt as err:
             raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
-
-    def __deepcopy__(self, memo: Any) -> PaiTask:
-        """Return itself: Invoke copies every task at every start, and ours never change."""
-        return self
-
-    def argspec(self, body: Callable[..., Any]) -> inspect.Signature:
-        """Return the signature, built only now if the flags come from a table."""
-        from openpai_tasks.tasks.framework.shared_flags import signature
-
-        signature(body)
-        return super().argspec(body)
-
-    def fill_implicit_positionals(self, positional: Iterable[str] | None) -> Any:
-        """Leave positionals to be read on first use: reading 70 signatures would slow down every start."""
-        return positional
-
-    @property
-    def positional(self) -> Iterable[str]:
-        if self._positional is None:
-            parameters = self.argspec(self.body).parameters.values()
-            self._positional = [item.name for item in parameters if item.default is inspect.Parameter.empty]
-        return self._positional
-
-    @positional.setter
-    def positional(self, names: Iterable[str] | None) -> None:
-        self._positional = names
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the flags, with the kinds that the task declares and our short names."""
@@ -136,35 +106,57 @@ class PaiTask(Task[Any]):
             argument.kind = kind
 
 
-class LazyTask(PaiTask):
-    """Stands for a task until it is used, as lists need only its entry in the index.
-
-    On first use it becomes the task itself, and shares its attributes from then on.
-    """
-
-    def __init__(
-        self, name: str, module: str, attribute: str, aliases: tuple[str, ...], default: bool, summary: str
-    ) -> None:
-        self._module, self._attribute = module, attribute
-        self._name, self.aliases, self.is_default, self.__doc__ = name, aliases, default, summary
-
-    def __getattr__(self, name: str) -> Any:
-        if "_attribute" not in self.__dict__:  # while it is copied
-            raise AttributeError(name)
-        loaded = getattr(import_module(self._module), self._attribute)
-        self.__dict__ = loaded.__dict__
-        self.__class__ = type(loaded)
-        return getattr(self, name)
-
+Body = Callable[..., Any]
 
 task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
 """Decorator that makes a function a task, with the options of Invoke's ``task`` and those of ``PaiTask``."""
 
 
-def _check_format(name: str) -> None:
-    from openpai_tasks import render
+def with_options(options: Mapping[str, Any]) -> Callable[[Body], Body]:
+    """Give a body ``(c, ..., **options)`` flags with these defaults."""
 
-    render.check_format(name)
+    def decorate(body: Body) -> Body:
+        own = inspect.signature(body).parameters.values()
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in options.items()
+        ]
+        kept = [item for item in own if item.kind is not item.VAR_KEYWORD]
+        body.__signature__ = inspect.Signature([*kept, *named])  # type: ignore[attr-defined]
+        return body
+
+    return decorate
+
+
+def same_flags_as(
+    other: Any, word: str = "", more: Mapping[str, Any] | None = None, **fixed: Any
+) -> Callable[[Body], Body]:
+    """Give a body ``(c, word, flags)`` the flags of the task ``other``, without those that are fixed.
+
+    ``flags`` holds their values by name. ``word`` names a positional that the other task does not have, and
+    ``more`` are flags with their defaults that it does not have either.
+    """
+    context, *known = inspect.signature(other.body).parameters.values()
+    first = [inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)] if word else []
+    last = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (more or {}).items()
+    ]
+    kept = [item for item in known if item.name not in fixed]
+    signature = inspect.Signature([context, *first, *kept, *last])
+
+    def decorate(body: Body) -> Body:
+        @functools.wraps(body)
+        def wrapper(*words: Any, **flags: Any) -> Any:
+            bound = signature.bind(*words, **flags)
+            c, word, *_ = bound.arguments.values()
+            rest = dict(list(bound.arguments.items())[2:])
+            return body(c, word, {**rest, **fixed})
+
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
 
 
 def _other_problems(err: PaiError) -> list[str]:
@@ -175,9 +167,6 @@ def _other_problems(err: PaiError) -> list[str]:
 def _log_traceback() -> None:
     """Log the traceback, which `pai -d` shows."""
     if log.isEnabledFor(logging.DEBUG):
-        import traceback
-
         from openpai_tasks.net.log_masking import mask_keys
-        from openpai_tasks.plain_text import plain
 
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

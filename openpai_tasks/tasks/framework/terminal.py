@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
@@ -237,8 +238,6 @@ def ending(code: int, *lines: str) -> Exit:
 
 def show_uncaught(kind: type[BaseException], err: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an unexpected error, filtered: it may quote a server."""
-    import traceback
-
     print(plain("".join(traceback.format_exception(kind, err, trace))), end="", file=sys.stderr)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from invoke.parser.argument import Argument
 from invoke.program import Program
+
+from openpai_tasks.tasks.framework import terminal
 
 _core_args = Program.core_args
 
@@ -35,8 +39,6 @@ def apply(program: Program) -> None:
     """Follow the flags, if they were given."""
     given = [name for name in ("quiet", "verbose") if name in program.args and program.args[name].value]
     if "quiet" in given:
-        from openpai_tasks.tasks.framework import terminal
-
         terminal.be_quiet()
     if "verbose" in given:
         _show_requests()
@@ -44,10 +46,7 @@ def apply(program: Program) -> None:
 
 def _show_requests() -> None:
     """Print a line for each request to a cluster from now on."""
-    import logging
-
     from openpai_tasks.net.log_masking import REQUESTS
-    from openpai_tasks.tasks.framework import terminal
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from openpai_tasks.tasks.framework.contexts import Classic
-from openpai_tasks.tasks.framework.task import LazyTask
 
 ASK = ("--ask",)
 
 
-def _old(name: str) -> LazyTask:
-    return LazyTask(name, "openpai_tasks.tasks.pai.old_commands", name, (), False, "")
+def _old(name: str) -> Callable[[], Any]:
+    """Return a function that loads a task of old_commands.py."""
+
+    def load() -> Any:
+        from openpai_tasks.tasks.pai import old_commands
+
+        return getattr(old_commands, name)
+
+    return load
 
 
 ADD_CLUSTER = Classic("cluster.add", renamed={"--authen-token": "--token"})

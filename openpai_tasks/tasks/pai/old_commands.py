@@ -13,11 +13,10 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks.framework import parser
 from openpai_tasks.tasks.framework.base import say, settings
-from openpai_tasks.tasks.framework.shared_flags import same_flags_as
-from openpai_tasks.tasks.framework.task import task
-from openpai_tasks.tasks.job_submit import submit_command
+from openpai_tasks.tasks.framework.task import same_flags_as, task
+from openpai_tasks.tasks.job import submit_command
 from openpai_tasks.tasks.notebook import run as run_notebook
-from openpai_tasks.tasks.notebook_serve import serve as serve_notebook
+from openpai_tasks.tasks.notebook import serve as serve_notebook
 
 QUERIES = {None: "job.status", "config": "job.config", "ssh": "container.list"}
 PIP_HELP = {"pip-path": "pip in the image that installs the packages"}

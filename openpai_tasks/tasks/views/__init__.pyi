@@ -1,14 +1,12 @@
 from . import browsing as browsing
 from . import containers as containers
 from . import following as following
-from . import interactive as interactive
 from . import job_flags as job_flags
 from . import leftovers as leftovers
 from . import listings as listings
 from . import metrics as metrics
 from . import notebooks as notebooks
 from . import paddle as paddle
-from . import records as records
 from . import serving as serving
 from . import submitting as submitting
 from . import sweeps as sweeps

@@ -13,11 +13,17 @@ from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
 
 
-def open_link(link: str, no_browser: bool) -> None:
-    """Open a sign-in link in the browser; print it with ``no_browser``, or if there is no browser."""
+def open_portal(alias: str, port: int, no_browser: bool) -> None:
+    """Open the portal's page of a cluster; print a link to it with ``no_browser``, or without a browser."""
+    link = starting.one_time_link(Path.cwd(), f"/c/{quote(alias)}/jobs", port)
     if no_browser or not sdk.clusters.can_open_browser() or not sdk.clusters.open_private_link(link):
         terminal.put(link)
         terminal.flush()
+
+
+def stop_portal() -> bool:
+    """End the portal of this folder; return False if there was none."""
+    return starting.stop_portal(Path.cwd())
 
 
 def open_job(client: Backend, job: JobInfo, no_browser: bool) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
-from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import LiveView
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import TextTable
     from openpai_tasks.sdk.logs.output import LogChoice
+    from openpai_tasks.sdk.logs.structured import StructuredLine
     from openpai_tasks.sdk.sweeps.choosing import ChosenJob
 
 NOTIFY_SECONDS = 5.0
 CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
 """Columns that differ in each list."""
+TOGETHER = 1 << 16
+"""Bytes of records that are written together."""
 
 
 def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
@@ -127,9 +132,6 @@ def notify_end(jobs: Sequence[JobInfo]) -> None:
 def _send(title: str, text: str) -> bool:
     """Send a notification to the desktop; False if there is none."""
     import shutil  # here and not above, as few commands need them
-    import subprocess
-
-    from openpai_tasks.settings.credentials import hidden_environment
 
     program = shutil.which("notify-send")
     if program is None:
@@ -165,3 +167,28 @@ def only_one(names: Sequence[str], what: str) -> str:
     if len(names) > 1:
         raise ConfigError(f"{what} works for one job, and {len(names)} were named")
     return names[0]
+
+
+def check_record_flags(structured: bool, output: str | None, **flags: str | None) -> None:
+    """Raise for flags that need --structured, and for formats that records do not have."""
+    for name, value in {**flags, "output": output}.items():
+        if value is not None and not structured:
+            raise ConfigError(f"--{name} needs --structured: other output has no records")
+    if output not in (None, "table", "json"):
+        raise ConfigError(f"log records have no output format {output!r} (known: table, json)")
+
+
+def encode_records(records: Iterable[StructuredLine], output: str | None, at_once: bool) -> Iterator[bytes]:
+    """Yield the bytes to write: of each record ``at_once``, or of many together, which is much faster."""
+    text = render.json_line if output == "json" else render.log_line
+    held = bytearray()
+    try:
+        for record in records:
+            held += f"{text(record)}\n".encode("utf-8", "backslashreplace")
+            if at_once or len(held) >= TOGETHER:
+                yield bytes(held)
+                held.clear()
+    except PaiError:  # what was read before is shown
+        yield bytes(held)
+        raise
+    yield bytes(held)

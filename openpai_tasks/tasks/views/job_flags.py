@@ -10,17 +10,12 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import settings
-from openpai_tasks.tasks.framework.shared_flags import Body, with_signature
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.task import Body, task
 
 if TYPE_CHECKING:
     from invoke.context import Context
 
     from openpai_tasks.protocol.document.request import JobRequest
-    from openpai_tasks.settings.config import Settings
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobRequest
     from openpai_tasks.settings.config import Settings
 
 FLAGS: dict[str, tuple[type, str]] = {
@@ -101,7 +96,6 @@ def helps(*flags: str) -> dict[str, str]:
 def _with_flags(body: Body, flags: tuple[str, ...]) -> Body:
     """Put the flags into the body's signature, which is where Invoke reads them."""
 
-    @with_signature(lambda: _signature(body, flags))
     @functools.wraps(body)
     def wrapper(*words: Any, **given: Any) -> Any:
         job = {name: given.pop(name) for name in flags if name in given}
@@ -112,6 +106,7 @@ def _with_flags(body: Body, flags: tuple[str, ...]) -> Body:
         }
         return body(*words, flags=job, **given)
 
+    wrapper.__signature__ = _signature(body, flags)  # type: ignore[attr-defined]
     return wrapper
 
 

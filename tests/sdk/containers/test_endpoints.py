@@ -12,7 +12,7 @@ import pytest
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Denied, Unreachable
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.containers import container_end, endpoints, interactive
+from openpai_tasks.sdk.containers import endpoints, interactive
 from openpai_tasks.sdk.containers.endpoints import Container, NotServing, Reach
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused
 from openpai_tasks.settings.config import Settings
@@ -79,7 +79,7 @@ def test_a_stopping_job_is_reported_as_such(scripted_server):
     scripted_server.answers[PATH] = detail(state="STOPPING")
     with pytest.raises(Unreachable, match="is STOPPING: its containers are being stopped"):
         endpoints.reach(client, "train", Settings())
-    message = str(container_end.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
+    message = str(endpoints.explain_lost(client, found, found.containers[0], Unreachable("it is lost")))
     assert message == "it is lost: job 'train' is STOPPING; see its output with `pai job.logs train`"
 
 
@@ -89,14 +89,14 @@ def test_failed_task_is_final_only_while_the_job_continues_without_it(scripted_s
     [task] = body["taskRoles"]["main"]["taskStatuses"]
     body["taskRoles"]["main"]["taskStatuses"].append({**task, "taskIndex": 1, "containerId": "pod-3"})
     found = endpoints.reach(client, "train", Settings())
-    assert container_end.explain_end(client, found, found.containers[0]) == ""
+    assert endpoints.explain_end(client, found, found.containers[0]) == ""
     task["taskState"] = "FAILED"
-    late = threading.Timer(container_end.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
+    late = threading.Timer(endpoints.SETTLE_SECONDS / 3, body["jobStatus"].update, [{"state": "WAITING"}])
     late.start()
-    assert container_end.explain_end(client, found, found.containers[0]) == ""  # the job is retried
+    assert endpoints.explain_end(client, found, found.containers[0]) == ""  # the job is retried
     late.join()
     body["jobStatus"]["state"] = "RUNNING"
-    assert container_end.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
+    assert endpoints.explain_end(client, found, found.containers[0]) == "main-0 of job train is FAILED"
 
 
 @pytest.mark.parametrize("trouble", ["refused", "denied"])

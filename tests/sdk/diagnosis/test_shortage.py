@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.sdk.diagnosis import shortage
+from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.allocation import FreeResources
 from tests.scripted import Scripted
@@ -50,13 +50,13 @@ def why(need: ResourceAmount, used: ResourceAmount) -> str:
 )
 def test_only_missing_resources_are_described_with_the_jobs_that_hold_them(client, need, used, description):
     line = "it asks for " + description.format(" (running: a, b, c and 1 more)")
-    assert shortage.describe_shortage(client, why(need, used), is_alone=True) == line
-    assert "would fit" not in shortage.describe_shortage(client, why(need, used), is_alone=False)
+    assert explain.describe_shortage(client, why(need, used), is_alone=True) == line
+    assert "would fit" not in explain.describe_shortage(client, why(need, used), is_alone=False)
 
 
 def test_other_events_are_not_shortages(client):
     assert (
-        shortage.describe_shortage(
+        explain.describe_shortage(
             client, "FailedScheduling: 0/3 nodes are available: 3 Insufficient gpu.", True
         )
         == ""

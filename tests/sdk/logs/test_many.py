@@ -3,17 +3,16 @@
 import pytest
 
 from openpai_tasks.errors import ApiError
-from openpai_tasks.sdk.logs import many
+from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.labels import COLOURS
-from openpai_tasks.sdk.logs.many import merge_jobs
-from openpai_tasks.sdk.logs.output import Chunk, add_labels
+from openpai_tasks.sdk.logs.output import Chunk, add_labels, merge_jobs
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """A clock that only pauses move."""
     now = [100.0]
-    monkeypatch.setattr(many.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
     return now
 
 

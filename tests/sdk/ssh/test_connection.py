@@ -17,9 +17,8 @@ from openpai_tasks.errors import ConfigError, Lost, TimedOut, Unreachable
 from openpai_tasks.sdk.containers import forwarding, sessions
 from openpai_tasks.sdk.ssh import hosts_file
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway
 from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged, KeyRefused, NotListening
-from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.sdk.ssh.target import Gateway, gateway
 from openpai_tasks.settings.config import Settings
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import port_sending, refusing_port, unresponsive_port

@@ -7,8 +7,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.ssh import hosts_file, keys
-from openpai_tasks.sdk.ssh.gateways import gateway
-from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.sdk.ssh.target import Gateway, gateway
 from openpai_tasks.settings.config import Settings
 from tests.needs import needs
 from tests.scripted import Scripted

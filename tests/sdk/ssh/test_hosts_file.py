@@ -15,10 +15,9 @@ from openpai_tasks.sdk.containers import endpoints, interactive
 from openpai_tasks.sdk.fabric_hosts import tasks_of
 from openpai_tasks.sdk.ssh import hosts_file, user_config
 from openpai_tasks.sdk.ssh.connection import Remote
-from openpai_tasks.sdk.ssh.gateways import gateway
 from openpai_tasks.sdk.ssh.host_keys import gateways_file
 from openpai_tasks.sdk.ssh.login_errors import HostKeyChanged
-from openpai_tasks.sdk.ssh.target import Gateway
+from openpai_tasks.sdk.ssh.target import Gateway, gateway
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster

@@ -24,10 +24,7 @@ def info(context: Context, request: Request) -> Reply:
 
 
 def get_description(context: Context, request: Request) -> Reply:
-    """Return the OpenAPI description of this server, built on demand."""
-    from openpai_tasks.server.api.openapi.build import describe
-
-    return 200, describe(context.profile.name)
+    return 200, context.describe()
 
 
 def greeting(context: Context, request: Request) -> Reply:

@@ -1,4 +1,4 @@
-"""Bring a notebook of format 4 in line with its schema, or refuse it.
+"""Read a notebook file; bring one of format 4 in line with its schema, or refuse it.
 
 Otherwise mistakes would only show in the job, when nbconvert runs after all cells have.
 """
@@ -6,16 +6,98 @@ Otherwise mistakes would only show in the job, when nbconvert runs after all cel
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from collections.abc import Iterator
+from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk.payloads.notebook_runner import minor_of, source_of
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.sdk.payloads.notebook_runner import clear_outputs, minor_of, source_of
 
+SUFFIX = ".ipynb"
 IDS_SINCE = 5  # minor version of format 4 that introduced cell ids
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A local notebook and its relative name in the job's working folder."""
+
+    path: Path
+    name: str
+    content: dict[str, Any] = field(repr=False)
+
+    @property
+    def stem(self) -> str:
+        return Path(self.name).stem
+
+    @property
+    def version(self) -> int:
+        return int(self.content["nbformat"])
+
+    @property
+    def kernel(self) -> str:
+        """The kernel in its metadata; empty if there is none."""
+        spec = self.content["metadata"].get("kernelspec")
+        return str(spec.get("name") or "") if isinstance(spec, dict) else ""
+
+    @property
+    def language(self) -> str:
+        """The language in its metadata; Python by default."""
+        for key, name in (("kernelspec", "language"), ("language_info", "name")):
+            entry = self.content["metadata"].get(key)
+            if isinstance(entry, dict) and entry.get(name):
+                return str(entry[name])
+        return "python"
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        return list(self.content.get("cells", ()))
+
+    def as_sent(self) -> bytes:
+        """Return its text without outputs, which may be large and would change the hash."""
+        sent = clear_outputs(self.content) if self.version == 4 else self.content
+        return json.dumps(sent, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def read_notebook(file: str, here: Path) -> Notebook:
+    """Read and check a notebook file."""
+    path = Path(os.path.normpath(here / Path(file).expanduser()))
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "not a regular file"
+        raise PathError(f"{file!r} is {what}; expected a notebook ({SUFFIX})")
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "surrogatepass")
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else "it is not UTF-8 text"
+        raise PathError(f"cannot read notebook {file!r}: {reason}") from err
+    name = os.path.relpath(path, here)
+    name = path.name if name.startswith(os.pardir) else name
+    return Notebook(path, name, _parse_content(text, file))
+
+
+def _parse_content(text: str, file: str) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as err:
+        where = f", line {err.lineno}" if isinstance(err, json.JSONDecodeError) else ""
+        raise PathError(f"{file!r} is not a notebook: invalid JSON{where}") from err
+    version = found.get("nbformat") if isinstance(found, dict) else None
+    if not isinstance(version, int) or not isinstance(found.get("metadata", {}), dict):
+        raise PathError(f"{file!r} is not a notebook: it has no valid nbformat")
+    if version not in (3, 4):
+        hint = "open it in Jupyter and save it" if version < 3 else "the newest supported format is 4"
+        raise PathError(f"{file!r} has notebook format {version}: {hint}")
+    found.setdefault("metadata", {})
+    cells = found.get("cells" if version == 4 else "worksheets")
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise PathError(f"{file!r} is not a notebook: it has no cells")
+    return normalise_notebook(found, f"{file!r} is not a notebook") if version == 4 else dict(found)
 
 
 def normalise_notebook(notebook: dict[str, Any], complaint: str) -> dict[str, Any]:
