@@ -121,15 +121,12 @@ class Dispatcher(Generic[R]):
     """An ASGI application with a table of routes; subclasses answer calls and shape errors."""
 
     hosts = LOCAL_HOST
+    prefix = ""  # that paths may begin with
     headers: Mapping[str, str] = {}  # of all answers that do not have them
     expected: type[PaiError] = ApiError  # errors that are answers
 
     def __init__(self, router: Router[R]) -> None:
         self.router = router
-
-    def local(self, path: str) -> str:
-        """Return the path as it is in the table."""
-        return path
 
     def accepts_page(self, web: Request) -> bool:
         """Return whether the page that makes this call, if any, may use the server."""
@@ -147,7 +144,7 @@ class Dispatcher(Generic[R]):
         route = "(no route)"  # logged, as paths can contain tokens
         try:
             self._check_origin(web)
-            path = self.local(raw_path(scope))
+            path = without_prefix(raw_path(scope), self.prefix)
             match = self.router.match(web.method, path)
             route = match.route.path if match else route
             response = await self.answer(web, path, match)
@@ -179,6 +176,10 @@ def raw_path(scope: Scope) -> str:
     """Return the path of a call, not decoded."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0].decode("latin-1")
+
+
+def without_prefix(path: str, prefix: str) -> str:
+    return path[len(prefix) :] if path.lower().startswith(f"{prefix}/") else path
 
 
 def forbidden(message: str) -> Denied:

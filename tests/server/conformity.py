@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 import requests
 from jsonschema import Draft202012Validator
 
-from openpai_tasks.loopback.web import Router
+from openpai_tasks.loopback.web import Router, without_prefix
+from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.server.api.openapi.build import describe, template
-from openpai_tasks.server.api.table import Route, local, rows
+from openpai_tasks.server.api.table import Route, rows
 
 PROFILES: dict[str, str] = {}
 """The profile of each server that was started, by its address."""
@@ -29,7 +30,7 @@ def check(profile: str, answer: requests.Response) -> None:
     method, url = str(answer.request.method), urlsplit(str(answer.request.url))
     if method == "OPTIONS":  # answered for browsers before routing
         return
-    path = local(url.path)
+    path = without_prefix(url.path, PREFIX)
     match = _router(profile).match(method, path)
     where = f"{method} {path} -> {answer.status_code} {answer.text[:300]!r}"
     if match is None:

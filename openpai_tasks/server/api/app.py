@@ -24,6 +24,7 @@ from openpai_tasks.loopback.web import (
     raw_path,
     read_body,
 )
+from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.server import refusals
 from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.api import bodies, table
@@ -59,15 +60,14 @@ def build(context: Context, others: Mapping[str, ASGIApp] | None = None) -> ASGI
 class RestApi(Dispatcher[Route]):
     """Answers as OpenPAI does: reads the body, checks the caller and the rates, and calls the handler."""
 
+    prefix = PREFIX
+
     def __init__(self, context: Context) -> None:
         super().__init__(Router(table.rows(context.profile.name)))
         self._context = context
         self._profile = context.profile
         self._limiter = Limiter(context.rates)
         self._pools = Pools()
-
-    def local(self, path: str) -> str:
-        return table.local(path)
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         raw = await read_body(web, self._context.body_limit)

@@ -240,11 +240,6 @@ def rows(profile: str) -> list[Route]:
     return [row for row in ROUTES if profile in row.profiles]
 
 
-def local(path: str) -> str:
-    """Return the path without the prefix of the cluster's proxy."""
-    return path[len(routes.PREFIX) :] if path.lower().startswith(f"{routes.PREFIX}/") else path
-
-
 def is_api(path: str) -> bool:
     """Whether the path belongs to the REST server, not to another service behind the cluster's proxy."""
     return path.lower().startswith("/api")

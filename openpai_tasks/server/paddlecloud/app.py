@@ -64,14 +64,13 @@ def unauthorized(message: str) -> RefusedCall:
 
 
 class PaddleCloudApp(Dispatcher[Route]):
+    prefix = PADDLECLOUD_PREFIX
+
     def __init__(self, context: Context) -> None:
         super().__init__(Router(rows()))
         self._context = context
         self._records = PaddleRecords(context.state.database)
         self._pools = Pools()
-
-    def local(self, path: str) -> str:
-        return path[len(PADDLECLOUD_PREFIX) :]
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         if match is None:
