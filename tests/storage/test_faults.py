@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import pyhdfs
 import pytest
 
 from openpai_tasks.storage import retry
@@ -173,8 +174,13 @@ def test_full_disk_is_reported_and_leaves_no_incomplete_file(hdfs, store, tmp_pa
     assert os.listdir(small_disk) == ["small"]
 
 
+def set_quota(hdfs, store, size):
+    client = pyhdfs.HdfsClient(hdfs.name_node, user_name="root")
+    client._put(store.root, "SETQUOTA", storagespacequota=size)
+
+
 def test_exceeded_quota_is_reported_and_leaves_no_file(hdfs, store, tmp_path):
-    store._names._put(store.root, "SETQUOTA", storagespacequota=MEGABYTE)
+    set_quota(hdfs, store, MEGABYTE)
     noise(tmp_path / "f")
     code, result, _ = pai(str(tmp_path / "f"), f"webhdfs://root@{hdfs.name_node}{store.root}/")
     assert code != 0 and "quota" in result["failed"][0]["reason"].lower()
@@ -194,7 +200,7 @@ def test_quota_that_is_exceeded_during_the_upload_is_reported(hdfs, store, tmp_p
     """The first block fits, the second does not."""
     layout = store._layout_now()
     store._layout = dataclasses.replace(layout, shape=dataclasses.replace(layout.shape, block=MEGABYTE))
-    store._names._put(store.root, "SETQUOTA", storagespacequota=2 * MEGABYTE)
+    set_quota(hdfs, store, 2 * MEGABYTE)
     noise(tmp_path / "f")
     copied = copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")))
     assert "quota" in copied.failed[0].reason.lower() and "\n" not in copied.failed[0].reason

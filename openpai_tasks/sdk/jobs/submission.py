@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import random
 import re
+import secrets
 import string
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -251,8 +251,7 @@ def short_name(command: str) -> str:
 
 
 def _letters(count: int) -> str:
-    choice = random.SystemRandom().choice  # `secrets` would load `hmac`
-    return "".join(choice(string.ascii_lowercase) for _ in range(count))
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(count))
 
 
 def submit(client: Backend, submission: Submission, say: Say = lambda line: None) -> JobInfo:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.resume import is_near
-from openpai_tasks.storage.crc import Crc32c
 from openpai_tasks.storage.retry import Damaged
 from openpai_tasks.storage.store import (
     Appends,
@@ -19,7 +18,6 @@ from openpai_tasks.storage.store import (
     SetsModes,
     Store,
     WritesWhole,
-    fingerprint,
 )
 
 
@@ -74,8 +72,9 @@ class Sending:
             and target.write_checked(part, self._passing, size)
         ):
             return self._check()
-        wanted = target.knows_digests or not (is_checked or self._at_source)
-        hasher = proof(target) if wanted else None
+        is_resumed = self.size > 0
+        is_needed = target.knows_digests or not (is_checked or self._at_source)
+        hasher = target.hasher() if is_needed and (is_resumed or not is_near(target)) else None
         if hasher:
             self._passing.hashers += (hasher,)
         if can_go_on and isinstance(target, Appends):
@@ -140,11 +139,6 @@ class Sending:
             _compare(self._at_source.digest(), self._digest, entry.path)
 
 
-def proof(store: Store) -> Hasher | None:
-    """Return the hasher for bytes that are written now; local files are read back, so any kind will do."""
-    return Crc32c() if is_near(store) else store.hasher()
-
-
 def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
     there = store.stat(part)
     if there is None or there.size != size:
@@ -152,8 +146,7 @@ def verify(store: Store, part: str, size: int, hasher: Hasher | None) -> None:
         raise Damaged(f"{part}: {count} arrived of {size} bytes")
     if hasher is None:
         return
-    theirs = fingerprint(Crc32c(), store.read(part)) if is_near(store) else store.digest(part)
-    ours = hasher.digest()
+    theirs, ours = store.digest(part), hasher.digest()
     if (
         theirs is not None and theirs.kind == ours.kind
     ):  # other kinds cannot be compared: the size must suffice

@@ -11,8 +11,8 @@ from openpai_tasks.errors import NoSuchPath, PaiError, PathError
 from openpai_tasks.plain_text import one_line
 from openpai_tasks.storage.copying.claims import held, is_running, keep, part_name
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_resumed, note_of
-from openpai_tasks.storage.copying.sending import Sending, Transfer, proof, verify
+from openpai_tasks.storage.copying.resume import ResumeNote, is_broken_off, is_near, is_resumed, note_of
+from openpai_tasks.storage.copying.sending import Sending, Transfer, verify
 from openpai_tasks.storage.parts import PART_NAME, is_part
 from openpai_tasks.storage.retry import Damaged, paused, retrying
 from openpai_tasks.storage.store import (
@@ -101,7 +101,7 @@ def _put_once(store: Store, path: str, pieces: Iterable[bytes], size: int | None
     passing = Transfer(pieces, Watch())
     with _part(store, path, failed) as (part, _):
         if not (isinstance(store, ChecksBytes) and store.write_checked(part, passing, size)):
-            hasher = proof(store)
+            hasher = None if is_near(store) else store.hasher()
             passing.hashers = (hasher,) if hasher else ()
             store.write(part, passing, size)
             verify(store, part, passing.size, hasher)

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from openpai_tasks.storage.copying.claims import part_name
 
-NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderWriter:
@@ -26,19 +26,14 @@ class FolderWriter:
     ) -> None:
         os.close(self._handle)
 
-    def write(self, name: str, content: bytes, mode: int, mtime_ms: int, is_verified: bool) -> None:
-        """Write the file under a temporary name, then rename it; its mode is limited by the umask.
-
-        Content that has not been compared with a digest is read back.
-        """
+    def write(self, name: str, content: bytes, mode: int, mtime_ms: int) -> None:
+        """Write the file under a temporary name, then rename it; its mode is limited by the umask."""
         folder, part = self._handle, self._part
         file = os.open(part, NEW, mode, dir_fd=folder)
         try:
             try:
                 if os.write(file, content) < len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                if not (is_verified or os.pread(file, len(content) + 1, 0) == content):
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
                 os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
             finally:
                 os.close(file)

@@ -26,7 +26,6 @@ from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing.folder_writer import FolderWriter
-from openpai_tasks.storage.packing.index import UNKNOWN
 from openpai_tasks.storage.packing.opened import PackedSet
 from openpai_tasks.storage.packing.packed_store import PackedStore
 from openpai_tasks.storage.parts import is_part
@@ -162,8 +161,7 @@ class _DirectUnpack:
             return False
         try:
             content = self._source.content(number)
-            is_verified = index.crc[number] != UNKNOWN
-            writer.write(name, content, index.mode[number], index.mtime[number], is_verified)
+            writer.write(name, content, index.mode[number], index.mtime[number])
         except (OSError, PaiError):  # the copy of this file finds out why
             return False
         return True

@@ -24,7 +24,9 @@ CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
 
 class Faulty(LocalStore):
-    """A store with a bad connection: the first ``times`` reads break after ``break_at`` bytes."""
+    """A remote store with a bad connection: the first ``times`` reads break after ``break_at`` bytes."""
+
+    kind = "faulty"
 
     def __init__(self, root, break_at=500_000, times=0, error=Unreachable, damage=0, short=False):
         super().__init__(str(root))

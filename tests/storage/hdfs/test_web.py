@@ -86,6 +86,22 @@ def test_a_file_of_unknown_size_is_sent_in_chunks(store):
     assert content(store, "/f") == b"one two"
 
 
+def test_pyhdfs_is_loaded_only_to_change_files(store):
+    store.write("/f", [b"some"], 4)
+    code = (
+        "import sys\n"
+        "from openpai_tasks.storage.hdfs.store import HdfsStore\n"
+        f"store = HdfsStore({store.hosts!r}, 'root', root={store.root!r})\n"
+        "assert [entry.name for entry in store.list('/')] == ['f'] and store.stat('/f').size == 4\n"
+        "assert b''.join(store.read('/f')) == b'some'\n"
+        "print(*{'pyhdfs', 'requests'} & sys.modules.keys())\n"
+        "store.remove('/f')\n"
+        "print('pyhdfs' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\nTrue\n"
+
+
 @pytest.mark.parametrize("act", ["write", "make_folder", "rename"])
 def test_colon_in_a_name_is_refused_with_one_line(store, act):
     store.write("/f", [b""], 0)

@@ -147,31 +147,15 @@ def test_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, error
 
     monkeypatch.setattr(os, "utime", fail)
     with FolderWriter(os.open(tmp_path, os.O_RDONLY)) as writer, pytest.raises(type(error)):
-        writer.write("name", b"content", 0o644, 0, True)
+        writer.write("name", b"content", 0o644, 0)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_content_without_a_digest_is_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "pread", lambda *args: b"CONTENT")
-    with FolderWriter(os.open(tmp_path, os.O_RDONLY)) as writer:
-        writer.write("verified", b"content", 0o644, 0, True)
-        with pytest.raises(OSError, match="Input/output error"):
-            writer.write("damaged", b"content", 0o644, 0, False)
-    assert [path.name for path in tmp_path.iterdir()] == ["verified"]
-
-
-def test_shards_without_an_index_are_read_back(packed, here, monkeypatch):
+def test_shards_without_an_index_are_unpacked(packed, here):
     os.unlink(packed.join(indexes.NAME).path)
-    real, verified = FolderWriter.write, set()
-
-    def write(self, *args):
-        verified.add(args[-1])
-        return real(self, *args)
-
-    monkeypatch.setattr(FolderWriter, "write", write)
     shards = Location(packed.store, packed.path + "/*.tar", packed.url + "/*.tar")
     assert unpack(shards, here).files == 2 * COUNT + 1
-    assert verified == {False} and files_in(at(here, "back")) == content()
+    assert files_in(at(here, "back")) == content()
 
 
 def test_file_that_fails_once_is_copied(packed, here, copies, monkeypatch):

@@ -72,22 +72,18 @@ class NameNodes:
         raise AssertionError("counting never ends")
 
     def make_folder(self, path: str, **options: str) -> None:
-        with reading(path):
-            self._active(lambda server: self._pyhdfs(server).mkdirs(path, **options))
+        self._change(path, lambda client: client.mkdirs(path, **options))
 
     def delete(self, path: str, is_recursive: bool = False) -> bool:
         """Delete a file or folder; return whether it existed."""
         flag = "true" if is_recursive else "false"
-        with reading(path):
-            return bool(self._active(lambda server: self._pyhdfs(server).delete(path, recursive=flag)))
+        return bool(self._change(path, lambda client: client.delete(path, recursive=flag)))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        with reading(path):
-            self._active(lambda server: self._pyhdfs(server).set_times(path, modificationtime=mtime_ms))
+        self._change(path, lambda client: client.set_times(path, modificationtime=mtime_ms))
 
     def set_mode(self, path: str, mode: int) -> None:
-        with reading(path):
-            self._active(lambda server: self._pyhdfs(server).set_permission(path, permission=f"{mode:o}"))
+        self._change(path, lambda client: client.set_permission(path, permission=f"{mode:o}"))
 
     def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
         """Return some of a folder's entries, those after a name, and the number of those left."""
@@ -181,9 +177,15 @@ class NameNodes:
             return ""
         return f" (tried its web ports {', '.join(ports)}; if it has another one, use webhdfs://{host}:PORT)"
 
-    def _pyhdfs(self, server: str) -> pyhdfs.HdfsClient:
-        if server not in self._clients:
-            from openpai_tasks.storage.hdfs.web.pyhdfs_client import open_client
+    def _change(self, path: str, change: Callable[[pyhdfs.HdfsClient], Result]) -> Result:
+        """Return the result of a call of PyHDFS to the active name node."""
+        from openpai_tasks.storage.hdfs.web import pyhdfs_client
 
-            self._clients[server] = open_client(server, self._user, self._prefix, self._wire)
-        return self._clients[server]
+        def ask(server: str) -> Result:
+            if server not in self._clients:
+                opened = pyhdfs_client.open_client(server, self._user, self._prefix, self._wire)
+                self._clients[server] = opened
+            return change(self._clients[server])
+
+        with reading(path), pyhdfs_client.mapping_errors():
+            return self._active(ask)

@@ -5,7 +5,9 @@ requests takes long to load, so this module is imported when PyHDFS is first use
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +26,15 @@ def open_client(server: str, user: str, prefix: str, wire: Wire) -> pyhdfs.HdfsC
         session.mount(scheme, Adapter(wire, prefix))
     scheme, _, host = server.partition("://")
     return pyhdfs.HdfsClient([host], user_name=user, max_tries=1, scheme=scheme, requests_session=session)
+
+
+@contextlib.contextmanager
+def mapping_errors() -> Iterator[None]:
+    """Raise ValueError for a successful answer that PyHDFS cannot read."""
+    try:
+        yield
+    except pyhdfs.HdfsException as err:
+        raise ValueError(str(err)) from err
 
 
 class Adapter(BaseAdapter):
