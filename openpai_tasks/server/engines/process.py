@@ -34,7 +34,6 @@ from openpai_tasks.server.engines.base import (
 )
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
 from openpai_tasks.server.engines.runner import memory
-from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
@@ -149,8 +148,6 @@ class ProcessEngine(LocalEngine):
         if not prevent_start(task.folder) and traces.alive(task.folder):
             begun = traces.started(task.folder)
             if begun.pid:
-                with contextlib.suppress(OSError):  # it exists already, or the disk is full
-                    _write_new(task.folder / STOP, b"", os.O_EXCL)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(begun.pid, signal.SIGTERM)
 

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.sdk.notebooks import running
+from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from tests.notebook_files import cell, notebook, text
 
@@ -20,7 +20,7 @@ def sent(tmp_path):
 
     def sent(content):
         (tmp_path / "n.ipynb").write_text(json.dumps(content))
-        found = json.loads(running.read_notebook("n.ipynb", tmp_path).as_sent())
+        found = json.loads(read_notebook("n.ipynb", tmp_path).as_sent())
         nbformat.validate(found, relax_add_props=True)
         return found
 

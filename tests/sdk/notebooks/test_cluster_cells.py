@@ -8,6 +8,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.notebooks import running
 from openpai_tasks.sdk.notebooks.cluster_cells import uses_cluster
+from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from tests.notebook_files import text, write
 
 OURS = {
@@ -74,7 +75,7 @@ def test_other_cells_do_not_use_the_cluster(source):
 
 def sent(path, folder):
     """The cells as they are sent."""
-    (copy, _) = running.job_files(running.read_notebook(path.name, path.parent), folder)
+    (copy, _) = running.job_files(read_notebook(path.name, path.parent), folder)
     return json.loads(copy.path.read_text())["cells"]
 
 
@@ -84,7 +85,7 @@ def test_cluster_cells_become_raw_and_are_reported(tmp_path):
     )
     assert [cell["cell_type"] for cell in sent(path, tmp_path)] == ["raw", "markdown", "code", "raw"]
     assert "outputs" not in sent(path, tmp_path)[0]
-    messages = running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
+    messages = running.remarks(read_notebook("a.ipynb", tmp_path), running.RunOptions())
     which = "cell 1 (%load_ext openpai_tasks), cell 4 (%pai job.list)"
     how = "(numbered among all cells, text included)"
     assert messages == [f"2 cells that use the cluster are not run {how}: {which}"]
@@ -93,13 +94,13 @@ def test_cluster_cells_become_raw_and_are_reported(tmp_path):
 def test_a_notebook_with_cluster_cells_only_is_refused(tmp_path):
     write(tmp_path / "a.ipynb", "%load_ext openpai_tasks", text("# title"))
     with pytest.raises(ConfigError, match="nothing to run: every code cell of"):
-        running.remarks(running.read_notebook("a.ipynb", tmp_path), running.RunOptions())
+        running.remarks(read_notebook("a.ipynb", tmp_path), running.RunOptions())
 
 
 def test_notebook_of_format_3_is_sent_unchanged(tmp_path):
     content = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": []}]}
     (tmp_path / "old.ipynb").write_text(json.dumps(content))
-    (copy, _) = running.job_files(running.read_notebook("old.ipynb", tmp_path), tmp_path)
+    (copy, _) = running.job_files(read_notebook("old.ipynb", tmp_path), tmp_path)
     assert json.loads(copy.path.read_text()) == content
 
 

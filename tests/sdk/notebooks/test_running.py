@@ -34,6 +34,7 @@ from openpai_tasks.sdk.notebooks import (
     results as notebook_results,
 )
 from openpai_tasks.sdk.notebooks import summary as notebook_summary
+from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from openpai_tasks.sdk.notebooks.running import RunMark, RunOptions
 from openpai_tasks.sdk.notebooks.values import parse_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
@@ -52,7 +53,7 @@ JOB = job_from_detail({"jobStatus": {"state": "SUCCEEDED"}}, "me~lab")
 def read(tmp_path):
     def read(name="n.ipynb", *cells, **options):
         write(tmp_path / name, *(cells or ("1",)), **options)
-        return running.read_notebook(name, tmp_path)
+        return read_notebook(name, tmp_path)
 
     return read
 
@@ -79,7 +80,7 @@ def test_an_invalid_notebook_is_refused_in_one_line(tmp_path):
     for content, expected in BROKEN.items():
         (tmp_path / "bad.ipynb").write_text(content)
         with pytest.raises(PathError) as caught:
-            running.read_notebook("bad.ipynb", tmp_path)
+            read_notebook("bad.ipynb", tmp_path)
         message = str(caught.value)
         assert expected in message and "'bad.ipynb'" in message and "\n" not in message, content[:80]
 
@@ -94,20 +95,20 @@ def test_a_path_that_is_not_a_file_is_refused(tmp_path):
         "pipe": "not a regular file",
     }.items():
         with pytest.raises(PathError, match=words):
-            running.read_notebook(name, tmp_path)
+            read_notebook(name, tmp_path)
 
 
 def test_notebook_is_named_relative_to_the_folder(tmp_path):
     write(tmp_path / "sub" / "größe 1.ipynb", "1")
     write(tmp_path / "out.ipynb", "1")
-    assert running.read_notebook("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
-    assert running.read_notebook("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
-    assert running.read_notebook(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
+    assert read_notebook("sub/../sub/größe 1.ipynb", tmp_path).name == "sub/größe 1.ipynb"
+    assert read_notebook("../out.ipynb", tmp_path / "sub").name == "out.ipynb"
+    assert read_notebook(str(tmp_path / "out.ipynb"), tmp_path / "sub").stem == "out"
 
 
 def test_byte_order_mark_is_accepted(tmp_path):
     (tmp_path / "n.ipynb").write_bytes(b"\xef\xbb\xbf" + json.dumps(notebook("1")).encode())
-    assert running.read_notebook("n.ipynb", tmp_path).as_sent().startswith(b"{")
+    assert read_notebook("n.ipynb", tmp_path).as_sent().startswith(b"{")
 
 
 def test_notebook_is_sent_without_the_output_of_an_earlier_run(read):
@@ -206,7 +207,7 @@ def test_reserved_names_are_refused_and_builtins_are_warned_about(tmp_path):
         with pytest.raises(ConfigError, match=f"{wrong}' is reserved by Python"):
             running.check_parameters({wrong: 3})
     write(tmp_path / "n.ipynb", cell("print = 1\nlr = 1", "parameters"))
-    warnings = running.remarks(running.read_notebook("n.ipynb", tmp_path), RunOptions({"print": 3, "lr": 1}))
+    warnings = running.remarks(read_notebook("n.ipynb", tmp_path), RunOptions({"print": 3, "lr": 1}))
     assert warnings == ["parameter 'print' hides the Python builtin of the same name"]
 
 
@@ -698,7 +699,7 @@ def test_files_written_by_the_notebook_are_kept_even_when_the_job_is_retried(att
 
 def test_notebook_without_a_minor_version_is_run_and_converted(attempts):
     folder, ends = attempts
-    assert json.loads(running.read_notebook("n.ipynb", folder).as_sent())["nbformat_minor"] == 5
+    assert json.loads(read_notebook("n.ipynb", folder).as_sent())["nbformat_minor"] == 5
     wrote = "notebook: wrote n.pai-run.ipynb, n.pai-run.html, n.pai-run.py"
     assert [output[-1] for _, output, _ in ends] == [wrote, wrote]
 

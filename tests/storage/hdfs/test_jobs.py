@@ -24,6 +24,7 @@ from openpai_tasks.sdk.jobs.submission import prepare, submit
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.output import LogChoice
 from openpai_tasks.sdk.notebooks import results, running
+from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.server.engines.process import GRACE
 from openpai_tasks.settings.config import Settings
@@ -516,7 +517,7 @@ def test_notebook_is_available_after_its_job_ended_up_to_the_failed_cell(client,
     write(here / "book.ipynb", f"print('first')\n{waits}", "1 / 0", "print('never')")
     name = f"book-{os.urandom(3).hex()}"
     request = build_request({"job_name": name}, dataclasses.replace(SETTINGS, python=sys.executable), str)
-    book = running.read_notebook("book.ipynb", here)
+    book = read_notebook("book.ipynb", here)
     submit(client, running.plan_run(client, book, RunOptions(formats=()), request, here))
     with pytest.raises(NotFound, match="no notebook yet; on HDFS, outputs appear when the job ends"):
         results.download_results(results.find_results(client, name), here)

@@ -22,7 +22,7 @@ GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left be
 FLUSH_SECONDS = 0.3  # that output may stay on this machine
 SIDECAR_RESTARTS = 3
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
-STOP = "stop"  # a file that the server creates before it sends TERM
+STOP = "stop"  # a file that the server creates before it sends CONT
 
 
 class RunnerOptions:
@@ -34,10 +34,9 @@ class RunnerOptions:
 class Runner:
     """Runs the task whose folder is the working directory."""
 
-    def __init__(self, options: RunnerOptions, shared: SharedVariables, previous: str = "") -> None:
+    def __init__(self, options: RunnerOptions, shared: SharedVariables) -> None:
         self.options = options
         self.shared = shared
-        self.previous = previous  # the folder of the task that this process ran before
         self.term = False  # a stop was requested
         self.kill_at: float | None = None  # when the grace period is over
         self.over_at: float | None = None  # when the killing began
@@ -72,28 +71,13 @@ class Runner:
         self.poller.register(self.wake_read, select.POLLIN)
 
     def on_signal(self, number: int, _frame: object) -> None:
-        if number != signal.SIGCHLD and not self.is_meant_for_previous():
+        if number != signal.SIGCHLD:
             self.term = True
 
     def look_for_stop(self, _number: int, _frame: object) -> None:
         """Stop if the server has asked for it: some platforms can only signal all processes of a task."""
         if os.path.exists(STOP):
             self.term = True
-
-    def is_meant_for_previous(self) -> bool:
-        """Whether a server has stopped the previous task too late; it creates ``stop`` before it signals."""
-        if not self.previous or os.path.exists(STOP):
-            return False
-        previous, self.previous = self.previous, ""
-        return os.path.exists(os.path.join(previous, STOP))
-
-    def close(self) -> None:
-        """Release what belongs to the task; until the next one, signals have their default effect."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        for handle in (self.wake_read, self.wake_write, self.all, self.started):
-            os.close(handle)
 
     def run(self) -> None:
         began = files.milliseconds()
@@ -287,22 +271,17 @@ class Runner:
                 time.sleep(1)
 
 
-def run(folder: str, options: RunnerOptions, shared: SharedVariables, previous: str = "") -> bool:
-    """Run the task in ``folder``, unless it has or had a runner; ``previous`` had this process's last task.
-
-    Return whether this process can run another task: nothing of this one is left.
-    """
+def run(folder: str, options: RunnerOptions, shared: SharedVariables) -> None:
+    """Run the task in ``folder``, unless it has or had a runner."""
     with contextlib.suppress(OSError):
         os.setsid()
     os.chdir(folder)
-    runner = Runner(options, shared, previous)
+    runner = Runner(options, shared)
     runner.listen()
     started = files.claim(f"{os.getpid()} {files.milliseconds()} {options.boot}\n")
     if started is None:
-        return False
+        return
     runner.started = started
     runner.run()
     files.notify(options.pipe, folder)
     files.remove_packages()
-    runner.close()
-    return runner.childless and not runner.logs
