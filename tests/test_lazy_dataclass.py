@@ -90,34 +90,6 @@ def test_threads_that_make_the_first_instances_all_succeed():
         assert made == [2] * 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Standard:
-    a: int
-    b: list[int] = dataclasses.field(default_factory=list, hash=False)
-    c: str = dataclasses.field(default="", compare=False, repr=False)
-
-
-def test_comparison_hash_and_text_are_those_of_a_standard_class():
-    ours = type("Standard", (), {"__annotations__": Standard.__annotations__})
-    ours.b = dataclasses.field(default_factory=list, hash=False)
-    ours.c = dataclasses.field(default="", compare=False, repr=False)
-    ours = dataclass(frozen=True)(ours)
-    for one, other in [((1,), (1,)), ((1,), (2,)), ((1, [2]), (1, [3])), ((1, [2], "x"), (1, [2], "y"))]:
-        assert (ours(*one) == ours(*other)) == (Standard(*one) == Standard(*other))
-        same_hash = hash(Standard(*one)) == hash(Standard(*other))
-        assert (hash(ours(*one)) == hash(ours(*other))) == same_hash
-        assert repr(ours(*one)) == repr(Standard(*one))
-    assert ours(1) != Standard(1) and Standard(1) != ours(1)
-
-
-def test_a_frozen_class_compiles_three_methods():
-    cls = fresh()
-    cls(1)
-    codes = {name: value.__code__ for name, value in vars(cls).items() if hasattr(value, "__code__")}
-    compiled = {name for name, code in codes.items() if code.co_filename == "<string>"}
-    assert compiled == {"__init__", "__setattr__", "__delattr__"}
-
-
 def test_methods_of_the_class_are_kept():
     @dataclass(frozen=True)
     class Own:

@@ -10,6 +10,7 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 import copy  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
+from types import ModuleType  # noqa: E402
 from typing import Any  # noqa: E402
 
 from invoke.collection import Collection  # noqa: E402
@@ -67,9 +68,16 @@ class ModuleTasks(Namespace):
     def __getattr__(self, name: str) -> Any:
         if name not in ("tasks", "default"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        module = Collection.from_module(import_module(f"{__name__}.{self.name}"))
-        self.tasks, self.default, self.__doc__ = module.tasks, module.default, module.__doc__
+        loaded = Collection.from_module(self._module())
+        self.tasks, self.default = loaded.tasks, loaded.default
         return getattr(self, name)
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._module().__doc__
+
+    def _module(self) -> ModuleType:
+        return import_module(f"{__name__}.{self.name}")
 
 
 def namespace(*own: Any, **defaults: Any) -> Namespace:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from openpai_tasks.settings.config import load_settings, own_folder, project_folder
+from openpai_tasks.settings.config import load_settings
 from openpai_tasks.settings.home import make_private
+from openpai_tasks.settings.project import own_folder, project_folder
 
 
 @pytest.fixture

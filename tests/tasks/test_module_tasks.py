@@ -35,6 +35,10 @@ def test_an_unknown_attribute_is_an_attribute_error():
         _ = namespace().collections["job"].nonsense
 
 
+def test_a_collection_is_described_by_its_module():
+    assert namespace().collections["job"].__doc__ == "Submit, watch and stop jobs."
+
+
 @pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy])
 def test_copies_have_the_same_tasks(twin):
     tasks = namespace().collections["job"]
