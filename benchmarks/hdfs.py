@@ -1,8 +1,8 @@
 """Copies to and from a real HDFS on loopback, beside other clients.
 
-``ours`` is the whole copy: every byte verified by HDFS's checksums, written under another name and renamed;
-``ours, by HTTP`` is WebHDFS alone, as behind a gateway, which does what PyHDFS and curl do. Every client is a
-process, timed with its start. The jars come from ``python -m tests.storage.hdfs_jars``.
+``ours`` is the whole copy: every byte verified by HDFS's checksums, written under another name and renamed.
+``ours, WebHDFS`` is the same copy without the native protocol, as behind a gateway.
+Every client is a process, timed with its start. The jars come from ``python -m tests.storage.hdfs_jars``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,11 @@ from benchmarks.side_by_side import OURS, Comparison, Turn
 from benchmarks.startup import ROOT
 
 if TYPE_CHECKING:
+    from openpai_tasks.storage.hdfs.store import HdfsStore
     from tests.storage.hdfs_server import Hdfs
 
 THREADS = 8
+WEB = "ours, WebHDFS"
 HDFSCLI = f"hdfscli, {THREADS} threads"
 GOALS = {
     ("large", "up"): {"curl": 1.10, "hdfs dfs": 1.0},
@@ -50,13 +51,14 @@ def comparisons(folder: Path) -> Iterator[Comparison]:
         server.stop()
 
 
-def compared(server: Hdfs, folder: Path, large: int = 1024, files: int = 2000) -> Iterator[Comparison]:
+def compared(server: Hdfs, folder: Path, large: int = 512, files: int = 1000) -> Iterator[Comparison]:
     """Yield a comparison for each row of the goals; ``large`` is in MiB."""
     sources = {"large": make_tree(folder / "large", 1, large << 20)}
     sources["small"] = make_tree(folder / "small", files, 4096)
+    installed = clients()
     for (what, way), goals in GOALS.items():
         copies = Copies(server, folder, sources[what])
-        names = [name for name in clients() if name != "curl" or what == "large"]
+        names = [name for name in installed if name != "curl" or what == "large"]
         turns = {name: copies.turn(name, way) for name in names}
         amount, unit = (large, "MiB") if what == "large" else (files, "files")
         title = f"HDFS: {amount:,} {'MiB' if what == 'large' else 'files of 4 KiB'} {way}"
@@ -64,9 +66,13 @@ def compared(server: Hdfs, folder: Path, large: int = 1024, files: int = 2000) -
 
 
 def clients() -> list[str]:
-    """Return the clients that are installed."""
-    found = [name for name in CLIENTS if name != HDFSCLI or importlib.util.find_spec("hdfs")]
-    return [*found, "hdfs dfs", *(name for name in ("curl", "rclone") if _program(name))]
+    """Return the clients that are installed; print the others."""
+    is_there = {name: True for name in (*CLIENTS, "hdfs dfs")}
+    is_there[HDFSCLI] = importlib.util.find_spec("hdfs") is not None
+    is_there |= {name: _program(name) is not None for name in ("curl", "rclone")}
+    if missing := [name for name, is_installed in is_there.items() if not is_installed]:
+        print(f"not installed, left out: {'; '.join(missing)}", file=sys.stderr)
+    return [name for name, is_installed in is_there.items() if is_installed]
 
 
 class Copies:
@@ -145,42 +151,31 @@ def _program(name: str) -> str | None:
 
 
 def ours(way: str, here: str, there: str, host: str) -> None:
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+
+    _copy(HdfsStore([host], "root"), way, here, there)
+
+
+def ours_by_webhdfs(way: str, here: str, there: str, host: str) -> None:
+    from openpai_tasks.storage.hdfs.store import HdfsStore
+
+    class WebStore(HdfsStore):
+        def _opened(self, real: str, is_new: bool) -> bool:
+            return False
+
+    _copy(WebStore([host], "root"), way, here, there)
+
+
+def _copy(store: HdfsStore, way: str, here: str, there: str) -> None:
     from openpai_tasks.storage.copying.copy import copy
     from openpai_tasks.storage.copying.plan import copies
-    from openpai_tasks.storage.hdfs.store import HdfsStore
     from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
 
-    local = Location(LocalStore(), here, here)
-    remote = Location(HdfsStore([host], "root"), there, there)
+    local, remote = Location(LocalStore(), here, here), Location(store, there, there)
     copied = copy(copies([local], remote) if way == "up" else copies([remote], local))
     if copied.failed:
         sys.exit(copied.failed[0].reason)
-
-
-def bytes_only(way: str, here: str, there: str, host: str) -> None:
-    """Copy without checksums, temporary names or times."""
-    from openpai_tasks.storage.copying.walk import walk
-    from openpai_tasks.storage.hdfs.store import HdfsStore
-    from openpai_tasks.storage.local.store import LocalStore
-    from openpai_tasks.storage.location import Location
-
-    local, remote = LocalStore(), HdfsStore([host], "root")
-    source, target = (local, remote) if way == "up" else (remote, local)
-    one, other = (here, there) if way == "up" else (there, here)
-    found = list(walk(Location(source, one, one)))
-    for folder in (item for item in found if item.entry.is_folder):
-        target.make_folder(f"{other}/{folder.name}")
-    files = [item for item in found if not item.entry.is_folder]
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(
-            pool.map(
-                lambda item: target.write(
-                    f"{other}/{item.name}", source.read(item.entry.path), item.entry.size
-                ),
-                files,
-            )
-        )
 
 
 def pyhdfs_one_by_one(way: str, here: str, there: str, host: str) -> None:
@@ -211,7 +206,7 @@ def hdfscli(way: str, here: str, there: str, host: str) -> None:
 
 CLIENTS: dict[str, Callable[[str, str, str, str], None]] = {
     OURS: ours,
-    "ours, by HTTP": bytes_only,
+    WEB: ours_by_webhdfs,
     "PyHDFS": pyhdfs_one_by_one,
     HDFSCLI: hdfscli,
 }
