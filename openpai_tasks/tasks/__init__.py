@@ -46,7 +46,7 @@ class Namespace(Collection):
             raise ConfigError(f"no task named {name!r} to override (known: {known})") from None
 
         def put(new: Task[Any] | Callable[..., Any]) -> Task[Any]:
-            made: Task[Any] = new if isinstance(new, Task) else task(new)
+            made = new if isinstance(new, Task) else task(new)
             twin = copy.copy(made)
             twin.aliases = (*made.aliases, *(alias for alias in ours.aliases if alias not in made.aliases))
             home.tasks[home.transform(last)] = twin

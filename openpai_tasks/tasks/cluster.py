@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
@@ -16,6 +20,9 @@ from openpai_tasks.tasks.framework.prompts import confirm
 from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.framework.terminal import exact
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import RemovedJob
 
 LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
@@ -32,7 +39,7 @@ SECRETS = {
 
 
 @task(name="list", default=True)
-def list_(c, output=None):
+def list_(c: Context, output: str | None = None) -> None:
     """List the known clusters, without contacting them."""
     show(c, sdk.clusters.list_clusters(settings(c), say), LISTED, output)
 
@@ -55,25 +62,25 @@ def list_(c, output=None):
     },
 )
 def add(
-    c,
-    cluster_alias,
-    pai_uri=None,
-    user=None,
-    password_file=None,
-    token_file=None,
-    password=None,
-    token=None,
-    ca=None,
-    check=True,
-    force=False,
-    type="openpai",
-    datacenter=None,
-    ssh=None,
-    remote_program=None,
-    install=False,
-    option=None,
-    output=None,
-):
+    c: Context,
+    cluster_alias: str,
+    pai_uri: str | None = None,
+    user: str | None = None,
+    password_file: str | None = None,
+    token_file: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    ca: str | None = None,
+    check: bool = True,
+    force: bool = False,
+    type: str = "openpai",
+    datacenter: str | None = None,
+    ssh: str | None = None,
+    remote_program: str | None = None,
+    install: bool = False,
+    option: list[str] | None = None,
+    output: str | None = None,
+) -> None:
     """Add a cluster: log in and save it."""
     address, kind = sdk.clusters.address_and_kind(pai_uri, ssh, type)
     if install:
@@ -104,7 +111,9 @@ def add(
         "stop": "also stop the server on the login node of a Slurm cluster, and its jobs",
     },
 )
-def delete(c, cluster_aliases, ask=False, yes=False, stop=False):
+def delete(
+    c: Context, cluster_aliases: list[str], ask: bool = False, yes: bool = False, stop: bool = False
+) -> None:
     """Remove clusters from the list of known ones."""
     if ask and not yes and sys.stdin.isatty():
         confirm(f"remove {', '.join(cluster_aliases)} and the login from the list of known clusters?")
@@ -117,17 +126,17 @@ def delete(c, cluster_aliases, ask=False, yes=False, stop=False):
     help={**SECRETS, "cluster-alias": "the cluster (default: all)", "login": "ask for the password again"},
 )
 def update(
-    c,
-    cluster_alias=None,
-    login=False,
-    user=None,
-    password_file=None,
-    token_file=None,
-    password=None,
-    token=None,
-    ca=None,
-    output=None,
-):
+    c: Context,
+    cluster_alias: str | None = None,
+    login: bool = False,
+    user: str | None = None,
+    password_file: str | None = None,
+    token_file: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    ca: str | None = None,
+    output: str | None = None,
+) -> None:
     """Refresh what is known about clusters, or renew the login to one."""
     given = secrets.from_flags(password, password_file, token, token_file)
     if cluster_alias is None:
@@ -143,7 +152,7 @@ def update(
 
 
 @task(help={"editor": "editor to use (default: $VISUAL, $EDITOR or an installed one)"})
-def edit(c, editor=None):
+def edit(c: Context, editor: str | None = None) -> None:
     """Edit clusters.yaml; it is checked before it is saved."""
     given = settings(c, editor=editor)
     command = sdk.clusters.editor_command(given.editor)
@@ -160,7 +169,7 @@ def edit(c, editor=None):
         "is-global": "for all your projects, not only this one",
     },
 )
-def select(c, cluster_alias, is_global=False):
+def select(c: Context, cluster_alias: str, is_global: bool = False) -> None:
     """Select the cluster that commands use."""
     path = sdk.clusters.select(settings(c), cluster_alias, is_global)
     say(f"selected {cluster_alias} in {path}")
@@ -171,7 +180,7 @@ def select(c, cluster_alias, is_global=False):
 
 
 @task(positional=["cluster_alias"], help={"cluster-alias": "the cluster (default: all)"})
-def resources(c, cluster_alias=None, output=None):
+def resources(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show used and usable GPUs, vCores and memory per virtual cluster."""
     show(
         c, sdk.clusters.list_resources(settings_for(c, cluster_alias), cluster_alias, say), RESOURCES, output
@@ -179,7 +188,7 @@ def resources(c, cluster_alias=None, output=None):
 
 
 @task(positional=["cluster_alias"])
-def info(c, cluster_alias=None, output=None):
+def info(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show a cluster's version, your account there, and what you may use."""
     show(c, sdk.clusters.describe(settings_for(c, cluster_alias), None, say), render.facts, output)
 
@@ -188,7 +197,9 @@ def info(c, cluster_alias=None, output=None):
     positional=["cluster_alias"],
     help={"type": "openpai, or paddlecloud for a ~/.paddle/config of the embedded cluster"},
 )
-def credentials(c, cluster_alias=None, type="openpai", output=None):
+def credentials(
+    c: Context, cluster_alias: str | None = None, type: str = "openpai", output: str | None = None
+) -> None:
     """Print address, user and token, for other clients of the same cluster."""
     if type == "paddlecloud":
         from openpai_tasks.paddlecloud import datacenters
@@ -208,7 +219,13 @@ def credentials(c, cluster_alias=None, type="openpai", output=None):
         "fresh": "use your settings, not what it was started with before",
     },
 )
-def start(c, port=None, engine=None, fresh=False, output=None):
+def start(
+    c: Context,
+    port: int | None = None,
+    engine: str | None = None,
+    fresh: bool = False,
+    output: str | None = None,
+) -> None:
     """Start the embedded cluster."""
     request = sdk.clusters.start_request(settings(c), port, engine, fresh)
     started = sdk.clusters.start_embedded(request, say)
@@ -222,7 +239,7 @@ def start(c, port=None, engine=None, fresh=False, output=None):
         "force": "kill it if it does not answer; give up jobs whose engine cannot be used any more",
     }
 )
-def stop(c, keep_jobs=False, force=False):
+def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
     """Stop the embedded cluster and its jobs."""
     stopped = sdk.clusters.stop_embedded(keep_jobs, say, force, settings(c).http_timeout)
     say("stopped the embedded cluster" if stopped else "the embedded cluster was not running")
@@ -236,7 +253,14 @@ def stop(c, keep_jobs=False, force=False):
         "yes": "do not ask",
     },
 )
-def clean(c, keep=None, preview=False, yes=False, cluster_alias=None, output=None):
+def clean(
+    c: Context,
+    keep: str | None = None,
+    preview: bool = False,
+    yes: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Remove old finished jobs from the embedded cluster; outputs on its storage stay."""
     given = settings_for(c, cluster_alias)
     client = connect(c, cluster_alias)
@@ -252,7 +276,7 @@ def clean(c, keep=None, preview=False, yes=False, cluster_alias=None, output=Non
     say(f"would remove {total}" if preview else f"removed {total}")
 
 
-def _ask(found):
+def _ask(found: Sequence[RemovedJob]) -> None:
     """Show the jobs that would be removed, and ask; raise if there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise ConfigError(
@@ -266,7 +290,7 @@ def _ask(found):
     positional=["cluster_alias"],
     help={"cluster-alias": "a cluster that is reached by ssh, to show the connection to its login node"},
 )
-def status(c, cluster_alias=None, output=None):
+def status(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show the process, port, folder and jobs of the embedded cluster, or a connection by ssh."""
     if cluster_alias in (None, user_settings.registry.LOCAL):
         show(c, sdk.clusters.embedded_status(), render.facts, output)
@@ -284,7 +308,9 @@ def status(c, cluster_alias=None, output=None):
         "stop": "end the portal of this folder; it also ends when nobody has used it for half an hour",
     },
 )
-def portal(c, cluster_alias=None, port=0, no_browser=False, stop=False):
+def portal(
+    c: Context, cluster_alias: str | None = None, port: int = 0, no_browser: bool = False, stop: bool = False
+) -> None:
     """Open the web portal: see, submit and stop jobs in a browser."""
     if stop:
         say("stopped the portal" if views.browsing.stop_portal() else "the portal was not running")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import sdk
 from openpai_tasks import settings as user_settings
@@ -16,12 +20,16 @@ from openpai_tasks.tasks.framework.base import say, show, trusted_settings
 from openpai_tasks.tasks.framework.prompts import answer
 from openpai_tasks.tasks.framework.task import task
 
+if TYPE_CHECKING:
+    from openpai_tasks.sdk.doctor import HealthCheck
+    from openpai_tasks.settings.config import Settings, Variable
+
 COLUMNS = ("name", "value", "origin", "about")
 FOLDER = {"folder": "the project folder (default: those whose settings count here)"}
 
 
 @task(name="show", default=True)
-def show_(c, output=None):
+def show_(c: Context, output: str | None = None) -> None:
     """Show all settings, their values and where they come from."""
     loaded = trusted_settings(c)
     rows = [_row(loaded, variable) for variable in user_settings.config.all_variables()]
@@ -40,7 +48,7 @@ def show_(c, output=None):
         "is-global": "for all your projects (~/.openpai), not only this one (.openpai in its folder)",
     },
 )
-def set_(c, values, is_global=False):
+def set_(c: Context, values: list[str], is_global: bool = False) -> None:
     """Set defaults for this project, or for all your projects."""
     path = user_settings.layers.defaults_path(is_global)
     needed = [word for word in values if not _explain_old(word.partition("=")[0])]
@@ -57,7 +65,7 @@ def set_(c, values, is_global=False):
         "is-global": "from ~/.openpai, not from this project's .openpai",
     },
 )
-def unset(c, names, is_global=False):
+def unset(c: Context, names: list[str], is_global: bool = False) -> None:
     """Remove defaults for this project, or for all your projects."""
     path = user_settings.layers.defaults_path(is_global)
     kept = user_settings.layers.read_defaults(path)
@@ -72,7 +80,7 @@ def unset(c, names, is_global=False):
 
 
 @task(positional=["folder"], help=FOLDER)
-def trust(c, folder=None):
+def trust(c: Context, folder: str | None = None) -> None:
     """Trust a project folder with settings that reach further than its jobs."""
     if folder is not None and not Path(folder).is_dir():
         raise ConfigError(f"no such folder: {folder!r}")
@@ -86,7 +94,7 @@ def trust(c, folder=None):
 
 
 @task(positional=["folder"], help=FOLDER)
-def untrust(c, folder=None):
+def untrust(c: Context, folder: str | None = None) -> None:
     """Stop trusting a project folder."""
     for one in _folders(c, folder):
         say(f"no longer trusted: {one}" if user_settings.trust.forget(one) else f"{one} was not trusted")
@@ -100,7 +108,7 @@ def untrust(c, folder=None):
         "program": "command to complete, such as inv; repeat for more (default: this program)",
     },
 )
-def completion(c, shell, program=None):
+def completion(c: Context, shell: str, program: list[str] | None = None) -> None:
     """Print the completion script for a shell."""
     from openpai_tasks.tasks.framework.command_table import completion_script
 
@@ -110,7 +118,7 @@ def completion(c, shell, program=None):
     terminal.exact(completion_script(line.program, shell, program) + "\n")
 
 
-def _row(loaded, variable):
+def _row(loaded: Settings, variable: Variable) -> dict[str, Any]:
     """Return a setting as a row; ``not_trusted`` and ``within`` tell programs about its limits."""
     value = loaded.value(variable)
     row = {
@@ -124,7 +132,7 @@ def _row(loaded, variable):
     return {key: item for key, item in row.items() if key in COLUMNS or item}
 
 
-def _folders(c, given):
+def _folders(c: Context, given: str | None) -> list[Path]:
     """Return the given folder, or those whose settings count here: this one, and that of the invoke.yaml."""
     if given is not None:
         return [Path(given).absolute()]
@@ -134,7 +142,7 @@ def _folders(c, given):
     return list(dict.fromkeys([here, own, *([Path(above)] if above else [])]))
 
 
-def _explain_old(name):
+def _explain_old(name: str) -> bool:
     """Explain a setting of the older clients that is not needed here; False if it is none of them."""
     about = OLD_NAMES.get(name)
     if about:
@@ -142,7 +150,7 @@ def _explain_old(name):
     return bool(about)
 
 
-def _pair(word):
+def _pair(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(f"invalid setting {word!r}: expected name=value")
@@ -153,7 +161,7 @@ def _pair(word):
     return variable.name, variable.read(text, "config.set")
 
 
-def _known(name, path):
+def _known(name: str, path: Path) -> str:
     """Return the name of a setting, also of an unknown one that is in the file."""
     return name if name in user_settings.layers.read_defaults(path) else user_settings.config.find(name).name
 
@@ -167,7 +175,14 @@ def _known(name, path):
         "yes": "do not ask",
     },
 )
-def init(c, folder=".", image=None, cluster_alias=None, yes=False, output=None):
+def init(
+    c: Context,
+    folder: str = ".",
+    image: str | None = None,
+    cluster_alias: str | None = None,
+    yes: bool = False,
+    output: str | None = None,
+) -> None:
     """Write the files of a new project: invoke.yaml, tasks.py and .paiignore."""
     given = trusted_settings(c, image=image, cluster_alias=cluster_alias)
     known = [cluster.alias for cluster in sdk.clusters.list_clusters(given)]
@@ -183,18 +198,18 @@ def init(c, folder=".", image=None, cluster_alias=None, yes=False, output=None):
 
 
 @task()
-def doctor(c, cluster_alias=None, output=None):
+def doctor(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Check Python, the engine, the cluster and login, storage, ssh and image; say what to do."""
     found = list(sdk.doctor.examine(trusted_settings(c, cluster_alias=cluster_alias)))
     show(c, found, _lines, output)
     sdk.doctor.check_findings(found)
 
 
-def _ask(what, default):
+def _ask(what: str, default: str) -> str:
     return answer(f"{what} [{default}]: ") or default
 
 
-def _lines(found):
+def _lines(found: Iterable[HealthCheck]) -> str:
     """Return a line for each finding, and one for what to do."""
     lines = []
     for one in found:

@@ -6,8 +6,11 @@ import dataclasses
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from invoke.context import Context
 from invoke.exceptions import CommandTimedOut
 
 from openpai_tasks import hints, render, sdk
@@ -20,6 +23,14 @@ from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
 from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
+
+if TYPE_CHECKING:
+    from invoke.runners import Result
+
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.containers.interactive import ReadyContainer
+    from openpai_tasks.sdk.jobs.submission import Submission
+    from openpai_tasks.storage.copying.progress import Copied
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
@@ -43,7 +54,7 @@ STDOUT = "-"
 
 
 @task(name="list", positional=["name"], help={"name": WHICH["name"]})
-def list_(c, name, cluster_alias=None, output=None):
+def list_(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List a job's containers and their ssh addresses."""
     found = sdk.containers.reach(connect(c, cluster_alias), name, settings(c))
     show(c, list(found.containers), CONTAINERS, output)
@@ -54,7 +65,14 @@ def list_(c, name, cluster_alias=None, output=None):
     kinds={"index": int},
     help={**WHICH, "print-command": "print the equivalent ssh command instead"},
 )
-def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None):
+def ssh(
+    c: Context,
+    name: str,
+    role: str | None = None,
+    index: int | None = None,
+    print_command: bool = False,
+    cluster_alias: str | None = None,
+) -> None:
     """Open a shell in a container; the exit code is the shell's."""
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
@@ -84,7 +102,15 @@ def ssh(c, name, role=None, index=None, print_command=False, cluster_alias=None)
         "all": "run in all containers (of the role) at once; each line begins with its container",
     },
 )
-def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=None):
+def run(
+    c: Context,
+    name: str,
+    command: str | None = None,
+    role: str | None = None,
+    index: int | None = None,
+    all: bool = False,
+    cluster_alias: str | None = None,
+) -> None:
     """Run a command in a container, or in all of them; the exit code is the command's."""
     wanted = command_text(command)
     if not wanted.strip():
@@ -126,17 +152,17 @@ def run(c, name, command=None, role=None, index=None, all=False, cluster_alias=N
     },
 )
 def get(
-    c,
-    name,
-    paths,
-    role=None,
-    index=None,
-    checksum=False,
-    workers=6,
-    preview=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    name: str,
+    paths: list[str],
+    role: str | None = None,
+    index: int | None = None,
+    checksum: bool = False,
+    workers: int = 6,
+    preview: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Copy files and folders from a container; run it again to continue."""
     _copy(
         c, sdk.containers.get, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
@@ -154,17 +180,17 @@ def get(
     },
 )
 def put(
-    c,
-    name,
-    paths,
-    role=None,
-    index=None,
-    checksum=False,
-    workers=6,
-    preview=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    name: str,
+    paths: list[str],
+    role: str | None = None,
+    index: int | None = None,
+    checksum: bool = False,
+    workers: int = 6,
+    preview: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Copy files and folders into a container; run it again to continue."""
     _copy(
         c, sdk.containers.put, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
@@ -180,7 +206,14 @@ def put(
         "ports": "ports of the container, as number or label; PORT:LOCAL for a different local port",
     },
 )
-def forward(c, name, ports, role=None, index=None, cluster_alias=None):
+def forward(
+    c: Context,
+    name: str,
+    ports: list[str],
+    role: str | None = None,
+    index: int | None = None,
+    cluster_alias: str | None = None,
+) -> None:
     """Forward ports of a container to this machine, until Ctrl-C or the end of the job."""
     typed = [sdk.containers.parse_port(text) for text in ports]
     client, given = connect(c, cluster_alias), settings(c)
@@ -205,7 +238,16 @@ def forward(c, name, ports, role=None, index=None, cluster_alias=None):
         "every": "seconds between updates",
     },
 )
-def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=None, output=None):
+def top(
+    c: Context,
+    name: str,
+    role: str | None = None,
+    index: int | None = None,
+    once: bool = False,
+    every: float = 2.0,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show the CPU, memory and GPU usage of a job's containers."""
     pause = sdk.containers.check_interval(every)
     client, given = connect(c, cluster_alias), settings(c, output=output)
@@ -226,7 +268,13 @@ def top(c, name, role=None, index=None, once=False, every=2.0, cluster_alias=Non
 
 
 @task(positional=["name"], help={"name": WHICH["name"], "target": "write the key to this file"})
-def key(c, name, target=None, cluster_alias=None, output=None):
+def key(
+    c: Context,
+    name: str,
+    target: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Fetch the private key that OpenPAI 0.14 made for a job, or show which key opens it."""
     client = connect(c, cluster_alias)
     job = sdk.jobs.find(client, name)
@@ -245,7 +293,9 @@ def key(c, name, target=None, cluster_alias=None, output=None):
         "yes": "include them in ~/.ssh/config without asking",
     },
 )
-def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
+def ssh_config(
+    c: Context, name: str, print_: bool = False, yes: bool = False, cluster_alias: str | None = None
+) -> None:
     """Write ssh hosts for a job's containers, for ssh, scp, rsync, VS Code and `fab -H JOB`."""
     client, given = connect(c, cluster_alias), settings(c)
     found = views.containers.find_containers(client, name, given, writes=not print_)
@@ -259,7 +309,17 @@ def ssh_config(c, name, print_=False, yes=False, cluster_alias=None):
     views.containers.include_hosts(yes)
 
 
-def _copy(c, copy_files, name, paths, role, index, options, cluster_alias, output):
+def _copy(
+    c: Context,
+    copy_files: Callable[..., Copied],
+    name: str,
+    paths: Sequence[str],
+    role: str | None,
+    index: int | None,
+    options: tuple[int, bool, bool],
+    cluster_alias: str | None,
+    output: str | None,
+) -> None:
     workers, checksum, preview = options
     client, given = connect(c, cluster_alias), settings(c)
     found = sdk.containers.reach(client, name, given)
@@ -284,16 +344,16 @@ def _copy(c, copy_files, name, paths, role, index, options, cluster_alias, outpu
     },
 )
 def start(
-    c,
-    timeout="1d",
+    c: Context,
+    timeout: str = "1d",
     *,
-    flags,
-    idle_after="30m",
-    wait_limit="30m",
-    shell=True,
-    cluster_alias=None,
-    output=None,
-):
+    flags: dict[str, Any],
+    idle_after: str = "30m",
+    wait_limit: str = "30m",
+    shell: bool = True,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Start a container to work in, and open a shell in it."""
     given = job_settings(c, flags)
     stay, limit = (
@@ -320,7 +380,9 @@ def start(
     positional=["name"],
     help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"},
 )
-def extend(c, name, timeout="2h", cluster_alias=None, output=None):
+def extend(
+    c: Context, name: str, timeout: str = "2h", cluster_alias: str | None = None, output: str | None = None
+) -> None:
     """Keep a container longer; never shortens its time."""
     seconds = sdk.amounts.parse_seconds(timeout, "--timeout")
     client = connect(c, cluster_alias)
@@ -332,14 +394,18 @@ def extend(c, name, timeout="2h", cluster_alias=None, output=None):
     iterable=["names"],
     help={"names": "jobs, or patterns (default: the only one that was started in this folder)"},
 )
-def stop(c, names=None, cluster_alias=None, output=None):
+def stop(
+    c: Context, names: list[str] | None = None, cluster_alias: str | None = None, output: str | None = None
+) -> None:
     """Stop containers that container.start has started, by name or pattern."""
     client = connect(c, cluster_alias)
     stopped = sdk.containers.stop(client, names or [sdk.containers.only_container(client, Path.cwd())])
     show(c, stopped, views.submitting.SUBMITTED, output)
 
 
-def _ready(c, client, submission, limit, preview):
+def _ready(
+    c: Context, client: Backend, submission: Submission, limit: float, preview: bool
+) -> ReadyContainer | None:
     """Submit the container and wait until it is ready; None for a preview."""
     job = views.submitting.submit_or_preview(client, submission, preview)
     if job is None:
@@ -349,7 +415,7 @@ def _ready(c, client, submission, limit, preview):
         return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 
 
-def _login(ready):
+def _login(ready: ReadyContainer) -> dict[str, Any]:
     target = ready.target
     return {
         "job": ready.found.job.name,
@@ -362,7 +428,7 @@ def _login(ready):
     }
 
 
-def _line(login):
+def _line(login: Mapping[str, str]) -> str:
     return login["command"]
 
 
@@ -377,7 +443,14 @@ def _line(login):
         "fresh": "use no cache of earlier builds, and pull the newest base image",
     },
 )
-def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
+def build(
+    c: Context,
+    folder: str = ".",
+    tag: str = "",
+    file: str | None = None,
+    build_arg: list[str] | None = None,
+    fresh: bool = False,
+) -> None:
     """Build an image from a folder with a Dockerfile."""
     engine = _engine(c)
     argv = sdk.images.build_command(
@@ -388,7 +461,7 @@ def build(c, folder=".", tag="", file=None, build_arg=None, fresh=False):
 
 
 @task(positional=["image"], help={"image": "name of the image, beginning with its registry"})
-def push(c, image):
+def push(c: Context, image: str) -> None:
     """Push an image to its registry, with the login of docker or podman."""
     engine = _engine(c)
     done = _run(c, sdk.images.push_command(engine, image), pty=_is_terminal())
@@ -396,7 +469,7 @@ def push(c, image):
 
 
 @task(positional=["name"], help={"name": "only images with this name"})
-def images(c, name=None, output=None):
+def images(c: Context, name: str | None = None, output: str | None = None) -> None:
     """List the images on this machine."""
     engine = _engine(c)
     done = _run(c, sdk.images.list_command(engine, name), sdk.images.LIST_SECONDS, hide="out")
@@ -409,7 +482,7 @@ def images(c, name=None, output=None):
     positional=["image"],
     help={"image": "name of the image; pulled if it is not here", "ssh": "also require what ssh needs"},
 )
-def check(c, image, ssh=True, output=None):
+def check(c: Context, image: str, ssh: bool = True, output: str | None = None) -> None:
     """Check whether an image has what jobs need: a shell, sshd, curl, python and more."""
     engine = _engine(c)
     done = _run(c, sdk.images.check_command(engine, image), hide="out")
@@ -431,7 +504,15 @@ def check(c, image, ssh=True, output=None):
         "yes": "overwrite an existing file",
     },
 )
-def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", yes=False):
+def dockerfile(
+    c: Context,
+    base: str | None = None,
+    pip: list[str] | None = None,
+    apt: list[str] | None = None,
+    ssh: bool = False,
+    file: str = "Dockerfile",
+    yes: bool = False,
+) -> None:
     """Write a Dockerfile with the packages that a job needs."""
     given = settings(c)
     text = sdk.images.dockerfile(base or given.image, pip or (), apt or (), ssh, given.python)
@@ -442,7 +523,7 @@ def dockerfile(c, base=None, pip=None, apt=None, ssh=False, file="Dockerfile", y
     say(f"wrote {file}; `{hints.command('container.build')} --tag NAME` builds it")
 
 
-def _run(c, argv, longest=None, **how):
+def _run(c: Context, argv: Sequence[str], longest: float | None = None, **how: Any) -> Result:
     """Run a command of the engine, with a time limit that is shown."""
     limit = c.config.timeouts.command or longest or sdk.images.LONGEST_SECONDS
     what = " ".join(argv[:2])
@@ -451,14 +532,16 @@ def _run(c, argv, longest=None, **how):
         say(f"`{what}` may take {render.duration(limit)} (`{change}` changes the limit)")
     try:
         alone = user_settings.credentials.hidden_environment()
-        return c.run(shlex.join(argv), warn=True, timeout=limit, env=alone, replace_env=True, **how)
+        done = c.run(shlex.join(argv), warn=True, timeout=limit, env=alone, replace_env=True, **how)
     except CommandTimedOut as err:
         raise TimedOut(f"`{what}` did not finish within {render.duration(limit)} and was stopped") from err
+    assert done is not None  # as it is with disown=True
+    return done
 
 
-def _engine(c):
+def _engine(c: Context) -> str:
     return sdk.images.find_engine(settings(c).container_engine)
 
 
-def _is_terminal():
+def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()

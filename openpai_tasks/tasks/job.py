@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import hints, render, sdk
 from openpai_tasks.plain_text import counted
@@ -15,6 +19,10 @@ from openpai_tasks.tasks.framework.base import command_text, connect, say, setti
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import task
 from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
+
+if TYPE_CHECKING:
+    from openpai_tasks.protocol.models import JobInfo
+    from openpai_tasks.sdk.jobs.lookup import UserSummary
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
 
@@ -55,26 +63,26 @@ OTHER = "a job's name, or cluster:name for a job on another cluster"
     },
 )
 def list_(
-    c,
-    user=None,
-    state=None,
-    virtual_cluster=None,
-    keyword=None,
-    limit=None,
-    fields=None,
-    watch=False,
-    summary=False,
-    absolute=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    user: str | None = None,
+    state: str | None = None,
+    virtual_cluster: str | None = None,
+    keyword: str | None = None,
+    limit: int | None = None,
+    fields: str | None = None,
+    watch: bool = False,
+    summary: bool = False,
+    absolute: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """List jobs, newest first."""
     wanted = sdk.jobs.parse_states(state) if state else None
     columns = SUMMARY if summary else COLUMNS if user is None else ("user", *COLUMNS)
     most = limit if limit is not None or summary else 100
     client = connect(c, cluster_alias)
 
-    def ask():
+    def ask() -> Sequence[JobInfo | UserSummary]:
         found = sdk.jobs.list_jobs(client, user, wanted, virtual_cluster, keyword, most)
         return sdk.jobs.summarise_users(found) if summary else found
 
@@ -91,7 +99,13 @@ def list_(
     iterable=["name"],
     help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
 )
-def status(c, name, absolute=False, cluster_alias=None, output=None):
+def status(
+    c: Context,
+    name: list[str],
+    absolute: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show jobs and their tasks."""
     client = connect(c, cluster_alias)
     found = [
@@ -105,7 +119,7 @@ def status(c, name, absolute=False, cluster_alias=None, output=None):
 
 
 @task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
-def config(c, name, cluster_alias=None, output=None):
+def config(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show the document that a job was submitted with, secrets masked."""
     show(c, sdk.jobs.submitted_document(connect(c, cluster_alias), name), render.document, output or "yaml")
 
@@ -133,24 +147,24 @@ def config(c, name, cluster_alias=None, output=None):
     },
 )
 def logs(
-    c,
-    name,
-    follow=False,
-    role=None,
-    index=None,
-    stdout=False,
-    stderr=False,
-    lines=None,
-    attempt=None,
-    plain=False,
-    structured=False,
-    level=None,
-    since=None,
-    grep=None,
-    notify=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    name: list[str],
+    follow: bool = False,
+    role: str | None = None,
+    index: int | None = None,
+    stdout: bool = False,
+    stderr: bool = False,
+    lines: int | None = None,
+    attempt: int | None = None,
+    plain: bool = False,
+    structured: bool = False,
+    level: str | None = None,
+    since: str | None = None,
+    grep: str | None = None,
+    notify: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show the output of jobs, or the log records in it."""
     views.following.check_record_flags(structured, output, level=level, since=since, grep=grep)
     records = sdk.logs.parse_filter(level, since, grep)
@@ -174,7 +188,13 @@ def logs(
     iterable=["names"],
     help={"names": NAMES_HELP, "yes": "do not ask", "cluster-alias": ALIAS_HELP},
 )
-def stop(c, names, yes=False, cluster_alias=None, output=None):
+def stop(
+    c: Context,
+    names: list[str],
+    yes: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Stop jobs, by name or pattern."""
     client = connect(c, cluster_alias)
     chosen = sdk.sweeps.choose_jobs(client, names, unfinished=True)
@@ -195,7 +215,15 @@ def stop(c, names, yes=False, cluster_alias=None, output=None):
         "cluster-alias": ALIAS_HELP,
     },
 )
-def wait(c, name, timeout=None, notify=False, absolute=False, cluster_alias=None, output=None):
+def wait(
+    c: Context,
+    name: list[str],
+    timeout: float | None = None,
+    notify: bool = False,
+    absolute: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Wait for jobs to end, and exit with the exit code of the first that failed."""
     client = connect(c, cluster_alias)
     with views.submitting.job_continues(name):
@@ -213,7 +241,9 @@ def wait(c, name, timeout=None, notify=False, absolute=False, cluster_alias=None
         "cluster-alias": ALIAS_HELP,
     },
 )
-def connect_(c, name, notify=False, absolute=False, cluster_alias=None):
+def connect_(
+    c: Context, name: str, notify: bool = False, absolute: bool = False, cluster_alias: str | None = None
+) -> None:
     """Watch a job's status until it ends."""
     client = connect(c, cluster_alias)
     with views.submitting.job_continues(name), LiveView(sys.stdout, ages=not absolute) as screen:
@@ -243,23 +273,23 @@ def connect_(c, name, notify=False, absolute=False, cluster_alias=None):
     },
 )
 def submit_command(
-    c,
-    command=None,
+    c: Context,
+    command: str | None = None,
     *,
-    flags,
-    ssh=False,
-    template=None,
-    parameter=None,
-    sweep=None,
-    sweep_file=None,
-    max_parallel=None,
-    detach=False,
-    follow=False,
-    plain=False,
-    notify=False,
-    cluster_alias=None,
-    output=None,
-):
+    flags: dict[str, Any],
+    ssh: bool = False,
+    template: str | None = None,
+    parameter: list[str] | None = None,
+    sweep: list[str] | None = None,
+    sweep_file: str | None = None,
+    max_parallel: int | None = None,
+    detach: bool = False,
+    follow: bool = False,
+    plain: bool = False,
+    notify: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Submit a command as a job, or as a sweep of jobs."""
     given, here = job_settings(c, flags), Path.cwd()
     flags |= {"command": command_text(command), "template": template, "parameter": parameter, "ssh": ssh}
@@ -281,7 +311,17 @@ def submit_command(
     positional=["file"],
     help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
 )
-def submit(c, file, *, flags, follow=False, plain=False, notify=False, cluster_alias=None, output=None):
+def submit(
+    c: Context,
+    file: str,
+    *,
+    flags: dict[str, Any],
+    follow: bool = False,
+    plain: bool = False,
+    notify: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Submit a job file."""
     sdk.jobs.load_document(Path(file))  # report mistakes in the file before contacting the cluster
     client = connect(c, cluster_alias)
@@ -307,7 +347,15 @@ def submit(c, file, *, flags, follow=False, plain=False, notify=False, cluster_a
         "output": TABLE_HELP,
     },
 )
-def results(c, names, sort=None, lowest=False, best=None, cluster_alias=None, output=None):
+def results(
+    c: Context,
+    names: list[str],
+    sort: str | None = None,
+    lowest: bool = False,
+    best: int | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Collect each job's result: the last JSON line it printed, or its result.json."""
     views.sweeps.check_sorting(sort, lowest, best)
     mounted = sdk.files.mounts(settings(c))
@@ -330,30 +378,30 @@ def results(c, names, sort=None, lowest=False, best=None, cluster_alias=None, ou
     },
 )
 def metrics(
-    c,
-    names,
-    metric=None,
-    plot=False,
-    picture=None,
-    follow=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    names: list[str],
+    metric: list[str] | None = None,
+    plot: bool = False,
+    picture: str | None = None,
+    follow: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show the metrics that jobs recorded: last and best values, or a plot by step."""
     views.metrics.check_picture(picture)
     how = (connect(c, cluster_alias), names, Path.cwd(), sdk.files.mounts(settings(c)))
     if follow:
-        found = views.metrics.watch(sdk.sweeps.follow_metrics(*how), metric, plot)
+        found = views.metrics.watch(sdk.sweeps.follow_metrics(*how), metric or (), plot)
     else:
         found = sdk.sweeps.gather_metrics(*how)
-    chosen = sdk.jobs.select_metrics(found, metric)
+    chosen = sdk.jobs.select_metrics(found, metric or ())
     views.metrics.report_none(found, chosen)
     views.metrics.write_picture(chosen, picture)
     show(c, sdk.jobs.metric_rows(chosen), lambda _: views.metrics.view(plot)(chosen), output)
 
 
 @task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
-def validate(c, files, output=None):
+def validate(c: Context, files: list[str], output: str | None = None) -> None:
     """Check job files without a cluster."""
     verdicts = [sdk.jobs.validate_file(Path(file)) for file in files]
     show(c, verdicts, render.verdicts, output)
@@ -361,7 +409,7 @@ def validate(c, files, output=None):
 
 
 @task(help={"settings": "print the schema of the settings in an invoke.yaml instead"})
-def schema(c, settings=False):
+def schema(c: Context, settings: bool = False) -> None:
     """Print the JSON Schema of job files, for editors."""
     terminal.put(
         json.dumps(sdk.templates.settings_schema() if settings else sdk.templates.job_schema(), indent=2)
@@ -369,7 +417,7 @@ def schema(c, settings=False):
 
 
 @task(positional=["template"], help={"template": "show the parameters of this template"})
-def templates(c, template=None, output=None):
+def templates(c: Context, template: str | None = None, output: str | None = None) -> None:
     """List the job templates, this project's own first."""
     here = Path.cwd()
     if template is not None:
@@ -394,7 +442,14 @@ def templates(c, template=None, output=None):
         "force": "overwrite an existing file",
     },
 )
-def new(c, template, file=None, parameter=None, force=False, output=None):
+def new(
+    c: Context,
+    template: str,
+    file: str | None = None,
+    parameter: list[str] | None = None,
+    force: bool = False,
+    output: str | None = None,
+) -> None:
     """Write a job file from a template."""
     chosen = sdk.templates.find_template(template, Path.cwd())
     target = Path(file) if file is not None else None
@@ -426,23 +481,23 @@ def new(c, template, file=None, parameter=None, force=False, output=None):
     },
 )
 def resubmit(
-    c,
-    name,
-    job_name=None,
-    update=None,
-    gpu=None,
-    secret=None,
-    to=None,
-    fresh=False,
-    resume=False,
-    exact=False,
-    follow=False,
-    plain=False,
-    notify=False,
-    preview=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    name: str,
+    job_name: str | None = None,
+    update: list[str] | None = None,
+    gpu: int | None = None,
+    secret: list[str] | None = None,
+    to: str | None = None,
+    fresh: bool = False,
+    resume: bool = False,
+    exact: bool = False,
+    follow: bool = False,
+    plain: bool = False,
+    notify: bool = False,
+    preview: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Submit a job again under a new name, with changes or exactly as it was."""
     start = sdk.jobs.choose_start(fresh, resume)
     flags = {"job_name": job_name, "update": update, "gpu": gpu, "secret": secret}
@@ -469,7 +524,9 @@ def resubmit(
     positional=["first", "second"],
     help={"first": OTHER, "second": OTHER, "cluster-alias": ALIAS_HELP},
 )
-def diff(c, first, second, cluster_alias=None, output=None):
+def diff(
+    c: Context, first: str, second: str, cluster_alias: str | None = None, output: str | None = None
+) -> None:
     """Show how the documents of two jobs differ."""
     (left, a), (right, b) = sdk.jobs.parse_reference(first), sdk.jobs.parse_reference(second)
     found = sdk.jobs.compare_jobs(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
@@ -488,7 +545,14 @@ def diff(c, first, second, cluster_alias=None, output=None):
         "cluster-alias": ALIAS_HELP,
     },
 )
-def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
+def outputs(
+    c: Context,
+    name: list[str],
+    to: str | None = None,
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """List or download the files that jobs wrote to $PAI_OUTPUT_DIR."""
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
     names = sdk.sweeps.choose_names(client, name)
@@ -518,7 +582,7 @@ def outputs(c, name, to=None, all=False, cluster_alias=None, output=None):
         "cluster-alias": ALIAS_HELP,
     },
 )
-def open_(c, name, no_browser=False, cluster_alias=None):
+def open_(c: Context, name: str, no_browser: bool = False, cluster_alias: str | None = None) -> None:
     """Open a job's page in the web portal, and print its address."""
     client = connect(c, cluster_alias)
     views.browsing.open_job(client, sdk.jobs.find(client, name), no_browser)
@@ -529,7 +593,7 @@ def open_(c, name, no_browser=False, cluster_alias=None):
     iterable=["name"],
     help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
 )
-def why(c, name, cluster_alias=None, output=None):
+def why(c: Context, name: list[str], cluster_alias: str | None = None, output: str | None = None) -> None:
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)
     found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks import job as job_tasks
@@ -11,6 +14,10 @@ from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.task import same_flags_as, task
 from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.tasks.views.serving import ServerAccess, ServeSession
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
@@ -35,20 +42,20 @@ DETACH_HELP = "return as soon as the job is submitted; notebook.fetch fetches it
     },
 )
 def run(
-    c,
-    file,
+    c: Context,
+    file: str,
     *,
-    flags,
-    parameter=None,
-    to=None,
-    kernel=None,
-    timeout_per_cell=None,
-    allow_errors=False,
-    no_browser=False,
-    detach=False,
-    cluster_alias=None,
-    output=None,
-):
+    flags: dict[str, Any],
+    parameter: list[str] | None = None,
+    to: list[str] | None = None,
+    kernel: str | None = None,
+    timeout_per_cell: str | None = None,
+    allow_errors: bool = False,
+    no_browser: bool = False,
+    detach: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Run a notebook as a job, and fetch the executed notebook and a web page of it."""
     given, here = job_settings(c, flags), Path.cwd()
     notebook = sdk.notebooks.read_notebook(file, here)
@@ -66,7 +73,7 @@ def run(
 
 @task(positional=["file"], iterable=run.iterable, kinds=run.kinds, help=run.help)
 @same_flags_as(run, cluster_alias=LOCAL)
-def local(c, file, flags):
+def local(c: Context, file: str, flags: dict[str, Any]) -> None:
     """Run a notebook on the embedded cluster; otherwise like notebook.run."""
     run.body(c, file, **flags)
 
@@ -81,7 +88,15 @@ def local(c, file, flags):
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
-def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=None, output=None):
+def fetch(
+    c: Context,
+    name: str,
+    folder: str | None = None,
+    follow: bool = False,
+    no_browser: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Fetch the results of a notebook job, or the cells that are done so far."""
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
     found = sdk.notebooks.find_results(client, name, mounted)
@@ -107,19 +122,19 @@ def fetch(c, name, folder=None, follow=False, no_browser=False, cluster_alias=No
     },
 )
 def resubmit(
-    c,
-    what,
+    c: Context,
+    what: str,
     *,
-    flags,
-    parameter=None,
-    fresh=False,
-    resume=False,
-    source_cluster=None,
-    no_browser=False,
-    detach=False,
-    cluster_alias=None,
-    output=None,
-):
+    flags: dict[str, Any],
+    parameter: list[str] | None = None,
+    fresh: bool = False,
+    resume: bool = False,
+    source_cluster: str | None = None,
+    no_browser: bool = False,
+    detach: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Run a notebook again with other resources, keeping its code and parameters."""
     start = sdk.jobs.choose_start(fresh, resume)
     request = sdk.jobs.build_changes(flags, secrets.job_secret)
@@ -132,7 +147,8 @@ def resubmit(
         sdk.notebooks.check_first_run(chosen, start)
         words = {**chosen.settings, **flags, **({"parameter": parameter} if parameter else {})}
         words |= {"no_browser": no_browser, "detach": detach, "output": output}
-        return run.body(c, what, cluster_alias=cluster_alias, **words)
+        run.body(c, what, cluster_alias=cluster_alias, **words)
+        return
     target = connect(c, cluster_alias)
     source = target
     if chosen.cluster != target.cluster.alias:  # a record of the project may have named it, not the user
@@ -172,23 +188,23 @@ def resubmit(
     },
 )
 def serve(
-    c,
-    file=None,
+    c: Context,
+    file: str | None = None,
     *,
-    flags,
-    idle=None,
-    timeout=None,
-    wait="30m",
-    token=None,
-    token_file=None,
-    direct=False,
-    port=0,
-    no_browser=False,
-    reconnect=None,
-    stop=False,
-    cluster_alias=None,
-    output=None,
-):
+    flags: dict[str, Any],
+    idle: str | None = None,
+    timeout: str | None = None,
+    wait: str = "30m",
+    token: str | None = None,
+    token_file: str | None = None,
+    direct: bool = False,
+    port: int = 0,
+    no_browser: bool = False,
+    reconnect: str | None = None,
+    stop: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes."""
     given = job_settings(c, flags)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
@@ -219,7 +235,7 @@ def serve(
         views.serving.serve_until_done(c, client, sent, access, session)
 
 
-def _reconnect(c, client, name, access, session):
+def _reconnect(c: Context, client: Backend, name: str, access: ServerAccess, session: ServeSession) -> None:
     """Open the server of an existing job; what is not given is read from the job."""
     job, document = sdk.jobs.job_document(client, name)
     mark = sdk.notebooks.check_reconnect(job, document, access.way.direct)
@@ -241,7 +257,13 @@ def _reconnect(c, client, name, access, session):
         "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
-def pull(c, name, target=None, cluster_alias=None, output=None):
+def pull(
+    c: Context,
+    name: str,
+    target: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Pull the notebooks that were changed in a served job, without overwriting changes made here."""
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
     pulled = views.serving.pull_changes(client, name, Path.cwd(), mounted, Path(target) if target else None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
 
 from openpai_tasks import paddlecloud, sdk
 from openpai_tasks.paddlecloud.request import OPTIONS
@@ -12,6 +15,9 @@ from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
 from openpai_tasks.tasks.framework.task import task as any_task
 from openpai_tasks.tasks.framework.task import with_options
+
+if TYPE_CHECKING:
+    from openpai_tasks.paddlecloud.pfs_places import PfsPlaces
 
 task = functools.partial(any_task, single_dash=True)
 
@@ -36,7 +42,9 @@ ALL_HELP = (
     },
 )
 @with_options({one.name: one.default for one in OPTIONS})
-def submit(c, package, preview=False, cluster_alias=None, **options):
+def submit(
+    c: Context, package: str, preview: bool = False, cluster_alias: str | None = None, **options: Any
+) -> None:
     """Upload a folder and start it as a job."""
     request = paddlecloud.PaddleRequest(package, **options)
     collected = paddlecloud.prepare(request)
@@ -69,7 +77,9 @@ def submit(c, package, preview=False, cluster_alias=None, **options):
     },
     nicknames={"remove": "rm"},
 )
-def kill(c, job, remove=False, yes=False, cluster_alias=None):
+def kill(
+    c: Context, job: str, remove: bool = False, yes: bool = False, cluster_alias: str | None = None
+) -> None:
     """Stop a job and take it off the list; its folder stays, unless it is removed with --rm."""
     given = settings_for(c, cluster_alias)
     paddlecloud.check_job_name(job)
@@ -89,7 +99,7 @@ def kill(c, job, remove=False, yes=False, cluster_alias=None):
     nicknames={"all": "a"},
     help={"all": ALL_HELP, "cluster-alias": ALIAS_HELP},
 )
-def jobs(c, all=False, cluster_alias=None, output=None):
+def jobs(c: Context, all: bool = False, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List your jobs, newest first."""
     client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
     show(c, paddlecloud.list_jobs(client, all), views.paddle.short_table, output)
@@ -105,7 +115,14 @@ def jobs(c, all=False, cluster_alias=None, output=None):
         "cluster-alias": ALIAS_HELP,
     },
 )
-def get(c, what, job="", all=False, cluster_alias=None, output=None):
+def get(
+    c: Context,
+    what: str,
+    job: str = "",
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """List jobs, the workers of a job, or your quota."""
     rows = paddlecloud.parse_resource(what, job, all)
     client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
@@ -124,7 +141,14 @@ def get(c, what, job="", all=False, cluster_alias=None, output=None):
         "cluster-alias": ALIAS_HELP,
     },
 )
-def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
+def logs(
+    c: Context,
+    job: str = "",
+    lines: int = 10,
+    worker: str = "",
+    follow: bool = False,
+    cluster_alias: str | None = None,
+) -> None:
     """Show the output of a job's trainers."""
     paddlecloud.check_logs(lines, worker, follow)
     client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
@@ -150,8 +174,15 @@ def logs(c, job="", lines=10, worker="", follow=False, cluster_alias=None):
     },
 )
 def pfs_cp(
-    c, paths, recursive=True, verbose=False, chunksize=None, workers=8, cluster_alias=None, output=None
-):
+    c: Context,
+    paths: list[str],
+    recursive: bool = True,
+    verbose: bool = False,
+    chunksize: int | None = None,
+    workers: int = 8,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Copy files and folders to or from PFS; run it again to continue."""
     paddlecloud.check_pair(paths)
     chunk = paddlecloud.check_chunk_size(chunksize)
@@ -175,7 +206,14 @@ def pfs_cp(
         "cluster-alias": ALIAS_HELP,
     },
 )
-def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=None):
+def pfs_ls(
+    c: Context,
+    paths: list[str],
+    recursive: bool = False,
+    names: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """List files and folders on PFS."""
     paddlecloud.check_pfs(paths)
     found = paddlecloud.list_pfs(_places(c, cluster_alias).locate_all(paths), recursive)
@@ -193,7 +231,9 @@ def pfs_ls(c, paths, recursive=False, names=False, cluster_alias=None, output=No
         "cluster-alias": ALIAS_HELP,
     },
 )
-def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
+def pfs_rm(
+    c: Context, paths: list[str], recursive: bool = False, yes: bool = False, cluster_alias: str | None = None
+) -> None:
     """Remove files and folders on PFS."""
     paddlecloud.check_pfs(paths)
     removals = _places(c, cluster_alias).plan_removals(paths, recursive)
@@ -212,7 +252,7 @@ def pfs_rm(c, paths, recursive=False, yes=False, cluster_alias=None):
     iterable=["paths"],
     help={"paths": PFS_HELP, "cluster-alias": ALIAS_HELP},
 )
-def pfs_mkdir(c, paths, cluster_alias=None):
+def pfs_mkdir(c: Context, paths: list[str], cluster_alias: str | None = None) -> None:
     """Create folders on PFS, with missing parents."""
     paddlecloud.check_pfs(paths)
     places = _places(c, cluster_alias)
@@ -221,6 +261,6 @@ def pfs_mkdir(c, paths, cluster_alias=None):
         terminal.put(f"mkdir {place.url}")
 
 
-def _places(c, cluster_alias, chunk=None):
+def _places(c: Context, cluster_alias: str | None, chunk: int | None = None) -> PfsPlaces:
     given = settings_for(c, cluster_alias)
     return paddlecloud.PfsPlaces(paddlecloud.connect(given, cluster_alias, say), given, say, chunk)

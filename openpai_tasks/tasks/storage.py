@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
@@ -13,6 +16,15 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, settings_
 from openpai_tasks.tasks.framework.prompts import answer, confirm
 from openpai_tasks.tasks.framework.screen import say_view
 from openpai_tasks.tasks.framework.task import task
+
+if TYPE_CHECKING:
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.files.cleaning import Cleaning
+    from openpai_tasks.sdk.files.job_folders import Home
+    from openpai_tasks.sdk.files.storages import ClusterStorages
+    from openpai_tasks.settings.config import Settings
+    from openpai_tasks.storage.copying.progress import Copied
+    from openpai_tasks.storage.location import Location
 
 STORAGES = (
     *("name", "type", "server", "mount_point", "permission"),
@@ -34,7 +46,7 @@ STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); r
 
 
 @task(name="list", default=True, positional=["cluster_alias"])
-def list_(c, cluster_alias=None, output=None):
+def list_(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List a cluster's storages that you may use, and those you added."""
     show(c, sdk.files.list_storages(settings_for(c, cluster_alias), None, say), STORAGES, output)
 
@@ -48,7 +60,7 @@ def list_(c, cluster_alias=None, output=None):
         "all": "include partial files of running or interrupted copies",
     },
 )
-def listdir(c, paths=None, all=False, output=None):
+def listdir(c: Context, paths: list[str] | None = None, all: bool = False, output: str | None = None) -> None:
     """List folders and files."""
     given = settings(c, output=output)
     found = sdk.known_names.note_paths(
@@ -69,7 +81,15 @@ def listdir(c, paths=None, all=False, output=None):
         "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
     },
 )
-def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, output=None):
+def copy(
+    c: Context,
+    paths: list[str],
+    checksum: bool = False,
+    workers: int = 8,
+    preview: bool = False,
+    recursive: bool = True,
+    output: str | None = None,
+) -> None:
     """Copy files and folders; run it again to continue."""
     *sources, target = sdk.files.require_two(paths)
     book, rules = _storages(c), sdk.files.copy_rules(workers, checksum, preview=preview)
@@ -89,7 +109,16 @@ def copy(c, paths, checksum=False, workers=8, preview=False, recursive=True, out
         "delete": "remove files that the source does not have, after everything else was copied",
     },
 )
-def sync(c, source, target, delete=False, checksum=False, workers=8, preview=False, output=None):
+def sync(
+    c: Context,
+    source: str,
+    target: str,
+    delete: bool = False,
+    checksum: bool = False,
+    workers: int = 8,
+    preview: bool = False,
+    output: str | None = None,
+) -> None:
     """Make a folder identical to another one, copying only what differs."""
     book, rules = _storages(c), sdk.files.copy_rules(workers, checksum, delete, preview)
     with views.transfers.copying(c, output, preview) as meter:
@@ -98,7 +127,7 @@ def sync(c, source, target, delete=False, checksum=False, workers=8, preview=Fal
 
 
 @task(aliases=("mkdir", "makedirs"), positional=["paths"], iterable=["paths"], help={"paths": PATH})
-def makedir(c, paths):
+def makedir(c: Context, paths: list[str]) -> None:
     """Create folders, with missing parents."""
     sdk.files.make_folders(paths, _storages(c))
 
@@ -114,7 +143,9 @@ def makedir(c, paths):
         "yes": "do not ask",
     },
 )
-def remove(c, paths, recursive=False, ask=False, yes=False):
+def remove(
+    c: Context, paths: list[str], recursive: bool = False, ask: bool = False, yes: bool = False
+) -> None:
     """Remove files and folders."""
     removals = sdk.files.plan_removals(paths, _storages(c), recursive)
     if not yes and sys.stdin.isatty():
@@ -129,25 +160,25 @@ def remove(c, paths, recursive=False, ask=False, yes=False):
     positional=["path"],
     help={"path": PATH, "checksum": "include a checksum of the file's content"},
 )
-def getinfo(c, path, checksum=False, output=None):
+def getinfo(c: Context, path: str, checksum: bool = False, output: str | None = None) -> None:
     """Show details of a file or folder."""
     show(c, sdk.files.file_facts(sdk.files.locate(path, _storages(c)), checksum), render.facts, output)
 
 
 @task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
-def cat(c, paths):
+def cat(c: Context, paths: list[str]) -> None:
     """Print the contents of files."""
     views.listings.write_bytes(sdk.files.read_files(sdk.files.locate_all(paths, _storages(c))))
 
 
 @task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "number of lines"})
-def head(c, path, lines=10):
+def head(c: Context, path: str, lines: int = 10) -> None:
     """Print the first lines of a file."""
     views.listings.write_bytes(sdk.files.head(sdk.files.locate(path, _storages(c)), lines))
 
 
 @task(positional=["path"], help={"path": f"{PATH} (default: this folder)"})
-def du(c, path=".", output=None):
+def du(c: Context, path: str = ".", output: str | None = None) -> None:
     """Show the disk usage of everything in a folder."""
     found = sdk.files.disk_usage(sdk.files.locate(path, _storages(c)))
     views.listings.show_usage(found, settings(c, output=output).output)
@@ -158,7 +189,7 @@ def du(c, path=".", output=None):
     kinds={"depth": int},
     help={"path": f"{PATH} (default: this folder)", "depth": "number of levels; 0 for all"},
 )
-def tree(c, path=".", depth=0, output=None):
+def tree(c: Context, path: str = ".", depth: int = 0, output: str | None = None) -> None:
     """Show a folder and everything below it as a tree."""
     place = sdk.files.locate(path, _storages(c))
     views.listings.show_tree(place.url, sdk.files.tree(place, depth), settings(c, output=output).output)
@@ -174,17 +205,24 @@ def tree(c, path=".", depth=0, output=None):
         "min-size": "only files of at least this size: bytes, or a size such as 64K or 1G",
     },
 )
-def find(c, path=".", name=None, type=None, min_size=0, output=None):
+def find(
+    c: Context,
+    path: str = ".",
+    name: str | None = None,
+    type: str | None = None,
+    min_size: str = "0",
+    output: str | None = None,
+) -> None:
     """Find files and folders by name, type and size."""
     found = sdk.files.find_files(sdk.files.locate(path, _storages(c)), name, type, min_size)
     views.listings.show_files(found, settings(c, output=output).output)
 
 
-def _storages(c):
+def _storages(c: Context) -> ClusterStorages:
     return sdk.files.ClusterStorages(settings(c), say)
 
 
-def _report(c, copied, output):
+def _report(c: Context, copied: Copied, output: str | None) -> None:
     show(c, copied, views.listings.describe_copy, output)
     sdk.files.check_copied(copied)
 
@@ -196,7 +234,13 @@ def _report(c, copied, output):
         "workspace": "folder for your work on the storage; created if missing",
     },
 )
-def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
+def select(
+    c: Context,
+    storage_name: str | None = None,
+    workspace: str = "",
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Select a cluster's storage (pai://CLUSTER/0/) and your workspace on it."""
     given = settings_for(c, cluster_alias)
     storage = storage_name or _ask_storage(given, None)
@@ -219,19 +263,19 @@ def select(c, storage_name=None, workspace="", cluster_alias=None, output=None):
     },
 )
 def add(
-    c,
-    name=None,
-    options=None,
-    type=None,
-    address="",
-    path="",
-    user="",
-    option=None,
-    password_file=None,
-    read_only=False,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    name: str | None = None,
+    options: list[str] | None = None,
+    type: str | None = None,
+    address: str = "",
+    path: str = "",
+    user: str = "",
+    option: list[str] | None = None,
+    password_file: str | None = None,
+    read_only: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Add your own storage to a cluster: connect to it and save it."""
     words = [*([name] if name and "=" in name else []), *(options or ()), *(option or ())]
     chosen_name = name if name and "=" not in name else type
@@ -242,14 +286,14 @@ def add(
 
 
 @task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
-def forget(c, names, cluster_alias=None):
+def forget(c: Context, names: list[str], cluster_alias: str | None = None) -> None:
     """Remove storages that you added from the list; their files stay."""
     sdk.files.forget_storages(settings_for(c, cluster_alias), None, names, say)
     for name in dict.fromkeys(names):
         say(f"removed storage {name}; its files stay")
 
 
-def _ask_storage(given, alias):
+def _ask_storage(given: Settings, alias: str | None) -> str:
     """Show the storages and ask for one."""
     if not sys.stdin.isatty():
         raise sdk.files.no_storage_named(given, alias, say)
@@ -275,8 +319,16 @@ def _ask_storage(given, alias):
     },
 )
 def pack(
-    c, folder, target, format="tar", shard_size="256M", name=None, replace=False, workers=8, output=None
-):
+    c: Context,
+    folder: str,
+    target: str,
+    format: str = "tar",
+    shard_size: str = "256M",
+    name: str | None = None,
+    replace: bool = False,
+    workers: int = 8,
+    output: str | None = None,
+) -> None:
     """Pack a folder into a few large files with an index, written directly to the storage."""
     tree, place = _located(c, folder, target)
     rules = sdk.files.packing_rules(tree, format, shard_size, name, replace, workers)
@@ -297,7 +349,15 @@ def pack(
         "target": "folder for the files",
     },
 )
-def unpack(c, source, target, checksum=False, workers=8, preview=False, output=None):
+def unpack(
+    c: Context,
+    source: str,
+    target: str,
+    checksum: bool = False,
+    workers: int = 8,
+    preview: bool = False,
+    output: str | None = None,
+) -> None:
     """Unpack packed files; run it again to continue."""
     packed, place = _located(c, source, target)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
@@ -306,13 +366,15 @@ def unpack(c, source, target, checksum=False, workers=8, preview=False, output=N
     _report(c, copied, output)
 
 
-def _located(c, *texts):
+def _located(c: Context, *texts: str) -> list[Location]:
     book = _storages(c)
     return [sdk.files.locate(text, book) for text in texts]
 
 
 @task(help={"workspace": WORKSPACE})
-def usage(c, workspace=None, cluster_alias=None, output=None):
+def usage(
+    c: Context, workspace: str | None = None, cluster_alias: str | None = None, output: str | None = None
+) -> None:
     """Show the files that jobs left on the storage, and their size."""
     client, home = _home(c, cluster_alias, workspace)
     show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
@@ -332,16 +394,16 @@ def usage(c, workspace=None, cluster_alias=None, output=None):
     },
 )
 def clean(
-    c,
-    paths=None,
-    older_than=None,
-    state=None,
-    yes=False,
-    preview=False,
-    workspace=None,
-    cluster_alias=None,
-    output=None,
-):
+    c: Context,
+    paths: list[str] | None = None,
+    older_than: str | None = None,
+    state: list[str] | None = None,
+    yes: bool = False,
+    preview: bool = False,
+    workspace: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Remove outputs and sources of ended jobs or, in given folders, what interrupted copies left."""
     seconds = None if older_than is None else sdk.amounts.parse_seconds(older_than, "--older-than")
     if paths:
@@ -364,7 +426,7 @@ def clean(
     sdk.files.check_cleaned(cleaned)
 
 
-def _home(c, cluster_alias, workspace):
+def _home(c: Context, cluster_alias: str | None, workspace: str | None) -> tuple[Backend, Home]:
     given = settings(c, workspace=workspace)
     client = connect(c, cluster_alias)
     home = sdk.files.require_home(client, given.workspace, sdk.files.mounts(given))
@@ -373,7 +435,7 @@ def _home(c, cluster_alias, workspace):
     return client, home
 
 
-def _ask(cleaning, url):
+def _ask(cleaning: Cleaning, url: str) -> None:
     """Show what would be removed, and ask; raise if there is no terminal to ask on."""
     jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
     count = f"{jobs} and {archives} of sources"

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
@@ -21,6 +21,8 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
+
+T = TypeVar("T")
 
 MOST_LISTED = 100  # jobs among which one is looked for by its name
 
@@ -156,9 +158,10 @@ def command_for(client: Backend, task: str, job: JobInfo, *words: str) -> str:
     return command(task, typed_name(client, job), *words)
 
 
-def watch_list(client: Backend, ask: Callable[[], list[JobInfo]]) -> Iterator[list[JobInfo]]:
-    """Yield a list of jobs again and again, more often while it changes."""
-    pauses, before = Pauses(client), None
+def watch_list(client: Backend, ask: Callable[[], T]) -> Iterator[T]:
+    """Yield a list again and again, more often while it changes."""
+    pauses = Pauses(client)
+    before: T | None = None
     while True:
         found = pauses.ask(ask)
         yield found

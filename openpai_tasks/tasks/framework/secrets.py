@@ -94,9 +94,7 @@ def storage_secret(storage: UserStorage, password_file: str | None = None) -> st
     return secret
 
 
-def refuse_login_for_all(
-    credentials: Credentials, user: str | None, ca: str | None, login: str | None
-) -> None:
+def refuse_login_for_all(credentials: Credentials, user: str | None, ca: str | None, login: bool) -> None:
     """Raise if a login is given for all clusters at once."""
     if credentials or user or ca or login:
         raise ConfigError(f"name the cluster that the login is for: `{command('cluster.update')} ALIAS`")

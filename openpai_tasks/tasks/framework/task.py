@@ -7,7 +7,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
@@ -108,8 +108,14 @@ class PaiTask(Task[Any]):
 
 Body = Callable[..., Any]
 
-task: Callable[..., Any] = functools.partial(invoke_task, klass=PaiTask)
-"""Decorator that makes a function a task, with the options of Invoke's ``task`` and those of ``PaiTask``."""
+
+@overload
+def task(body: Body, /) -> PaiTask: ...
+@overload
+def task(**options: Any) -> Callable[[Body], PaiTask]: ...
+def task(*words: Any, **options: Any) -> Any:
+    """Make a function a task, with the options of Invoke's ``task`` and those of ``PaiTask``."""
+    return invoke_task(*words, klass=PaiTask, **options)
 
 
 def with_options(options: Mapping[str, Any]) -> Callable[[Body], Body]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from invoke.context import Context
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks import job as job_tasks
@@ -28,7 +32,14 @@ STORAGE_HELP = {
 
 
 @task(positional=["name", "query"], help={**USER_HELP, "query": "config or ssh (default: the status)"})
-def job_status(c, name, query=None, user=None, cluster_alias=None, output=None):
+def job_status(
+    c: Context,
+    name: str,
+    query: str | None = None,
+    user: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show one job, its document (config), or the ssh addresses of its containers (ssh)."""
     if query not in QUERIES:
         known = ", ".join(filter(None, QUERIES))
@@ -38,7 +49,7 @@ def job_status(c, name, query=None, user=None, cluster_alias=None, output=None):
 
 @task(positional=["name"], iterable=job_tasks.list_.iterable, kinds=job_tasks.list_.kinds, help=USER_HELP)
 @same_flags_as(job_tasks.list_, word="name")
-def list_jobs(c, name, flags):
+def list_jobs(c: Context, name: str, flags: dict[str, Any]) -> None:
     """List jobs, or show one."""
     if name is None:
         return _call(c, "job.list", **flags)
@@ -47,7 +58,15 @@ def list_jobs(c, name, flags):
 
 
 @task(positional=["name"], kinds={"index": int}, help=USER_HELP)
-def ssh_container(c, name=None, job_name=None, user=None, role=None, index=None, cluster_alias=None):
+def ssh_container(
+    c: Context,
+    name: str | None = None,
+    job_name: str | None = None,
+    user: str | None = None,
+    role: str | None = None,
+    index: int | None = None,
+    cluster_alias: str | None = None,
+) -> None:
     """Open a shell in a container."""
     job = name or job_name
     if not job:
@@ -62,7 +81,7 @@ def ssh_container(c, name=None, job_name=None, user=None, role=None, index=None,
     help={**submit_command.help, **PIP_HELP},
 )
 @same_flags_as(submit_command, more={"pip_path": None})
-def sub(c, command, flags):
+def sub(c: Context, command: str, flags: dict[str, Any]) -> None:
     """Submit a command as a job."""
     _call(c, "job.sub", command, **_with_python(flags))
 
@@ -79,7 +98,7 @@ def sub(c, command, flags):
     },
 )
 @same_flags_as(run_notebook, more={"pip_path": None, "interactive": False, "token": None})
-def notebook_job(c, file, flags):
+def notebook_job(c: Context, file: str, flags: dict[str, Any]) -> None:
     """Run a notebook as a job, or serve it from one."""
     flags = _with_python(flags)
     if not flags.pop("interactive", False):
@@ -100,7 +119,14 @@ def notebook_job(c, file, flags):
         "default": "select it",
     },
 )
-def attach_hdfs(c, storage_alias="hdfs", web_hdfs_uri="", default=False, cluster_alias=None, output=None):
+def attach_hdfs(
+    c: Context,
+    storage_alias: str = "hdfs",
+    web_hdfs_uri: str = "",
+    default: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Add an HDFS to a cluster."""
     where = {"cluster_alias": cluster_alias, "output": output}
     _call(c, "storage.add", storage_alias, type="hdfs", address=web_hdfs_uri, **where)
@@ -109,7 +135,13 @@ def attach_hdfs(c, storage_alias="hdfs", web_hdfs_uri="", default=False, cluster
 
 
 @task(positional=["remote"], help=STORAGE_HELP)
-def storage_list(c, remote=None, storage_alias=None, cluster_alias=None, output=None):
+def storage_list(
+    c: Context,
+    remote: str | None = None,
+    storage_alias: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """List the files of a folder on a storage, or a cluster's storages."""
     if remote is None or not (storage_alias or cluster_alias):
         return _call(c, "storage.list", remote or cluster_alias, output=output)
@@ -117,7 +149,13 @@ def storage_list(c, remote=None, storage_alias=None, cluster_alias=None, output=
 
 
 @task(positional=["remote"], help=STORAGE_HELP)
-def storage_status(c, remote, storage_alias=None, cluster_alias=None, output=None):
+def storage_status(
+    c: Context,
+    remote: str,
+    storage_alias: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Show details of a file or folder on a storage."""
     _call(c, "storage.getinfo", _url_or_path(c, remote, cluster_alias, storage_alias), output=output)
 
@@ -126,37 +164,60 @@ def storage_status(c, remote, storage_alias=None, cluster_alias=None, output=Non
     positional=["local", "remote"],
     help={**STORAGE_HELP, "local": "file or folder on this machine", "overwrite": "has no effect"},
 )
-def storage_upload(c, local, remote, overwrite=False, storage_alias=None, cluster_alias=None, output=None):
+def storage_upload(
+    c: Context,
+    local: str,
+    remote: str,
+    overwrite: bool = False,
+    storage_alias: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Copy a file or folder to a storage."""
     _call(c, "storage.copy", [local, _url(c, remote, cluster_alias, storage_alias)], output=output)
 
 
 @task(positional=["remote", "local"], help={**STORAGE_HELP, "local": "path on this machine"})
-def storage_download(c, remote, local, storage_alias=None, cluster_alias=None, output=None):
+def storage_download(
+    c: Context,
+    remote: str,
+    local: str,
+    storage_alias: str | None = None,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
     """Copy a file or folder from a storage."""
     _call(c, "storage.copy", [_url(c, remote, cluster_alias, storage_alias), local], output=output)
 
 
 @task(positional=["remote"], help=STORAGE_HELP)
-def storage_delete(c, remote, recursive=False, ask=False, yes=False, storage_alias=None, cluster_alias=None):
+def storage_delete(
+    c: Context,
+    remote: str,
+    recursive: bool = False,
+    ask: bool = False,
+    yes: bool = False,
+    storage_alias: str | None = None,
+    cluster_alias: str | None = None,
+) -> None:
     """Remove a file or folder from a storage."""
     path = _url_or_path(c, remote, cluster_alias, storage_alias)
     _call(c, "storage.remove", [path], recursive=recursive, ask=ask, yes=yes)
 
 
-def _call(c, name, *words, **flags):
+def _call(c: Context, name: str, *words: Any, **flags: Any) -> None:
     """Call a task as the program knows it, with the flags that were given."""
     line = parser.current_line.get()
     assert line is not None
     given = {key: value for key, value in flags.items() if value not in (None, False, [])}
-    return line.program.collection[name](c, *words, **given)
+    line.program.collection[name](c, *words, **given)
 
 
-def _of_user(user, name):
+def _of_user(user: str | None, name: str) -> str:
     return f"{user}~{name}" if user and "~" not in name else name
 
 
-def _with_python(flags):
+def _with_python(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Replace ``pip_path`` by the python next to it, which installs packages here; drop flags not given."""
     given = {name: value for name, value in flags.items() if value not in (None, False, [])}
     pip = given.pop("pip_path", "")
@@ -169,7 +230,7 @@ def _with_python(flags):
     return {**given, "python": os.path.join(folder, f"python{found[1]}")}
 
 
-def _url(c, path, cluster_alias, storage):
+def _url(c: Context, path: str, cluster_alias: str | None, storage: str | None) -> str:
     """Return the location of a path on a cluster's storage."""
     if path.startswith("pai://"):
         return path
@@ -177,6 +238,6 @@ def _url(c, path, cluster_alias, storage):
     return f"pai://{alias}/{storage or 0}/{path.lstrip('/')}"
 
 
-def _url_or_path(c, path, cluster_alias, storage):
+def _url_or_path(c: Context, path: str, cluster_alias: str | None, storage: str | None) -> str:
     """Return the location on a storage if one is named, else the path itself."""
     return _url(c, path, cluster_alias, storage) if cluster_alias or storage else path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import settings
-from openpai_tasks.tasks.framework.task import Body, task
+from openpai_tasks.tasks.framework.task import Body, PaiTask, task
 
 if TYPE_CHECKING:
     from invoke.context import Context
@@ -74,10 +74,10 @@ def job_task(
     kinds: Mapping[str, type] | None = None,
     help: Mapping[str, str] | None = None,
     **options: Any,
-) -> Callable[[Body], Any]:
+) -> Callable[[Body], PaiTask]:
     """Make a task with these flags of the table; its body gets those that were given as ``flags``."""
 
-    def decorate(body: Body) -> Any:
+    def decorate(body: Body) -> PaiTask:
         return task(
             iterable=[*(name for name in flags if FLAGS[name][0] is list), *iterable],
             kinds={name: int for name in flags if FLAGS[name][0] is int} | dict(kinds or {}),
