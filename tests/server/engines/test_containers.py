@@ -193,7 +193,7 @@ def test_files_created_by_root_get_the_owner_of_the_folder(bench: Bench) -> None
 @only_docker
 def test_a_container_outlives_its_daemon(bench: Bench, kit: Docker) -> None:
     one = bench.start("uid", "echo ready; until [ -e gate ]; do sleep 0.05; done; echo more; exit 5")
-    until(lambda: kit.run("ps", "--quiet"))
+    bench.begun("uid")  # what it prints while there is no daemon is lost
     kit.kill()
     kit.start()
     until(lambda: "DaemonLost" in bench.notes("uid"))
