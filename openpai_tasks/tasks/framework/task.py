@@ -7,7 +7,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
