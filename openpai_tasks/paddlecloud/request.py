@@ -28,7 +28,7 @@ def _option(
     default: Any, about: str, short: str = "", shown: str | None = None, least: int | None = None
 ) -> Any:
     """Declare an option of `submit`; ``shown`` is its default in words, and ``least`` its smallest number."""
-    words = shown if shown is not None else "" if default in ("", False) else str(default)
+    words = shown if shown is not None else "" if default is False else str(default)
     return field(default=default, metadata={"about": about, "short": short, "shown": words, "least": least})
 
 
