@@ -87,7 +87,7 @@ setup(
         "fabric>=3.2.3",
         "paramiko>=3.4.0",
         "requests>=2.33.0",
-        "urllib3>=2.7.0",
+        "urllib3>=2.7.0",  # of requests, whose older versions of it have known vulnerabilities
         "PyYAML>=6.0.1",
         "lazy_loader>=0.6",
         "rich>=13.7",

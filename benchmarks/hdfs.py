@@ -168,12 +168,12 @@ def ours_by_webhdfs(way: str, here: str, there: str, host: str) -> None:
 
 def _copy(store: HdfsStore, way: str, here: str, there: str) -> None:
     from openpai_tasks.storage.copying.copy import copy
-    from openpai_tasks.storage.copying.plan import copies
+    from openpai_tasks.storage.copying.plan import plan_copy
     from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
 
     local, remote = Location(LocalStore(), here, here), Location(store, there, there)
-    copied = copy(copies([local], remote) if way == "up" else copies([remote], local))
+    copied = copy(plan_copy([local], remote) if way == "up" else plan_copy([remote], local))
     if copied.failed:
         sys.exit(copied.failed[0].reason)
 

@@ -29,7 +29,7 @@ DOCUMENT = """\
 protocolVersion: 2
 name: {name}
 type: job
-prerequisites: [{{name: image, type: dockerimage, uri: busybox}}]
+prerequisites: [{{name: image, type: dockerimage, uri: {image}}}]
 taskRoles:
   main:
     instances: 1
@@ -68,7 +68,8 @@ def lists(folder: Path, many: int) -> Iterator[Comparison]:
 class EmbeddedServer:
     """A running server and a token of its owner."""
 
-    def __init__(self, uri: str, login: dict[str, str]) -> None:
+    def __init__(self, uri: str, login: dict[str, str], image: str) -> None:
+        self._image = image
         self._address = urlsplit(uri).netloc
         self._names = (f"job-{time.time_ns()}-{number}" for number in itertools.count())
         body = json.dumps({"username": login["user"], "password": login["password"]})
@@ -82,6 +83,10 @@ class EmbeddedServer:
         with ThreadPoolExecutor(SUBMITTERS) as pool:
             list(pool.map(self._submit, parts))
         until(lambda: self._count("SUCCEEDED") == before + count)
+
+    @property
+    def finished(self) -> int:
+        return self._count("SUCCEEDED")
 
     def list_jobs(self) -> float:
         """Return the seconds that a page takes, without those of connecting."""
@@ -100,7 +105,8 @@ class EmbeddedServer:
     def _submit(self, names: list[str]) -> None:
         connection = self._connect()
         for name in names:
-            self._call(connection, "POST", "/api/v2/jobs", DOCUMENT.format(name=name), "text/yaml")
+            body = DOCUMENT.format(name=name, image=self._image)
+            self._call(connection, "POST", "/api/v2/jobs", body, "text/yaml")
         connection.close()
 
     def _count(self, state: str) -> int:
@@ -128,7 +134,7 @@ class EmbeddedServer:
 
 
 @contextlib.contextmanager
-def running(home: Path, *options: str) -> Iterator[EmbeddedServer]:
+def running(home: Path, *options: str, image: str = "busybox") -> Iterator[EmbeddedServer]:
     """Run an embedded server; bytecode is written, as it is for an installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     argv = [sys.executable, "-m", "openpai_tasks.server", "--home", str(home), *options]
@@ -137,7 +143,7 @@ def running(home: Path, *options: str) -> Iterator[EmbeddedServer]:
         try:
             until((home / "server.json").exists, START_SECONDS)
             uri = json.loads((home / "server.json").read_text())["uri"]
-            yield EmbeddedServer(uri, json.loads((home / "credentials.json").read_text()))
+            yield EmbeddedServer(uri, json.loads((home / "credentials.json").read_text()), image)
         finally:
             process.terminate()
 

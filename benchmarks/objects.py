@@ -26,14 +26,14 @@ GOALS = {"small": 1.5, "large": 1.2}
 COPY = """
 import json, sys
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.store import StorageSpec
 way, here, there, data = json.loads(sys.argv[1])
 local = Location(LocalStore(), here, here)
 remote = Location(open_storage(StorageSpec("lab", "objects", "s3", data)), there, there)
-copied = copy(copies([local], remote) if way == "up" else copies([remote], local))
+copied = copy(plan_copy([local], remote) if way == "up" else plan_copy([remote], local))
 sys.exit(copied.failed[0].reason if copied.failed else 0)
 """
 

@@ -43,20 +43,25 @@ def comparisons(folder: Path, files: int = FILES) -> Iterator[Comparison]:
 
 def pack_ours(tree: Path, target: Path) -> None:
     from openpai_tasks.sdk.files import packing
+    from openpai_tasks.sdk.files.operations import locate_all
+    from openpai_tasks.sdk.files.storages import ClusterStorages
+    from openpai_tasks.settings.config import load_settings
     from openpai_tasks.storage.copying.progress import Watch
-    from openpai_tasks.storage.location import locate
 
-    source = locate(str(tree), None)
-    packing.pack(source, locate(str(target), None), packing.packing_rules(source, "tar", SHARD), Watch())
+    source, packed = locate_all([str(tree), str(target)], ClusterStorages(load_settings()))
+    packing.pack(source, packed, packing.packing_rules(source, "tar", SHARD), Watch())
 
 
 def unpack_ours(packed: Path, target: Path) -> None:
     from openpai_tasks.sdk.files import packing
+    from openpai_tasks.sdk.files.operations import locate_all
+    from openpai_tasks.sdk.files.storages import ClusterStorages
+    from openpai_tasks.settings.config import load_settings
     from openpai_tasks.storage.copying.copy import Rules
     from openpai_tasks.storage.copying.progress import Watch
-    from openpai_tasks.storage.location import locate
 
-    packing.unpack(locate(str(packed), None), locate(str(target), None), Rules(), Watch())
+    places = locate_all([str(packed), str(target)], ClusterStorages(load_settings()))
+    packing.unpack(*places, Rules(), Watch())
 
 
 def pack_by_tar(tree: Path, target: Path) -> None:

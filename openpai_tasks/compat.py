@@ -1,4 +1,4 @@
-"""Access to private attributes of other libraries, each with the versions it was seen in.
+"""Private attributes and bugs of Python and other libraries, each with the versions it was seen in.
 
 Methods of Invoke are replaced in tasks/framework/invoke_patches.py.
 """
@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -121,3 +122,16 @@ def call_before_threads_end(call: Callable[[], None]) -> None:
     import concurrent.futures.thread  # noqa: F401 - it must be registered before
 
     threading._register_atexit(call)  # type: ignore[attr-defined]
+
+
+# Python 3.10 to 3.14: Ctrl-C in `Event.wait` may leave its lock held, so that `Event.set` never returns.
+
+_STEP = 0.02  # seconds
+
+
+def wait_for_event(event: threading.Event, seconds: float) -> bool:
+    """Wait until the event is set, up to a number of seconds; return whether it is set."""
+    limit = time.monotonic() + seconds
+    while not event.is_set() and (left := limit - time.monotonic()) > 0:
+        time.sleep(min(_STEP, left))
+    return event.is_set()

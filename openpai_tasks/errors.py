@@ -2,6 +2,7 @@
 
 PaiError                 base, never raised itself
 ├── ConfigError          settings wrong or missing                 120
+│   └── InvalidOption    an option of a command or call (.field)
 ├── ProtocolError        an invalid job document                   120
 ├── Unreachable          no answer from the cluster                121
 │   └── Lost             a connection that broke
@@ -20,13 +21,15 @@ PaiError                 base, never raised itself
 from __future__ import annotations
 
 from openpai_tasks import exits
-from openpai_tasks.plain_text import one_line
+from openpai_tasks.text.hints import option
+from openpai_tasks.text.plain import one_line
 
 
 class PaiError(Exception):
     """Base class; the message is one line: what went wrong, with which value, and what to do."""
 
     exit_code = exits.FAILED
+    field = ""  # the option that is wrong, by its name in Python: ``max_time``
     is_given_up = False  # has been retried already
     is_outage = False  # the server does not answer now, but may answer later
 
@@ -48,6 +51,18 @@ class ConfigError(PaiError):
     """Settings or arguments are wrong or missing."""
 
     exit_code = exits.BAD_INPUT
+
+
+class InvalidOption(ConfigError):
+    """An option has a value that cannot be used; ``field`` is its name in Python.
+
+    The message is the name as users know it, followed by the problem: ``must be ...``, or ``: no such ...``.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        name = option(field).removesuffix("=")
+        super().__init__(f"{name}{problem}" if problem.startswith(":") else f"{name} {problem}")
+        self.field = field
 
 
 class ProtocolError(PaiError):

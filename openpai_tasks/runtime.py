@@ -131,7 +131,7 @@ def _on_openpai(env: Env) -> Where:
 
 
 def _openpai_peers(env: Env, names: list[str]) -> dict[str, tuple[PeerTask, ...]]:
-    """Return the tasks of each role; servers reduce the names of roles in some of the variables."""
+    """Return the tasks of each role; servers shorten the names of roles in some of the variables."""
     hosts: dict[str, dict[int, PeerTask]] = {name: {} for name in names}
     known = {_key(name): name for name in names}
     for variable, host in env.items():
@@ -615,7 +615,7 @@ class Checkpoint:
         for lines in _writers:
             lines.flush()
         os.makedirs(self.folder, exist_ok=True)
-        number = max([0, *self._numbers(), *(self._remote.numbers() if self._remote else ())]) + 1
+        number = max([0, *_numbers_in(self.folder), *(self._remote.numbers() if self._remote else ())]) + 1
         data = f"{number:08d}-{uuid.uuid4().hex[:8]}{os.path.splitext(self.name)[1]}"
         path = os.path.join(self.folder, data)
         try:
@@ -632,22 +632,15 @@ class Checkpoint:
 
     def latest(self) -> str | None:
         """Return the path of the newest complete checkpoint, of this job or an earlier one, or None."""
-        for number in sorted(self._numbers(), reverse=True):
-            path = _verified(self.folder, number)
-            if path:
-                return path
-        for place in [*([self._remote] if self._remote else []), *self._earlier]:
+        for place in [self.folder, *([self._remote] if self._remote else []), *self._earlier]:
             path = place.fetch_latest(self.folder) if isinstance(place, _Hdfs) else _newest(place)
             if path:
                 return path
         return None
 
-    def _numbers(self) -> list[int]:
-        return _numbers_in(self.folder)
-
     def _forget(self, newest: int) -> None:
         """Remove all but the last checkpoints, and what killed processes left."""
-        kept = sorted(self._numbers())[-self.keep :]
+        kept = sorted(_numbers_in(self.folder))[-self.keep :]
         for entry in os.listdir(self.folder):
             found = _NUMBERED.fullmatch(entry)
             if found and int(found[1]) not in kept:
@@ -782,8 +775,8 @@ _DATA_SECONDS = 600.0  # for the beginning of an answer with data
 _SLOWEST = 10_000  # bytes of an upload in a second
 
 
-def _within(seconds: float, ask: Callable[[], Result]) -> Result:
-    """Ask a server in a thread: a timeout of urllib is one for each byte, so a slow one would not end."""
+def _call_within(seconds: float, ask: Callable[[], Result]) -> Result:
+    """Call a function in a thread, and limit its total time: urllib limits only the time of each read."""
     found: list[Result] = []
     errors: list[BaseException] = []
 
@@ -814,7 +807,7 @@ def _read_answer(request: Any) -> bytes:
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
             return bytes(answer.read(_LARGEST_ANSWER))
 
-    return _within(_ANSWER_SECONDS, read)
+    return _call_within(_ANSWER_SECONDS, read)
 
 
 class _Hdfs:
@@ -898,7 +891,7 @@ class _Hdfs:
             address = self._address(url, name, "CREATE", overwrite="true")
             asked = urllib.request.Request(address, method="PUT")
             try:
-                _within(_ANSWER_SECONDS, lambda: opener.open(asked, timeout=_ANSWER_SECONDS).close())
+                _call_within(_ANSWER_SECONDS, lambda: opener.open(asked, timeout=_ANSWER_SECONDS).close())
             except urllib.error.HTTPError as error:
                 if error.code != 307:
                     raise
@@ -908,9 +901,9 @@ class _Hdfs:
                 headers = {"Content-Length": str(size)}
                 request = urllib.request.Request(address, data=file, headers=headers, method="PUT")
                 limit = _DATA_SECONDS + size / _SLOWEST
-                _within(limit, lambda: opener.open(request, timeout=_DATA_SECONDS).close())
+                _call_within(limit, lambda: opener.open(request, timeout=_DATA_SECONDS).close())
 
-        self._somewhere(once)
+        self._try_each(once)
 
     def _get(self, name: str, path: str = "") -> bytes:
         """Download a file to the path, or return its content."""
@@ -920,13 +913,15 @@ class _Hdfs:
             address = self._address(url, name, "OPEN")
             if not path:
                 return _read_answer(urllib.request.Request(address))
-            opened = _within(_DATA_SECONDS, lambda: urllib.request.urlopen(address, timeout=_DATA_SECONDS))
+            opened = _call_within(
+                _DATA_SECONDS, lambda: urllib.request.urlopen(address, timeout=_DATA_SECONDS)
+            )
             with opened as answer:
                 with open(path, "wb") as file:
                     shutil.copyfileobj(answer, file, 1 << 20)
                 return b""
 
-        return self._somewhere(once)
+        return self._try_each(once)
 
     def _ask(self, method: str, name: str, operation: str, **options: str) -> bytes:
         import urllib.request
@@ -935,7 +930,7 @@ class _Hdfs:
             address = self._address(url, name, operation, **options)
             return _read_answer(urllib.request.Request(address, method=method))
 
-        return self._somewhere(once)
+        return self._try_each(once)
 
     def _address(self, url: str, name: str, operation: str, **options: str) -> str:
         from urllib.parse import quote, urlencode
@@ -943,7 +938,7 @@ class _Hdfs:
         path = f"{url}/{quote(name)}".rstrip("/")
         return f"{path}?{urlencode({'op': operation, **options})}&user.name={self._user}"
 
-    def _somewhere(self, once: Callable[[str], Result]) -> Result:
+    def _try_each(self, once: Callable[[str], Result]) -> Result:
         """Try each name node, several times: one may be on standby or not ready."""
         import urllib.error
 
@@ -1198,22 +1193,12 @@ class _Points(_Lines):
     def _reset(self) -> None:
         super()._reset()
         here = where()
-        place = {"role": here.role, "index": here.index, "attempt": here.attempt}
-        self._end = f", {json.dumps(place)[1:]}"
+        self._source = {"role": here.role, "index": here.index, "attempt": here.attempt}
         self._board: Any = None
 
     def encode(self, batch: list[Any]) -> list[str]:
-        """Build the JSON by hand, which takes a third of the time; NaN and Infinity are as Python reads them.
-
-        Most of the rest is for the digits of the value, which are exact; a time in whole microseconds is
-        cheaper than one with a decimal point.
-        """
-        names = {name: f'e-6, "name": {json.dumps(name)}, "value": ' for name in {item[1] for item in batch}}
-        end = self._end
         return [
-            f'{{"time": {int(when * 1e6)}{names[name]}'
-            f"{value if value - value == 0 else json.dumps(value)}, "
-            f'"step": {"null" if step is None else step}{end}'
+            json.dumps({"time": when, "name": name, "value": value, "step": step, **self._source})
             for when, name, value, step in batch
         ]
 
@@ -1234,7 +1219,6 @@ class _Points(_Lines):
 
 
 _points: _Points | None = None
-_now = time.time
 
 
 def log_metric(name: str, value: Any, step: Any = None) -> None:
@@ -1242,25 +1226,16 @@ def log_metric(name: str, value: Any, step: Any = None) -> None:
 
     NumPy's and PyTorch's scalars are numbers too.
     """
+    global _points
     if type(name) is not str:
         raise TypeError(f"the name of a metric must be text, got {name!r}")
-    if type(value) is not float:
-        value = _number(value, name)
-    if type(step) is not int and step is not None:
-        step = _number(step, "step")
-    points = _points or _start_points()
-    if len(points._waiting) >= METRIC_POINTS:
-        points.drop()
-        return
-    points._waiting.append((_now(), name, value, step))  # as put() does, without the cost of a call
-    if not points._is_awake:
-        points._wake()
-
-
-def _start_points() -> _Points:
-    global _points
-    _points = _Points()
-    return _points
+    point = (time.time(), name, _number(value, name), None if step is None else _number(step, "step"))
+    if _points is None:
+        _points = _Points()
+    if len(_points._waiting) >= METRIC_POINTS:
+        _points.drop()
+    else:
+        _points.put(point)
 
 
 def _number(value: Any, name: str) -> Any:
@@ -1292,30 +1267,21 @@ def _open_board() -> Callable[[list[Any]], None] | None:
     def append(events: list[bytes]) -> None:
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, name), "ab") as file:
-            file.write(_records(events))
-
-    def add(batch: list[Any]) -> None:
-        heads = {metric: _event_head(metric) for metric in {point[1] for point in batch}}
-        append([_event(when, heads[metric], value, step) for when, metric, value, step in batch])
+            file.write(b"".join(map(_record, events)))
 
     append([b"\x09" + struct.pack("<d", time.time()) + _field(3, b"brain.Event:2")])
-    return add
+    return lambda batch: append([_event(*point) for point in batch])
 
 
-def _event_head(name: str) -> bytes:
-    """Return what precedes the value in the protocol buffer of an event."""
-    value = _field(1, name.encode("utf-8", "replace")) + b"\x15"
-    point = b"\x0a" + _varint(len(value) + 4) + value
-    return b"\x2a" + _varint(len(point) + 4) + point
-
-
-def _event(when: float, head: bytes, value: float, step: float | None) -> bytes:
+def _event(when: float, name: str, value: float, step: float | None) -> bytes:
     """Return the protocol buffer of an event with one value."""
     try:
         number = struct.pack("<f", value)
     except OverflowError:
         number = struct.pack("<f", math.copysign(math.inf, value))
-    return b"\x09" + struct.pack("<d", when) + b"\x10" + _varint(int(step or 0)) + head + number
+    point = _field(1, name.encode("utf-8", "replace")) + b"\x15" + number
+    head = b"\x09" + struct.pack("<d", when) + b"\x10" + _varint(int(step or 0))
+    return head + _field(5, _field(1, point))
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -1334,35 +1300,14 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-def _records(events: list[bytes]) -> bytes:
-    """Return events as records: the size and its checksum, the event and its checksum."""
-    sizes = {size: struct.pack("<Q", size) for size in set(map(len, events))}
-    heads = {size: text + _masked(_crc32c(text)) for size, text in sizes.items()}
-    found = zip(events, _crc32cs(events))
-    return b"".join(part for event, crc in found for part in (heads[len(event)], event, _masked(crc)))
+def _record(event: bytes) -> bytes:
+    """Return an event as a record: its size and the checksum of that, the event and its checksum."""
+    size = struct.pack("<Q", len(event))
+    return size + _mask_crc(_crc32c(size)) + event + _mask_crc(_crc32c(event))
 
 
-def _masked(crc: int) -> bytes:
+def _mask_crc(crc: int) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def _crc32cs(texts: list[bytes]) -> list[int]:
-    """Return the CRC-32C of each text: those of the same length together, if the program uses NumPy."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or len(texts) < 50:
-        return [_crc32c(text) for text in texts]
-    places: dict[int, list[int]] = {}
-    for place, text in enumerate(texts):
-        places.setdefault(len(text), []).append(place)
-    table, found = numpy.array(_crc32c_table(), numpy.uint32), [0] * len(texts)
-    for size, same in places.items():
-        rows = numpy.frombuffer(b"".join(texts[place] for place in same), numpy.uint8).reshape(-1, size)
-        crc = numpy.full(len(same), 0xFFFFFFFF, numpy.uint32)
-        for column in range(size):
-            crc = table[(crc ^ rows[:, column]) & 255] ^ (crc >> 8)
-        for place, value in zip(same, (crc ^ 0xFFFFFFFF).tolist()):
-            found[place] = value
-    return found
 
 
 def _crc32c(text: bytes) -> int:

@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
+from openpai_tasks.server.api import rates
 from openpai_tasks.server.api.app import build as build_server
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.limits import rates
 from openpai_tasks.settings.home import write_private
 
 FILE = "faults.json"
@@ -108,7 +108,9 @@ class Faults:
         if on.logs and (task := TASK_LOGS.fullmatch(path)):
             status = on.logs if isinstance(on.logs, int) else on.logs.get("/".join(task.groups()))
             if status:
-                failed = refusals.no_log() if status == 404 else refusals.unknown("Failed to get log list")
+                failed = (
+                    api_errors.no_log() if status == 404 else api_errors.unknown("Failed to get log list")
+                )
                 return self._refusal(failed)
         return None
 
@@ -121,7 +123,7 @@ class Faults:
         if on.lost_submit and is_submission and response.status_code < 300:
             if on.lost_submit != 500:
                 return self._page(on.lost_submit)
-            return self._refusal(refusals.unknown("Unexpected end of JSON input"))
+            return self._refusal(api_errors.unknown("Unexpected end of JSON input"))
         if on.full_retry_after and job and response.status_code == 429:
             response.headers["retry-after"] = f"{self._context.rates[rates.LIST].seconds:.0f}"
         return response

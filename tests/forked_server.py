@@ -87,19 +87,19 @@ def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
 
 def _server(arguments: Sequence[str]) -> Callable[[], int]:
     from openpai_tasks.server import command, variables
-    from openpai_tasks.server.accounts import passwords
+    from openpai_tasks.server.accounts import users
     from openpai_tasks.server.api import app
     from tests import faults
 
-    passwords.COST = CHEAP
+    users.COST = CHEAP
     app.build = faults.build
     _use(variables.for_start(arguments))
     return command.main
 
 
 def _portal() -> Callable[[], int]:
-    from openpai_tasks import hints
     from openpai_tasks.portal.__main__ import main
+    from openpai_tasks.text import hints
 
     hints.use_program([])
     return main

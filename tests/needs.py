@@ -30,6 +30,7 @@ PACKAGES = {
     "git": "git",
     "htpasswd": "apache2-utils",
     "java": "default-jre-headless",
+    "kubectl": "kubernetes-client",
     "mariadbd": "mariadb-server-core",
     "munged": "munge",
     "newuidmap": "uidmap",

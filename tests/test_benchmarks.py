@@ -12,6 +12,7 @@ from benchmarks import (
     copying,
     executor,
     jobs,
+    kubernetes,
     logs,
     metrics,
     notebooks,
@@ -27,7 +28,7 @@ from benchmarks.plot import plot
 from benchmarks.results import TopicResult
 from benchmarks.side_by_side import Comparison, run
 from tests import forked_server, forkserver, needs
-from tests.server.engines import slurm_cluster
+from tests.server.engines import kube_cluster, slurm_cluster
 from tests.storage import object_servers
 
 
@@ -176,6 +177,15 @@ def test_jobs_on_slurm_are_counted_with_each_contender(tmp_path, monkeypatch, ca
         for turn in comparison.contenders.values():
             turn()
     assert "sbatch: " in (printed := capsys.readouterr().err) and "ours: " in printed
+
+
+def test_jobs_on_kubernetes_are_counted_with_each_contender(tmp_path, capsys):
+    with kube_cluster.kube_namespace():
+        for comparison in kubernetes.comparisons(tmp_path, jobs=2):
+            for turn in comparison.contenders.values():
+                turn()
+    printed = capsys.readouterr().err
+    assert "kubectl create, all pods: " in printed and "MB after 2 finished jobs" in printed
 
 
 def test_copies_are_compared_and_checked(quick_starts, tmp_path, monkeypatch):

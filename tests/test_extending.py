@@ -42,12 +42,13 @@ def test_table_lists_every_member_of_the_interface_once(column, interface):
 def test_folder_of_the_example_is_complete():
     folder = Path(inspect.getfile(kinds)).parent / "paddlecloud"
     explained = {Path(name).name for name in listed("module of `backends/paddlecloud/`")}
-    helpers = {"__init__.py", "quantities.py"}
+    helpers = {"__init__.py"}
     assert explained == {path.name for path in folder.glob("*.py")} - helpers
 
 
 def test_named_values_exist():
-    assert {*kinds.KINDS} == {"openpai", "paddlecloud", "slurm"}  # "the second kind"; the page names all
+    # the page names all, and "the second kind"
+    assert {*kinds.KINDS} == {"openpai", "paddlecloud", "ssh", "slurm"}
     for words in (
         "require(self",
         "ServerConnection",

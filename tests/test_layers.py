@@ -12,22 +12,19 @@ PACKAGE = Path(__file__).parent.parent / "openpai_tasks"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
 
-BASE = {
-    "clearing",
-    "compat",
-    "errors",
-    "exits",
-    "hints",
-    "interruptible",
-    "net",
-    "plain_text",
-    "regular_files",
-    "times",
-}
-BASE |= {"wildcards"}
+BASE = {"compat", "errors", "exits", "files", "net", "text"}
 VALUES = BASE | {"protocol", "settings"}
+BACKENDS = {"backends.base", "backends.http", "backends.listing"}
 SEAM = {"backends.base", "backends.kinds"}
-STORE = {"clearing", "errors", "hints", "storage.store", "storage.parts", "storage.retry", "storage.kinds"}
+STORE = {
+    "errors",
+    "files.removal",
+    "text.hints",
+    "storage.store",
+    "storage.parts",
+    "storage.retry",
+    "storage.kinds",
+}
 COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 TUNNEL = {"tunnel"}
@@ -42,7 +39,7 @@ FILES = CLUSTERS | {"sdk.files"}
 JOBS = FILES | {"sdk.jobs"}
 COMMANDS = VALUES | SEAM | {"storage", "sdk", "render", "completion"}
 SERVER = BASE | {"protocol", "settings.engines", "settings.home", "settings.keeping", "settings.key_pairs"}
-SERVER |= {"server.fields", "server.refusals", "server.resources", "server.storages"}
+SERVER |= {"server.fields", "server.api_errors", "server.resources", "server.storages"}
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
@@ -50,23 +47,21 @@ EVERYWHERE = {"lazy_dataclass"}
 MAY_IMPORT = {
     "__init__": {"magics"},  # its lazy names are those of the stub
     "__main__": {"compat", "exits", "tasks"},
-    "errors": {"exits", "plain_text"},
+    "errors": {"exits", "text.hints", "text.plain"},
     "compat": set(),
     "exits": set(),
-    "hints": set(),
-    "interruptible": set(),
     "lazy_dataclass": set(),
-    "plain_text": set(),
-    "regular_files": set(),
-    "clearing": {"errors", "lazy_dataclass"},
+    "files": {"errors"},
     "runtime": set(),
-    "times": {"errors"},
-    "wildcards": set(),
+    "text": {"errors"},
+    "text.hints": set(),
+    "text.plain": set(),
     "net": {"errors"},
     "protocol": {"errors"},
     "protocol.yaml": {"protocol.problems"},
     "protocol.document": {
         "errors",
+        "protocol.fields",
         "protocol.problems",
         "protocol.states",
         "protocol.routes",
@@ -76,41 +71,41 @@ MAY_IMPORT = {
     "settings": BASE | {"protocol"},
     "tunnel": VALUES,
     "backends": set(),
-    "backends.base": {"errors", "net", "protocol", "settings"},
-    "backends.kinds": {"errors", "backends", "settings.plugins"},
+    "backends.base": {"errors", "net", "protocol", "settings", "text.hints"},
+    "backends.kinds": {"errors", "backends", "settings"},
     "backends.listing": {"protocol"},
     "backends.http": VALUES | {"backends.base"},
-    "backends.openpai": VALUES | {"backends.base", "backends.http", "backends.listing"},
-    "backends.slurm": VALUES | TUNNEL | {"backends.base", "backends.http", "backends.openpai"},
-    "backends.paddlecloud": VALUES | {"backends.base", "backends.http", "backends.listing"},
+    "backends.openpai": VALUES | BACKENDS,
+    "backends.ssh": VALUES | TUNNEL | {"backends.base", "backends.http", "backends.openpai"},
+    "backends.paddlecloud": VALUES | BACKENDS,
     "backends.paddlecloud.pfs": STORE | {"net", "storage.hosts", "storage.objects.md5", "storage.copying"},
     "storage": BASE,
     "storage.store": {"errors"},
     "storage.crc": {"storage.store"},
     "storage.parts": {"storage.store"},
+    "storage.protobuf": set(),
     "storage.tar_headers": {"errors"},
     "storage.retry": {"errors", "net"},
     "storage.kinds": {"errors", "protocol.document", "settings.plugins", "storage.store"},
     "storage.local": STORE | {"settings.home"},
-    "storage.hdfs": STORE | {"net", "protocol", "storage.crc"},
+    "storage.hdfs": STORE | {"net", "protocol", "storage.crc", "storage.protobuf"},
     "storage.smb": STORE | {"net", "settings.credentials", "storage.hosts", "storage.local.mounted"},
     "storage.objects": STORE | {"net", "protocol", "storage.hosts"},
     "storage.objects.s3": STORE | {"net", "protocol", "storage.objects"},
     "storage.objects.azure": STORE | {"net", "storage.objects"},
     "storage.sftp": STORE | TUNNEL | {"net"},
-    "storage.cluster_folders": STORE,
-    "storage.location": STORE | {"storage.cluster_folders", "storage.local.store"},
-    "storage.patterns": STORE | {"storage.location", "wildcards"},
-    "storage.copying": COPYING | {"exits", "interruptible", "plain_text", "settings.home"},
+    "storage.location": STORE | {"storage.local.store"},
+    "storage.patterns": STORE | {"storage.location", "text.wildcards"},
+    "storage.copying": COPYING | {"compat", "exits", "settings.home", "text"},
     "storage.job_files": STORE
-    | {"protocol.document", "regular_files", "settings.trust", "wildcards"}
+    | {"protocol.document", "files.regular", "settings.trust", "text.wildcards"}
     | {"storage.copying.transfer", "storage.local.store", "storage.tar_headers"},
-    "storage.packing": COPYING | {"storage.copying", "storage.tar_headers"},
+    "storage.packing": COPYING | {"storage.copying", "storage.protobuf", "storage.tar_headers"},
     "storage.fsspec": COPYING | {"storage.copying"},
     "sdk": CLIENTS | {"sdk.files", "sdk.ssh"},
     "sdk.ssh": CLIENTS | TUNNEL,
     "sdk.clusters": CLUSTERS,
-    "sdk.files": FILES | {"backends.paddlecloud.config_file"},  # paths such as /pfs/DATACENTER/...
+    "sdk.files": FILES,
     "sdk.jobs": JOBS | {"sdk.notebooks.sessions", "sdk.logs.json_lines"},
     "sdk.logs": JOBS,
     "sdk.diagnosis": JOBS | {"sdk.logs"},
@@ -122,7 +117,7 @@ MAY_IMPORT = {
     "sdk.payloads": set(),
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
     "api": VALUES | {"backends.base", "render", "sdk", "storage"},
-    "render": {"errors", "plain_text"},
+    "render": {"errors", "text.plain", "text.plurals"},
     "completion": set(),
     "tasks": COMMANDS | {"paddlecloud"},
     "tasks.framework": COMMANDS,
@@ -131,7 +126,7 @@ MAY_IMPORT = {
     "magics": COMMANDS - {"completion"} | {"api.options"},
     "loopback": {"errors", "net", "settings.home"},
     "portal": VALUES | SEAM | {"loopback", "storage", "sdk", "render"},
-    "portal.starting": {"errors", "hints", *LOOPBACK, "settings.home"},
+    "portal.starting": {"errors", "text.hints", *LOOPBACK, "settings.home"},
     "server": SERVER | {"server", "loopback"},
     "server.state": SERVER,
     "server.accounts": SERVER | {"server.state"},
@@ -139,8 +134,8 @@ MAY_IMPORT = {
     "server.engines": SERVER | {"server.ssh", "server.state", "server.variables"},
     "server.scheduling": SERVER | ENGINES,
     "server.api": SERVER | API | {"loopback.callers", "loopback.guesses", "loopback.web"},
-    "server.api.limits": SERVER | {"loopback.web"},
-    "server.api.shapes": SERVER | ENGINES | {"server.api.limits"},
+    "server.api.rates": SERVER | {"loopback.web"},
+    "server.api.formats": SERVER | ENGINES | {"server.api.rates"},
     "server.api.openapi": SERVER | API | {"loopback.web"},
     "server.api.handlers": SERVER | API | {"portal.starting"},
     "server.paddlecloud": SERVER | API | {"loopback.callers", "loopback.web"},

@@ -65,6 +65,8 @@ def test_a_job_runs_on_an_engine_and_a_kind_of_cluster_of_another_package(campus
     words = ["cluster.add", "lab", str(facts["port"]), *flags]
     refused = campus.pai(*words, "--option", "floor=1", input=login["password"])
     assert refused.code == 120 and "unknown option of clusters of type 'campus' (known: room)" in refused.err
+    refused = campus.pai(*words, "--option", "token=abc", input=login["password"])
+    assert refused.code == 120 and "do not put a secret on the command line" in refused.err
     added = campus.pai(*words, "--option", "room=E12", input=login["password"])
     assert added.code == 0 and "Campus" in added.out, added
     ran = campus.pai("job.sub", "nice", "-a", "lab", "--follow")

@@ -24,13 +24,16 @@ MADE_ELSEWHERE: dict[str, Callable[[Any], list[Any]]] = {
     "backends.paddlecloud.log_reader: f'(?={re.escape(text[:LEAST])})'": lambda module: [
         "(?=aaaaaaaaaaaaaaaa)"
     ],
-    "plain_text: text": lambda module: arguments(module, "_pattern"),
+    "server.engines.kubernetes.site: self.one": lambda module: [
+        value.one for value in vars(module).values() if isinstance(value, module.OptionForm)
+    ],
+    "text.plain: text": lambda module: arguments(module, "_pattern"),
     "protocol.document.rules: self.pattern": lambda module: [r"[A-Za-z0-9._~]+"],
     "protocol.legacy.v1: pattern": lambda module: [
         *arguments(module, "_text"),
         *arguments(module, "_free"),
     ],
-    "sdk.diagnosis.symptoms: pattern": lambda module: arguments(module, "_new_symptom"),
+    "sdk.diagnosis.symptoms: self.pattern": lambda module: arguments(module, "Symptom"),
     "sdk.logs.structured: grep": lambda module: [],  # the user's own; each line is cut before
     "sdk.notebooks.results: f'{re.escape(mark.stem)}\\\\.{EXECUTED}(?:-(\\\\d+))?'": lambda module: [
         rf"a\.{module.EXECUTED}(?:-(\d+))?"
@@ -40,10 +43,10 @@ MADE_ELSEWHERE: dict[str, Callable[[Any], list[Any]]] = {
     "'(?<![$\\\\\\\\{])\\\\{(' + '|'.join(map(re.escape, point)) + ')\\\\}'": lambda module: [
         r"(?<![$\\{])\{(a|aa)\}"
     ],
-    "server.api.notices: f'(?<![\\\\w.~}}-]){re.escape(path)}(?![\\\\w.-])'": lambda module: [
+    "server.api.submission: f'(?<![\\\\w.~}}-]){re.escape(path)}(?![\\\\w.-])'": lambda module: [
         r"(?<![\w.~}-])/a(?![\w.-])"
     ],
-    "wildcards: f'{text}.*{end}' if start else end": lambda module: [],  # see test_wildcards.py
+    "text.wildcards: f'{text}.*{end}' if start else end": lambda module: [],  # see test_wildcards.py
 }
 """Patterns that are not written where they are used, by their place."""
 

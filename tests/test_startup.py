@@ -8,7 +8,7 @@ import pytest
 HEAVY = {"fabric", "paramiko", "requests", "urllib3", "starlette", "uvicorn", "fsspec", "nbconvert", "rich"}
 HEAVY |= {"keyring", "sqlite3", "jsonschema", "IPython", "cloudpickle"}
 HEAVY |= {"bz2"}  # imported by shutil
-UNUSED = {"unittest.mock", "asyncio", "yaml", "invoke.vendor.yaml"}  # which Invoke imports
+UNUSED = {"unittest.mock", "asyncio", "ssl", "yaml", "invoke.vendor.yaml"}  # which Invoke imports
 OURS = {"backends", "settings.config", "settings.registry", "settings.credentials", "render.", "server"}
 
 LISTING = "from invoke.main import program; program.run(['inv', '--list'], exit=False)"
@@ -68,7 +68,7 @@ def test_submitting_loads_nothing_for_archives_sweeps_or_numbers(shell):
         from pathlib import Path
         from openpai_tasks.protocol import JobRequest
         from openpai_tasks.sdk import jobs, sweeps, templates
-        jobs.setting_overrides, jobs.submit_when_ready, templates.request_from_flags
+        jobs.setting_overrides, jobs.submit_when_ready, templates.build_request
         jobs.check_request(JobRequest(command="true", image="busybox"), Path.cwd())
         sweeps.parse_points(())"""
     modules = loaded(shell, code)

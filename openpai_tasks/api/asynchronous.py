@@ -35,12 +35,7 @@ async def wait(connect: Callable[[], Backend], name: str, timeout: float | None)
 
 
 async def read_lines(
-    connect: Callable[[], Backend],
-    name: str,
-    which: LogChoice,
-    follow: bool,
-    lines: int | None,
-    plain: bool,
+    connect: Callable[[], Backend], name: str, which: LogChoice, follow: bool, lines: int | None, plain: bool
 ) -> AsyncIterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
     backend = await asyncio.to_thread(connect)

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
-from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import name_of, open_backend, say, settings_here, without_login
 from openpai_tasks.api.job import Job
 from openpai_tasks.api.storage import RemoteStorage
-from openpai_tasks.api.submit import What, described
+from openpai_tasks.api.submit import What, make_job
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.amounts import at_least
+from openpai_tasks.sdk.amounts import at_least, read
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.value_types import one_of
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.clusters.resources import Resources
 
 
-@with_python_names
 class Cluster:
     """A known cluster by its alias (by default the selected one), or any cluster by its address.
 
@@ -70,7 +68,7 @@ class Cluster:
         return {name: value for name, value in found.items() if value}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle a cluster without its connection, which another process opens anew."""
+        """Pickle a cluster without its connection, which another process opens again."""
         return {name: value for name, value in self.__dict__.items() if name not in ("backend", "storage")}
 
     def load(
@@ -155,7 +153,7 @@ class Cluster:
         if name is not None and not sdk.jobs.is_pattern(name):
             return [sdk.jobs.find(self.backend, name)]
         if limit is not None:
-            at_least(limit, 0, "limit")
+            read("limit", at_least(0), limit)
         states = sdk.jobs.parse_states(state) if state else None
         return sdk.jobs.list_jobs(
             self.backend, user, states, virtual_cluster, keyword, limit, pattern=name or "*"
@@ -163,7 +161,7 @@ class Cluster:
 
     def submit(self, what: What = "", *, name: str | None = None, **options: Unpack[JobOptions]) -> Job:
         """Submit a command, a job file or a ``JobRequest`` to this cluster; see ``submit``."""
-        return described(what, self, name, options).submit()
+        return make_job(what, self, name, options).submit()
 
     def rest_api_submit(self, document: str | Mapping[str, Any]) -> Job:
         """Submit a job document as it is, given as text or as a mapping."""
@@ -186,7 +184,6 @@ class Cluster:
         return RemoteStorage(self.backend, name)
 
 
-@with_python_names
 class OpenPAIClient(Cluster):
     """A client of a cluster: by its address, by its alias, or inside a job from the environment.
 

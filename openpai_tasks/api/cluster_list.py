@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
-from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.cluster import Cluster
 from openpai_tasks.api.connection import say, settings_here, without_login
 from openpai_tasks.errors import ConfigError, PaiError, PathError
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 LOGIN = ("user", "password", "token", "ca")
 
 
-@with_python_names
 class ClusterList:
     """The clusters in your clusters.yaml, and the embedded one; changes are saved at once.
 
@@ -117,7 +115,7 @@ class ClusterList:
     ) -> Self:
         """Refresh what is known about a cluster, or renew the login to it."""
         alias = _required(alias, cluster, cluster_alias)
-        new = sdk.clusters.Renewal(user, Credentials(password, token), ca)
+        new = sdk.clusters.ClusterUpdate(user, Credentials(password, token), ca)
         sdk.clusters.update(settings_here(cluster_alias=alias), alias, new, _cannot_ask, say)
         return self
 

@@ -7,10 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from openpai_tasks import sdk
-from openpai_tasks.api.argument_names import argument_names
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.config import load_settings
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -33,7 +32,7 @@ Where = str | Connected | None
 
 def say(line: str) -> None:
     """Log a message of the SDK: a program's own output is left alone."""
-    text = argument_names(one_line(line))
+    text = one_line(line)
     if text.startswith(WARNING):
         LOG.warning("%s", text.removeprefix(WARNING))
     elif text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.api.connection import say, settings_here
-from openpai_tasks.api.options import Flags, secret_reader
+from openpai_tasks.api.options import Options, plain_value, secret_reader
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest
 
@@ -37,56 +36,50 @@ _PARAMETER = re.compile(r"<%\s*\$parameters\.(\w+)\s*%>")
 class JobDraft:
     """The options, parameters and secrets of a job, by name."""
 
-    flags: Flags = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
     params: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def make_request(self) -> tuple[JobRequest, Settings]:
+        """Return the request of the job, and the settings that are in it."""
+        raise NotImplementedError
+
     def check(self) -> None:
         """Raise if no valid job can be made of it; no cluster is asked."""
-        raise NotImplementedError
+        sdk.jobs.check_request(self.make_request()[0], Path.cwd())
 
     def build(self, connect: Connect) -> Submission:
         """Pack the files and build the document for a cluster; nothing is sent.
 
         ``connect`` is called once the options are read: a mistake in them must not start a cluster.
         """
-        raise NotImplementedError
+        request, given = self.make_request()
+        return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
 
     def finish(self, backend: Backend, job: JobInfo) -> None:
         """Do what follows the submission."""
 
     def _settings(self) -> Settings:
-        return settings_here(**sdk.jobs.setting_overrides(self.flags))
+        return settings_here(**sdk.jobs.setting_overrides(self.options))
 
-    def _flags(self) -> Flags:
-        """Return the flags with the names of all secrets."""
-        return {**self.flags, "secret": (*self.flags.get("secret", ()), *self.secrets)}
+    def _with_secrets(self) -> Options:
+        """Return the options with the names of all secrets."""
+        return dataclasses.replace(self.options, secret=(*self.options.secret, *self.secrets))
 
 
 @dataclass(frozen=True)
 class CommandDraft(JobDraft):
     """A command, or a template with its parameters."""
 
-    def check(self) -> None:
-        sdk.jobs.check_request(self._request(self._settings()), Path.cwd())
-
-    def build(self, connect: Connect) -> Submission:
-        request, given = self.request()
-        return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
-
-    def request(self) -> tuple[JobRequest, Settings]:
-        """Return the request of the job, and the settings that are in it."""
-        given = self._settings()
-        return self._request(given), given
-
-    def _request(self, given: Settings) -> JobRequest:
-        flags = self._flags()
-        if flags.get("template"):
-            texts = (f"{name}={value}" for name, value in self.params.items())
-            flags["parameter"] = (*flags.get("parameter", ()), *texts)
+    def make_request(self) -> tuple[JobRequest, Settings]:
+        given, options = self._settings(), self._with_secrets()
+        if options.template:
+            params = {name: plain_value(value, name) for name, value in self.params.items()}
+            options = dataclasses.replace(options, parameter={**options.parameter, **params})
         else:
-            flags["command"] = fill_parameters(flags.get("command", ""), self.params)
-        return sdk.templates.request_from_flags(flags, given, secret_reader(self.secrets), Path.cwd())
+            command = fill_parameters(options.command, self.params)
+            options = dataclasses.replace(options, command=command)
+        return sdk.templates.build_request(options, given, secret_reader(self.secrets), Path.cwd()), given
 
 
 @dataclass(frozen=True)
@@ -95,31 +88,25 @@ class RequestDraft(JobDraft):
 
     request: JobRequest = field(default_factory=JobRequest)
 
-    def check(self) -> None:
-        sdk.jobs.check_request(self._complete(self._settings()), Path.cwd())
-
-    def build(self, connect: Connect) -> Submission:
-        given = self._settings()
-        request = self._complete(given)
-        return sdk.jobs.prepare(connect(), request, Path.cwd(), sdk.files.mounts(given))
-
-    def _complete(self, given: Settings) -> JobRequest:
-        request, flags, read = self.request, self.flags, secret_reader(self.secrets)
+    def make_request(self) -> tuple[JobRequest, Settings]:
+        given, read = self._settings(), secret_reader(self.secrets)
+        request, options = self.request, self._with_secrets()
         names = ("image", "cpu", "gpu", "memory_mb", "workspace", "sources", "outputs", "pip_installs")
         missing = {name: getattr(given, name) for name in names if getattr(request, name) in (None, "", ())}
         if request.memory_mb is None:
             missing["is_memory_asked"] = sdk.jobs.is_memory_asked(given)
-        return dataclasses.replace(
+        completed = dataclasses.replace(
             request,
             **missing,
             command=fill_parameters(request.command, self.params),
-            name=flags.get("job_name") or request.name,
-            virtual_cluster=flags.get("virtual_cluster") or request.virtual_cluster or given.virtual_cluster,
-            secrets={**request.secrets, **{name: read(name) for name in self._flags()["secret"]}},
-            tags=(*request.tags, *flags.get("tag", ())),
-            after=(*request.after, *flags.get("after", ())),
-            updates=(*request.updates, *flags.get("update", ())),
+            name=options.job_name or request.name,
+            virtual_cluster=options.virtual_cluster or request.virtual_cluster or given.virtual_cluster,
+            secrets={**request.secrets, **{name: read(name) for name in options.secret}},
+            tags=(*request.tags, *options.tag),
+            after=(*request.after, *options.after),
+            updates=(*request.updates, *options.update),
         )
+        return completed, given
 
 
 @dataclass(frozen=True)
@@ -142,26 +129,29 @@ class FileDraft(JobDraft):
 
     def _changes(self) -> JobRequest:
         """Return the request with which the file is completed."""
-        flags, (_, is_v1), read = self.flags, sdk.jobs.load_document(self.path), secret_reader(self.secrets)
-        secrets = {name: read(name) for name in self._flags()["secret"]}
+        options, read = self._with_secrets(), secret_reader(self.secrets)
+        _, is_v1 = sdk.jobs.load_document(self.path)
+        secrets = {name: read(name) for name in options.secret}
         return JobRequest(
             secrets=secrets,
-            tags=flags.get("tag", ()),
-            after=flags.get("after", ()),
-            updates=(*self._updates(is_v1, secrets), *flags.get("update", ())),
+            tags=options.tag,
+            after=options.after,
+            updates=(*self._updates(is_v1, secrets), *options.update),
         )
 
-    def _updates(self, is_v1: bool, secrets: Mapping[str, str]) -> tuple[str, ...]:
+    def _updates(self, is_v1: bool, secrets: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
         if is_v1 and (self.params or secrets):
             raise ConfigError(f"{self.path} is a v1 job, which has no parameters and secrets")
-        changes = {f"parameters:{name}": value for name, value in self.params.items()}
+        changes: dict[str, Any] = {
+            f"parameters:{name}": plain_value(value, name) for name, value in self.params.items()
+        }
         changes |= {f"secrets:{name}": value for name, value in secrets.items()}
-        if self.flags.get("job_name"):
-            changes["jobName" if is_v1 else "name"] = sdk.jobs.new_name(self.flags["job_name"], "")
-        if self.flags.get("virtual_cluster"):
+        if self.options.job_name:
+            changes["jobName" if is_v1 else "name"] = sdk.jobs.new_name(self.options.job_name, "")
+        if self.options.virtual_cluster:
             path = "virtualCluster" if is_v1 else "defaults.virtualCluster"
-            changes[path] = self.flags["virtual_cluster"]
-        return tuple(f"{path}={json.dumps(value)}" for path, value in changes.items())
+            changes[path] = self.options.virtual_cluster
+        return tuple(changes.items())
 
 
 @dataclass(frozen=True)
@@ -173,12 +163,12 @@ class NotebookDraft(JobDraft):
     serve: ServeOptions | None = None
 
     def check(self) -> None:
-        request, _ = self._request()
+        request, _ = self.make_request()
         self._options(self._notebook())
         sdk.jobs.check_request(dataclasses.replace(request, command="notebook"), Path.cwd())
 
     def build(self, connect: Connect) -> Submission:
-        request, given = self._request()
+        request, given = self.make_request()
         here, mounted, notebook = Path.cwd(), sdk.files.mounts(given), self._notebook()
         if self.serve is None:
             options = self._options(notebook)
@@ -194,9 +184,9 @@ class NotebookDraft(JobDraft):
             saved = sdk.notebooks.SavedSession(self.serve.token, notebook.name, str(notebook.path), origins)
             sdk.notebooks.save_session(backend, job, saved)
 
-    def _request(self) -> tuple[JobRequest, Settings]:
+    def make_request(self) -> tuple[JobRequest, Settings]:
         given = self._settings()
-        return sdk.jobs.build_request(self._flags(), given, secret_reader(self.secrets)), given
+        return sdk.jobs.build_request(self._with_secrets(), given, secret_reader(self.secrets)), given
 
     def _notebook(self) -> Notebook:
         return sdk.notebooks.read_notebook(self.file, Path.cwd())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypedDict
 
-from openpai_tasks.errors import ConfigError
+from openpai_tasks import sdk
+from openpai_tasks.errors import ConfigError, InvalidOption
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.sweeps.grid import json_number, plain_number, value_text
 
+_LISTS = {"sources", "outputs", "pip_installs", "tag", "after"}
+_MAPPINGS = {"role", "ports", "env", "update", "parameter"}  # or lists of texts such as NAME=VALUE
+
 Words = str | os.PathLike[str] | Iterable[Any]
-"""One word or several; a job stands for its name."""
+"""One word or several; a job is replaced by its name."""
 
 
 class HasName(Protocol):
@@ -76,19 +79,15 @@ NAMES = tuple(name for name in JobOptions.__annotations__ if name not in SHORT_N
 OF_DOCUMENTS = ("job_name", "virtual_cluster", "update", "tag", "after", "secret")
 """The options of a job whose document is given: a job file or a request."""
 
-_SEVERAL = {"sources", "pip_installs", "role", "ports", "env", "secret", "tag", "after", "update"}
-_SEVERAL |= {"outputs", "parameter"}
-
-Flags = dict[str, Any]
-"""Values of flags by name, as a command gets them from its command line."""
+Options = sdk.jobs.JobOptions
 
 
-def read_options(options: Mapping[str, Any], known: Iterable[str] = ()) -> Flags:
-    """Return the options as flags; refuse unknown names, or those that are not ``known``."""
+def read_options(options: Mapping[str, Any], known: Iterable[str] = ()) -> Options:
+    """Read the options; refuse unknown names, or those that are not ``known``."""
     options = full_names(options)
     check_names(options, tuple(known) or NAMES)
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    return {name: _as_typed(name, value) for name, value in given.items()}
+    given = {name: value for name, value in options.items() if value is not None}
+    return sdk.jobs.read_options({name: _plain(name, value) for name, value in given.items()})
 
 
 def full_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,39 +113,31 @@ def check_names(options: Iterable[str], known: tuple[str, ...]) -> None:
         raise ConfigError(f"no option named {name!r}{hint}")
 
 
-def _as_typed(name: str, value: Any) -> Any:
-    """Return a value as a command line gives it."""
-    if name == "role" and isinstance(value, Mapping):
-        return tuple(f"{role}:{_role_text(role, found)}" for role, found in value.items())
+def _plain(name: str, value: Any) -> Any:
+    """Return a value without types of other libraries: paths, handles of jobs, scalars of NumPy."""
     if name == "secret":
         return _secret_names(value)
     if isinstance(value, Mapping):
-        text = _json if name == "update" else value_text
-        return tuple(f"{key}={text(item)}" for key, item in value.items())
-    if name in _SEVERAL:
-        return words(value, name)
-    value = plain_number(value)
-    return str(value) if name in ("memoryMB", "shm", "max_time") else value
+        if name == "env":
+            return {str(key): value_text(item) for key, item in value.items()}
+        return {str(key): plain_value(item, name) for key, item in value.items()}
+    return words(value, name) if name in _LISTS | _MAPPINGS else plain_number(value)
 
 
-def _json(value: Any) -> str:
+def plain_value(value: Any, name: str) -> Any:
+    """Return a value that a document can hold, or raise."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(item, name) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item, name) for item in value]
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     try:
-        return json.dumps(value, default=json_number)
-    except (TypeError, ValueError) as err:
-        raise ConfigError(f"cannot write a value of update= as JSON: {err}") from err
-
-
-def _role_text(role: str, given: Any) -> str:
-    """Return what a role is given, ``{"instances": 2, "gpu": 1}`` or its instances, as a flag has it."""
-    if not isinstance(given, Mapping):
-        return value_text(given)
-    given = dict(given)
-    ports, command = given.pop("ports", {}), given.pop("command", None)
-    parts = [f"{key}={value_text(item)}" for key, item in given.items()]
-    if ports:
-        several = ports.items() if isinstance(ports, Mapping) else ((label, 1) for label in words(ports))
-        parts.append("ports=" + "+".join(f"{label}:{count}" for label, count in several))
-    return ",".join([*parts, *([f"command={command}"] if command is not None else [])])
+        return float(value) if isinstance(value, float) else json_number(value)
+    except TypeError as err:
+        raise InvalidOption(name, f": cannot use a value in a job document: {err}") from err
 
 
 def _secret_names(value: Any) -> tuple[str, ...]:
@@ -158,16 +149,15 @@ def _secret_names(value: Any) -> tuple[str, ...]:
     return names
 
 
-def words(given: HasName | Words, name: str = "") -> tuple[str, ...]:
+def words(given: HasName | Words, name: str) -> tuple[str, ...]:
     """Return one word or several as a tuple of texts."""
     several = (given,) if isinstance(given, (str, os.PathLike)) or hasattr(given, "name") else given
     if not isinstance(several, Iterable):
-        raise ConfigError(f"{name or 'an argument'} needs a text or a list of texts, got {given!r}")
-    return tuple(os.fspath(word) if isinstance(word, (str, os.PathLike)) else _name(word) for word in several)
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "name", value))
+        raise InvalidOption(name, f"needs a text or a list of texts, got {given!r}")
+    return tuple(
+        os.fspath(word) if isinstance(word, (str, os.PathLike)) else str(getattr(word, "name", word))
+        for word in several
+    )
 
 
 def secret_values(options: Mapping[str, Any]) -> dict[str, str]:
@@ -178,11 +168,7 @@ def secret_values(options: Mapping[str, Any]) -> dict[str, str]:
 
 def secret_reader(values: Mapping[str, str]) -> Callable[[str], str]:
     """Return a function that reads secrets, from the given values or the environment; nobody is asked."""
-
-    def read(name: str) -> str:
-        return values[name] if name in values else document_secret(name, is_chosen=True)
-
-    return read
+    return lambda name: values[name] if name in values else document_secret(name, is_chosen=True)
 
 
 def document_secret(name: str, is_chosen: bool) -> str:

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from openpai_tasks import sdk
-from openpai_tasks.api.argument_names import with_python_names
 from openpai_tasks.api.connection import say, settings_here
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import SELECTED, Location, locate
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 LocalPath = str | os.PathLike[str]
 
 
-@with_python_names
 class RemoteStorage:
     """The files on one storage of a cluster; copies follow the rules of `storage.copy`.
 
@@ -56,7 +54,7 @@ class RemoteStorage:
     def delete(self, path: str, recursive: bool = False) -> None:
         """Remove a file or an empty folder; with ``recursive``, also a folder with its contents."""
         removals = sdk.files.plan_removals([self._url(path)], self._book, recursive)
-        sdk.files.refuse_guesses(removals)
+        sdk.files.check_guesses(removals)
         sdk.files.remove(removals)
 
     def _copy(self, source: Location, target: Location) -> Copied:

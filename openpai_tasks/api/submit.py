@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from openpai_tasks import sdk
-from openpai_tasks.api.argument_names import python_names
 from openpai_tasks.api.connection import Where, say
 from openpai_tasks.api.drafts import CommandDraft
 from openpai_tasks.api.job import Job
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, InvalidOption
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.sweeps.grid import value_text
 from openpai_tasks.settings.value_types import one_of
@@ -85,13 +84,13 @@ def submit(
     ``name`` is the same as ``job_name``, and ``cluster_alias`` as ``cluster``.
     With ``preview`` nothing is sent: ``job.preview()`` shows what would be, ``job.submit()`` submits it.
 
-    A sweep is a job for each combination of values, which ``{name}`` in the command stands for:
+    A sweep is a job for each combination of values; ``{name}`` in the command is replaced by the value:
 
     >>> jobs = submit("echo rate {rate}", sweep={"rate": [0.1, 0.01]})
     >>> [list(job.logs(follow=True)) for job in jobs]
     [['rate 0.1'], ['rate 0.01']]
     """
-    job = described(what, one_of(cluster=cluster, cluster_alias=cluster_alias), name, options)
+    job = make_job(what, one_of(cluster=cluster, cluster_alias=cluster_alias), name, options)
     if sweep is None and sweep_file is None:
         if max_parallel is not None:
             raise ConfigError("max_parallel is for sweeps")
@@ -100,11 +99,10 @@ def submit(
         raise ConfigError("a sweep needs a command or a template")
     if preview:
         raise ConfigError("the jobs of a sweep have no preview: leave out preview")
-    with python_names():
-        return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
+    return _sweep(job, job.draft, _points(sweep, sweep_file), max_parallel)
 
 
-def described(what: What, cluster: Where, name: str | None, options: JobOptions) -> Job:
+def make_job(what: What, cluster: Where, name: str | None, options: JobOptions) -> Job:
     """Return a job that runs a command, a job file or a request, not submitted yet."""
     if chosen := one_of(name=name, job_name=options.get("job_name")):
         options = {**options, "job_name": chosen}
@@ -136,13 +134,13 @@ def _points(sweep: Axes | None, file: str | os.PathLike[str] | None) -> list[Poi
 def _values(name: str, several: Any) -> list[str]:
     texts = [] if isinstance(several, str) or not isinstance(several, Iterable) else list(several)
     if not texts:
-        raise ConfigError(f"sweep: {name} needs a list of values, got {several!r}")
+        raise InvalidOption("sweep", f": {name} needs a list of values, got {several!r}")
     return [value_text(value) for value in texts]
 
 
 def _sweep(job: Job, draft: CommandDraft, points: list[Point], most: int | None) -> list[Job]:
     """Submit the jobs of a sweep that are missing; return all of them."""
-    request, given = draft.request()
+    request, given = draft.make_request()
     backend, here = job.backend, Path.cwd()
     sdk.jobs.check_tags(backend, request.tags)
     packed, files = sdk.jobs.pack_files(backend, request, here, sdk.files.mounts(given))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from openpai_tasks.errors import Unsupported
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.text.hints import option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,38 +28,22 @@ Document = str | Mapping[str, Any]
 # Optional capabilities
 
 
-def _ability(refusal: str, advice: str) -> bool:
+def _ability(refusal: str, advice: str, *options: str) -> bool:
     """Declare a capability, absent by default, with the message for clusters without it."""
-    absent: bool = field(default=False, metadata={"refusal": refusal, "advice": advice})
+    words = {"refusal": refusal, "advice": advice, "options": options}
+    absent: bool = field(default=False, metadata=words)
     return absent
-
-
-Ability = Literal[
-    "tags",
-    "events",
-    "attempts",
-    "job_keys",
-    "v1_documents",
-    "ownerless_jobs",
-    "application_tokens",
-    "job_removal",
-    "token_checks",
-    "separate_streams",
-    "ssh",
-    "retries",
-    "free_names",
-]
 
 
 @dataclass(frozen=True)
 class Capabilities:
     """What users can do on this cluster beyond the operations of every cluster; see ``require``."""
 
-    tags: bool = _ability("has no tags", "leave out --tag")
+    tags: bool = _ability("has no tags", "leave out {}", "tag")
     events: bool = _ability("keeps no events of jobs", "look at the output of the job instead")
-    attempts: bool = _ability("shows only the latest attempt of a job", "leave out --attempt")
+    attempts: bool = _ability("shows only the latest attempt of a job", "leave out {}", "attempt")
     job_keys: bool = _ability(
-        "makes no SSH keys for jobs", "submit with --ssh, and your own key opens the containers"
+        "makes no SSH keys for jobs", "submit with {}, and your own key opens the containers", "ssh"
     )
     v1_documents: bool = _ability("accepts no job documents of version 1", "convert it to version 2 first")
     ownerless_jobs: bool = _ability("has no jobs without an owner", "name the job as USER~NAME")
@@ -70,19 +54,22 @@ class Capabilities:
         "keeps finished jobs as its administrators decide", "only the embedded cluster can be cleaned"
     )
     token_checks: bool = _ability("cannot check a token by itself", "sign in with it")
-    separate_streams: bool = _ability("keeps one log for each task", "leave out --stdout and --stderr")
-    retries: bool = _ability("does not retry jobs", "leave out --retries")
+    separate_streams: bool = _ability(
+        "keeps one log for each task", "leave out {} and {}", "stdout", "stderr"
+    )
+    retries: bool = _ability("does not retry jobs", "leave out {}", "retries")
     free_names: bool = _ability("names jobs as Kubernetes does", "use lower case letters, digits and '-'")
     ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
 
 
-def require(backend: Backend, ability: Ability) -> None:
+def require(backend: Backend, ability: str) -> None:
     """Raise Unsupported, with advice, unless the cluster has the capability."""
     if getattr(backend.capabilities, ability):
         return
     (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
     where = f"cluster {backend.cluster.alias!r} ({backend.product})"
-    raise Unsupported(f"{where} {words['refusal']}: {words['advice']}")
+    advice = words["advice"].format(*map(option, words["options"]))
+    raise Unsupported(f"{where} {words['refusal']}: {advice}")
 
 
 # Answers of clusters
@@ -99,7 +86,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True)
 class Capacity:
-    """One resource of a virtual cluster; ``total`` also counts nodes that are down."""
+    """One resource of a virtual cluster; ``total`` also counts nodes that are down and GPUs in other use."""
 
     used: Amount = None
     usable: Amount = None
@@ -116,6 +103,7 @@ class VirtualCluster:
 
     resources: Mapping[str, Capacity] = field(default_factory=dict)
     gpu_types: Mapping[str, int | float] = field(default_factory=dict)  # how many of each, if it has types
+    taken_gpus: tuple[str, ...] = ()  # each with who uses it, other than jobs of the cluster
 
     def capacity(self, resource: str) -> Capacity:
         """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""
@@ -154,6 +142,15 @@ class RemovedJob:
     name: str
     ended: int | None
     size: int
+
+
+@dataclass(frozen=True)
+class RemovedOrphan:
+    """What an embedded cluster that is gone has left, such as a pod; ``home`` is HOST:FOLDER."""
+
+    name: str
+    job: str
+    home: str
 
 
 @dataclass(frozen=True)
@@ -217,7 +214,7 @@ class Backend(Protocol):
 
     @property
     def polls_cheaply(self) -> bool:
-        """Whether many requests in a second trouble nobody."""
+        """Whether the cluster may be asked several times a second."""
 
     @property
     def runs_here(self) -> bool:
@@ -278,6 +275,9 @@ class Backend(Protocol):
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
         """Remove the finished jobs beyond the limits, or only list them; needs ``job_removal``."""
 
+    def clean_orphans(self, preview: bool) -> list[RemovedOrphan]:
+        """Remove what embedded clusters that are gone have left, or only list it; needs ``job_removal``."""
+
     def job(self, key: str) -> JobInfo:
         """Return a job by ``user~name``, or by its bare name if it has no owner."""
 
@@ -334,11 +334,10 @@ class ForeignClusters:
 
 @dataclass(frozen=True)
 class TokenStore:
-    """What commands share: the stored token, and the lock for logging in."""
+    """The stored token of a user, which commands share."""
 
     read: Callable[[], str] = lambda: ""
     save: Callable[[str], None] = lambda token: None
-    lock: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 NOT_SHARED = TokenStore()

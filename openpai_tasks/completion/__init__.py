@@ -80,12 +80,8 @@ def _pattern(name: str, command: Command) -> str:
     return f"/{name}" if command.first else f"*/{name}"
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _joined(words: Iterable[str]) -> str:
-    return " ".join(_quoted(word) for word in words)
+def _quote_all(words: Iterable[str]) -> str:
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
 
 
 def _bash_takes(command: Command) -> str:
@@ -93,35 +89,35 @@ def _bash_takes(command: Command) -> str:
     return f"flags='{flags}' values=' {' '.join(_values(command))} ' slots='{' '.join(command.words)}'"
 
 
-def _bash_case(name: str, command: Command) -> str:
-    return f"        {_pattern(name, command)}) {_bash_takes(command)} ;;"
-
-
 def _zsh_entry(name: str, about: str) -> str:
     return f"{name}:{about}" if about else name
 
 
 def _zsh_takes(command: Command) -> str:
-    flags = _joined(_zsh_entry(*flag) for flag in _flags(command))
-    return f"flags=({flags}) values=' {' '.join(_values(command))} ' slots=({_joined(command.words)})"
+    flags = _quote_all(_zsh_entry(*flag) for flag in _flags(command))
+    return f"flags=({flags}) values=' {' '.join(_values(command))} ' slots=({_quote_all(command.words)})"
 
 
-def _fish_quoted(text: str) -> str:
+def _fish_quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _fish_entry(name: str, about: str) -> str:
-    return _fish_quoted(f"{name}\t{about}" if about else name)
+    return _fish_quote(f"{name}\t{about}" if about else name)
 
 
 def _fish_takes(command: Command) -> str:
     flags = " ".join(_fish_entry(*flag) for flag in _flags(command))
-    values, slots = (" ".join(map(_fish_quoted, part)) for part in (_values(command), command.words))
+    values, slots = (" ".join(map(_fish_quote, part)) for part in (_values(command), command.words))
     return f"set flags {flags}\n            set values {values}\n            set slots {slots}"
 
 
 SHELLS = {
-    "bash": Dialect(_bash_takes, lambda commands: " ".join(sorted(commands)), _bash_case),
+    "bash": Dialect(
+        _bash_takes,
+        lambda commands: " ".join(sorted(commands)),
+        lambda name, item: f"        {_pattern(name, item)}) {_bash_takes(item)} ;;",
+    ),
     "fish": Dialect(
         _fish_takes,
         lambda commands: " ".join(_fish_entry(name, item.about) for name, item in sorted(commands.items())),
@@ -129,7 +125,7 @@ SHELLS = {
     ),
     "zsh": Dialect(
         _zsh_takes,
-        lambda commands: _joined(_zsh_entry(name, item.about) for name, item in sorted(commands.items())),
+        lambda commands: _quote_all(_zsh_entry(name, item.about) for name, item in sorted(commands.items())),
         lambda name, item: f"        {_pattern(name, item)}) {_zsh_takes(item)} ;;",
     ),
 }

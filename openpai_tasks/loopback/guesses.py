@@ -17,7 +17,7 @@ Key = tuple[str, ...]  # the caller, or the caller and the name
 
 @dataclass(frozen=True)
 class GuessRate:
-    """This many at once, and as many again within these seconds."""
+    """``count`` guesses at once, which are allowed again over ``seconds``."""
 
     count: int
     seconds: float
@@ -70,7 +70,7 @@ class Guesses:
             self._add((caller, name), -1)
 
     def note_right(self, caller: str, name: str, begun: bool = False) -> None:
-        """Forget the failures with this name; a guess that has begun was none."""
+        """Forget the failures with this name; ``begun`` takes back the guess that ``begin`` has counted."""
         with self._lock:
             self._buckets.pop((caller, name), None)
             if begun:
@@ -85,13 +85,13 @@ class Guesses:
         """Return the seconds until the next guess is allowed."""
         if key not in self._buckets:
             return 0.0
-        return (1 - self._filled(key).left) * self._rate(key).pause
+        return (1 - self._refilled(key).left) * self._rate(key).pause
 
     def _add(self, key: Key, number: int) -> None:
-        bucket = self._filled(key)
+        bucket = self._refilled(key)
         bucket.left = min(float(self._rate(key).count), bucket.left + number)
 
-    def _filled(self, key: Key) -> _Bucket:
+    def _refilled(self, key: Key) -> _Bucket:
         """Return the bucket, refilled for the time that has passed."""
         now, rate = self._clock(), self._rate(key)
         if key not in self._buckets and len(self._buckets) >= MOST_KEPT:

@@ -8,18 +8,20 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.loopback import connections
 from openpai_tasks.loopback.lock import LOCK, PORT_TAKEN, STATUS
 from openpai_tasks.settings import home
 
@@ -29,6 +31,10 @@ PORT = "port"
 SOCKET = "server.sock"
 LOCK_TRIES, LOCK_PAUSE = 50, 0.04
 QUEUE = 1024  # waiting connections
+HEAD_SECONDS = 10.0  # for the head of a request
+MOST_CONNECTIONS = 400
+WRITTEN_AHEAD = 1 << 19  # bytes of an answer that wait for the client while more is read
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 GRACE_SECONDS = 1  # for unfinished answers at the end
 
 
@@ -114,8 +120,8 @@ def serve(app: ASGIApp, sockets: list[socket.socket], folder: Path, facts: Mappi
         lifespan="off",
         ws="none",
         proxy_headers=False,  # no proxy is in front of it, and a caller must not choose its own address
-        http=connections.LimitedConnection,
-        backlog=connections.at_once(),
+        http=LimitedConnection,
+        backlog=accepted_at_once(),
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
@@ -170,3 +176,71 @@ def _last_port(folder: Path) -> int:
     except (FileNotFoundError, ValueError):
         return 0
     return port if 0 < port < 65536 else 0
+
+
+# Limits on connections: their number, and the time for a request to arrive
+
+
+def most_connections() -> int:
+    """Return the maximum number of connections; the other file descriptors are for files and jobs."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(MOST_CONNECTIONS, soft // 3))
+
+
+def accepted_at_once() -> int:
+    """Return how many connections are accepted in one round, before the oldest can be closed."""
+    return max(4, min(128, most_connections() // 3))
+
+
+class LimitedConnection(H11Protocol):
+    """An HTTP connection with h11, which also limits the size of a request's head."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._began = 0.0
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(WRITTEN_AHEAD)
+        self._began = self.loop.time()
+        self._set_deadline()
+        if len(self.connections) > most_connections():
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the oldest idle connections, or this one if none is idle."""
+        others = [one for one in self.connections if isinstance(one, LimitedConnection) and one is not self]
+        alive = [one for one in others if not one.transport.is_closing()]
+        waiting = sorted((one for one in alive if one.is_waiting), key=lambda one: one._began)
+        excess = max(0, len(alive) + 1 - most_connections())
+        for one in waiting[:excess]:
+            one.transport.abort()
+        if excess > len(waiting):
+            self.transport.write(BUSY)
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_waiting and self.timeout_keep_alive_task is None:
+            self._set_deadline()
+        else:
+            self._drop_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drop_deadline()
+        super().connection_lost(exc)
+
+    def _set_deadline(self) -> None:
+        if self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _drop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -198,7 +198,7 @@ def malformed(err: MultiPartException) -> RefusedCall:
 
 
 async def read_body(web: Request, limit: int, seconds: float = SECONDS) -> bytes:
-    """Read the body; one that is too large is still read, since the caller is sending it."""
+    """Return the body; read on if it is too large, as clients send all of it before they read the answer."""
     pieces, size = [], 0
     try:
         with anyio.fail_after(seconds):

@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import config
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.settings.trust import ConfinedSources
 
 Publish = Callable[[dict[str, str]], None]
 """Displays a bundle of MIME types."""
@@ -30,9 +30,9 @@ DISPLAY = "OPENPAI_DISPLAY"
 PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from openpai_tasks.__main__ import main; main()"
 
 ERROR = "error: "
-PIECE = 1 << 16
-LOOK = 0.2  # seconds: an ended process may have left others behind that keep its pipes open
-HELD = 20  # lines after an error that may belong to it
+CHUNK_BYTES = 1 << 16
+POLL_SECONDS = 0.2  # an ended process may have left others behind that keep its pipes open
+HELD_LINES = 20  # lines after an error that may belong to it
 
 
 class Failed(PaiError):
@@ -57,7 +57,7 @@ class TableView:
 def run(words: Sequence[str], publish: Publish) -> TableView | None:
     """Run `pai WORDS`, show its output, and return its last table."""
     command = _Command(words, publish)
-    code = command.until_over()
+    code = command.wait()
     if code:
         raise Failed(_error_message(words, command.errors.error(), code), code)
     return command.shown
@@ -86,7 +86,7 @@ def settings(**flags: Any) -> Settings:
 
 
 def _value(row: dict[str, Any]) -> Any:
-    return Fenced.within(row["within"], row["value"]) if "within" in row else row["value"]
+    return ConfinedSources.within(row["within"], row["value"]) if "within" in row else row["value"]
 
 
 def _error_message(words: Sequence[str], error: str, code: int) -> str:
@@ -116,20 +116,20 @@ class _Command:
         self.errors = ErrorStream()
         self._publish = publish
         self._stream = sys.stdout
-        self._drawn = b""
-        self._output = codecs.getincrementaldecoder("utf-8")("replace")
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pictures, pipe = os.pipe()
+        self._partial_line = b""
+        self._output_decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._error_decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._html_pipe, pipe = os.pipe()
         try:
             self._process = _start(words, pipe)
         finally:
             os.close(pipe)
 
-    def until_over(self) -> int:
+    def wait(self) -> int:
         """Show everything until it ends; pass the first interrupt on, and kill it on the second."""
         out, err = self._process.stdout, self._process.stderr
         assert out and err
-        with out, err, open(self._pictures, "rb", 0) as drawn, selectors.DefaultSelector() as waiting:
+        with out, err, open(self._html_pipe, "rb", 0) as drawn, selectors.DefaultSelector() as waiting:
             for stream, take in ((out, self._print), (err, self._say), (drawn, self._draw)):
                 waiting.register(stream, selectors.EVENT_READ, take)
             self._watch(waiting)
@@ -141,31 +141,32 @@ class _Command:
         signals = [signal.SIGKILL, signal.SIGINT]
         while waiting.get_map():
             try:
-                if not self._look(waiting) and self._process.poll() is not None:
+                has_ended = self._process.poll() is not None  # before the look, which finds all of its output
+                if not self._read_ready(waiting) and has_ended:
                     return
             except KeyboardInterrupt:
                 if not signals:
                     raise
                 self._process.send_signal(signals.pop())
 
-    def _look(self, waiting: selectors.BaseSelector) -> bool:
+    def _read_ready(self, waiting: selectors.BaseSelector) -> bool:
         """Process what has arrived, printed text before HTML."""
-        ready = [key for key, _ in waiting.select(LOOK)]
+        ready = [key for key, _ in waiting.select(POLL_SECONDS)]
         for key in [key for key in ready if key.data != self._draw] or ready:
-            data = os.read(key.fd, PIECE)
+            data = os.read(key.fd, CHUNK_BYTES)
             key.data(data)
             if not data:
                 waiting.unregister(key.fileobj)
         return bool(ready)
 
     def _print(self, data: bytes) -> None:
-        self._show(sys.stdout, self._output.decode(data, final=not data))
+        self._show(sys.stdout, self._output_decoder.decode(data, final=not data))
 
     def _say(self, data: bytes) -> None:
-        self._show(sys.stderr, self.errors.feed(self._decoder.decode(data, final=not data)))
+        self._show(sys.stderr, self.errors.feed(self._error_decoder.decode(data, final=not data)))
 
     def _draw(self, data: bytes) -> None:
-        *whole, self._drawn = (self._drawn + data).split(b"\n")
+        *whole, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in whole:
             self.shown = TableView(**json.loads(line))
             self._show(sys.stdout, "")
@@ -198,7 +199,7 @@ class ErrorStream:
         if not self._held:
             return line
         self._held.append(line)
-        if len(self._held) <= HELD:
+        if len(self._held) <= HELD_LINES:
             return ""
         before, self._held = "".join(self._held), []
         return before

@@ -11,27 +11,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.api.options import read_options, words
+from openpai_tasks.api.options import NAMES, read_options, words
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.magics.commands import Failed, settings
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import storages
-from openpai_tasks.sdk.jobs import flags, submission
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.jobs.options import build_request, setting_overrides
 from openpai_tasks.sdk.notebooks import running as notebooks
 from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
 from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.payloads.notebook_runner import source_of
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.value_types import one_of
+from openpai_tasks.text.plain import one_line
 
 VS_CODE = "__vsc_ipynb_file__"  # a variable that VS Code sets in the notebook
 JUPYTER = "JPY_SESSION_NAME"  # an environment variable that Jupyter's server sets
 
-NOT_HERE = {"instances", "role", "ports", "preview"}  # of jobs with several tasks, or of the command line
-FLAGS = (flags.NAMES - NOT_HERE) | {"cluster", "cluster_alias", "memory", "name"}
+COMMAND_FLAGS = {"instances", "role", "ports", "ssh", "template", "parameter"}  # of jobs that run a command
+FLAGS = {*NAMES} - COMMAND_FLAGS | {"cluster", "cluster_alias", "memory", "name"}
 
 
 def submit_this_notebook(
@@ -58,17 +59,21 @@ def submit_this_notebook(
         _say(f"running in job {os.environ['PAI_JOB_NAME']} itself: nothing is submitted")
         return None
     try:
-        _refuse(given)
+        _check_arguments(given)
         notebook = this_notebook(path, unsaved)
         options = notebooks.run_options(
-            notebooks.check_parameters(parameters or {}), words(to), kernel, timeout_per_cell, allow_errors
+            notebooks.check_parameters(parameters or {}),
+            words(to, "to"),
+            kernel,
+            timeout_per_cell,
+            allow_errors,
         )
         alias = one_of(cluster=given.pop("cluster", None), cluster_alias=given.pop("cluster_alias", None))
         name = one_of(name=given.pop("name", None), job_name=given.pop("job_name", None))
         memory = given.pop("memory", None)
-        typed = read_options({"memoryMB": memory, "job_name": name, **given}, FLAGS)
-        chosen = settings(cluster_alias=alias, **flags.setting_overrides(typed))
-        request = flags.build_request(typed, chosen, _secret)
+        wanted = read_options({"memoryMB": memory, "job_name": name, **given}, FLAGS)
+        chosen = settings(cluster_alias=alias, **setting_overrides(wanted))
+        request = build_request(wanted, chosen, _secret)
         _report(notebook, options)
         return _submit(notebook, options, request, chosen)
     except PaiError as err:
@@ -132,8 +137,8 @@ def _secret(name: str) -> str:
     return os.environ[name]
 
 
-def _refuse(given: Iterable[str]) -> None:
-    """Refuse an argument that does not exist, as a command line does."""
+def _check_arguments(given: Iterable[str]) -> None:
+    """Raise for an argument that does not exist, as a command line does."""
     known = [*inspect.signature(submit_this_notebook).parameters, *FLAGS]
     for name in set(given) - FLAGS:
         hint = difflib.get_close_matches(name, known, 1)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import threading
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from openpai_tasks.net.exchange import CONNECT_SECONDS, Exchange
-from openpai_tasks.net.http1 import CutShort, HttpAnswer, HttpConnection, ServerKey, StreamedBody
+from openpai_tasks.net.http1 import HttpAnswer, HttpConnection, ProtocolError, ServerKey, StreamedBody
 from openpai_tasks.net.log_masking import log_request
 from openpai_tasks.net.proxies import Proxy
 from openpai_tasks.net.web_address import PORTS
 
+if TYPE_CHECKING:
+    import ssl
+
 IDLE = 32  # connections kept for each server
+IDLE_SECONDS = 4.0  # that one is kept: Node.js and uvicorn close it after 5, even if a request is under way
 
 
-class ConnectTimedOut(TimeoutError):
+class ConnectTimeout(TimeoutError):
     """Raised when a server does not accept the connection in time."""
 
 
@@ -55,7 +59,7 @@ class ConnectionPool:
         """
         url, parts = server + target, urlsplit(server)
         headers = {"Host": parts.netloc, **headers}
-        if self._proxy and self._proxy.takes_over(parts.scheme):
+        if parts.scheme == "http" and self._proxy and not self._proxy.is_socks:
             target, headers = url, {**headers, **self._proxy.headers}
         key = parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme]
         while True:
@@ -82,7 +86,7 @@ class ConnectionPool:
                 connection = idle.pop() if idle else None
             if connection is None:
                 return self._connect(key, exchange)
-            if not connection.is_stale():
+            if time.monotonic() - connection.idle_since < IDLE_SECONDS and not connection.is_stale():
                 connection.exchange = exchange
                 connection.set_timeout(exchange.silence)  # the last answer may have used most of it
                 return connection
@@ -92,7 +96,7 @@ class ConnectionPool:
         with self._lock:
             idle = self._idle.setdefault(connection.key, [])
             if len(idle) < IDLE:
-                connection.used = True
+                connection.used, connection.idle_since = True, time.monotonic()
                 idle.append(connection)
                 return
         connection.close()
@@ -110,9 +114,9 @@ class ConnectionPool:
     def _connect(self, key: ServerKey, exchange: Exchange) -> HttpConnection:
         scheme, host, port = key
         try:
-            stream = self._reach(host, port, min(exchange.patience(), CONNECT_SECONDS))
+            stream = self._open_socket(host, port, min(exchange.time_left(), CONNECT_SECONDS))
         except TimeoutError as err:
-            raise ConnectTimedOut(str(err)) from err
+            raise ConnectTimeout(str(err)) from err
         connection = HttpConnection(stream, key, exchange)
         try:
             if not self._unix:
@@ -120,15 +124,15 @@ class ConnectionPool:
             if scheme == "https":
                 if self._proxy is not None and not self._proxy.is_socks:
                     _tunnel(connection, self._proxy, host, port)
-                connection.set_timeout(exchange.patience())
-                connection.stream = self._secure().wrap_socket(stream, server_hostname=host)
+                connection.set_timeout(exchange.time_left())
+                connection.stream = self._tls_context().wrap_socket(stream, server_hostname=host)
             connection.set_timeout(exchange.silence)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _reach(self, host: str, port: int, seconds: float) -> socket.socket:
+    def _open_socket(self, host: str, port: int, seconds: float) -> socket.socket:
         if self._unix:
             return _connect_unix(self._unix, seconds)
         if self._proxy is not None and self._proxy.is_socks:
@@ -137,16 +141,16 @@ class ConnectionPool:
         place: Any = to.encode() if to.isascii() else to  # bytes need no IDNA tables, which take long to load
         return socket.create_connection((place, port), timeout=seconds)
 
-    def _secure(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
+        import ssl  # loads OpenSSL, which the embedded cluster does not need
+
         if self._tls is None:
-            named = self._verify if isinstance(self._verify, str) else None
-            is_folder = bool(named) and os.path.isdir(named or "")
+            path = self._verify if isinstance(self._verify, str) else None
+            file, folder = (None, path) if path and os.path.isdir(path) else (path, None)
             try:
-                self._tls = ssl.create_default_context(
-                    cafile=None if is_folder else named, capath=named if is_folder else None
-                )
+                self._tls = ssl.create_default_context(cafile=file, capath=folder)
             except FileNotFoundError:
-                raise OSError(f"no certificates at {named}: no such file") from None
+                raise OSError(f"no certificates at {path}: no such file") from None
             if self._verify is False:
                 self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         return self._tls
@@ -170,4 +174,4 @@ def _tunnel(connection: HttpConnection, proxy: Proxy, host: str, port: int) -> N
     head = connection.head()
     if not 200 <= head.status_code < 300:
         reason = head.reason.decode("latin-1")
-        raise CutShort(f"the proxy {proxy.host} opens no tunnel: {head.status_code} {reason}")
+        raise ProtocolError(f"the proxy {proxy.host} opens no tunnel: {head.status_code} {reason}")

@@ -12,11 +12,11 @@ STREAM_STEP = 1 << 16  # bytes of a stream that must arrive within the time of o
 OVERHEAD = 1 << 18  # bytes on the wire besides the content: headers, chunk sizes
 
 
-class Overdue(TimeoutError):
+class DeadlineExceeded(TimeoutError):
     """Raised when the server keeps sending but does not complete its answer in time."""
 
 
-class Oversized(OSError):
+class AnswerTooLarge(OSError):
     """The server sent more bytes than an answer may have."""
 
 
@@ -38,20 +38,20 @@ class Exchange:
         """Allow a number of bytes of content from now on."""
         self._room = 6 * content + OVERHEAD  # a chunk of one byte has five around it
 
-    def patience(self) -> float:
+    def time_left(self) -> float:
         """Return the seconds that the next send or receive may take."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise Overdue(f"no complete answer within {self.seconds:g} s")
+            raise DeadlineExceeded(f"no complete answer within {self.seconds:g} s")
         return min(self.silence, left)
 
-    def received(self, size: int) -> None:
+    def count_received(self, size: int) -> None:
         """Count received bytes."""
         self._room -= size
         if self._room < 0:
-            raise Oversized("its answer is too large")
+            raise AnswerTooLarge("its answer is too large")
 
-    def streamed(self, size: int) -> None:
+    def count_streamed(self, size: int) -> None:
         """Count content of a stream; each step of it gets the time and bytes of a new exchange."""
         self._streamed += size
         if self._streamed >= STREAM_STEP:
@@ -59,7 +59,7 @@ class Exchange:
             self.allow(STREAM_STEP)
 
     @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Stop the clock while the content is used."""
         begun = time.monotonic()
         yield

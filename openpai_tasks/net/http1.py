@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -30,12 +29,12 @@ ServerKey = tuple[str, str, int]
 """Scheme, host and port."""
 
 
-class CutShort(OSError):
+class ProtocolError(OSError):
     """Raised when the connection ends before the answer, or when the answer is not valid HTTP."""
 
 
 class StreamedBody(NamedTuple):
-    """The body of a request in pieces; it is sent in chunks if its ``size`` is None."""
+    """A request body in pieces; sent with chunked encoding if ``size`` is None."""
 
     pieces: Iterable[bytes]
     size: int | None
@@ -46,11 +45,11 @@ class HttpConnection:
 
     def __init__(self, stream: socket.socket, key: ServerKey, exchange: Exchange) -> None:
         self.stream, self.key, self.used = stream, key, False
-        self.exchange = exchange
+        self.exchange, self.idle_since = exchange, 0.0
         self.method = ""
-        self.is_cut = False  # whether the server hung up before it had received the whole request
+        self.hung_up = False  # whether the server hung up before it had received the whole request
         self._protocol = h11.Connection(h11.CLIENT)
-        self._ahead = b""
+        self._unread = b""
 
     def close(self) -> None:
         self.stream.close()
@@ -62,30 +61,28 @@ class HttpConnection:
 
     def is_stale(self) -> bool:
         """Whether the server has closed the idle connection, or sent unexpected data."""
-        return bool(self._ahead) or self._is_readable()
+        return bool(self._unread) or self._is_readable()
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | StreamedBody = b""
     ) -> None:
         """Send a request; stop if the server hangs up and has answered, as it may refuse a body unread."""
-        self.method, self.is_cut = method, False
+        self.method, self.hung_up = method, False
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
-        for part in _joined(self._parts(method, target, headers, body)):
+        for part in _join_small(self._parts(method, target, headers, body)):
             try:
                 self._send(part)
-            except TimeoutError:
-                raise
-            except OSError:
-                if not self._is_readable():
+            except OSError as err:
+                if isinstance(err, TimeoutError) or not self._is_readable():
                     raise
-                self.is_cut = True
+                self.hung_up = True
                 return
 
     def _parts(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | StreamedBody
     ) -> Iterator[bytes]:
         """Yield the bytes of a request; each piece of a stream has the time of an exchange."""
-        lines = {**headers, **_framing(method, body)}
+        lines = {**headers, **_length_header(method, body)}
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in lines.items()]
         try:
             yield self._protocol.send(h11.Request(method=method, target=target, headers=pairs))
@@ -103,7 +100,7 @@ class HttpConnection:
     def _send(self, data: bytes) -> None:
         view = memoryview(data)
         for start in range(0, len(view), SEND_PIECE):
-            self.set_timeout(self.exchange.patience())
+            self.set_timeout(self.exchange.time_left())
             self.stream.sendall(view[start : start + SEND_PIECE])
 
     def _is_readable(self) -> bool:
@@ -123,51 +120,51 @@ class HttpConnection:
             try:
                 event = self._protocol.next_event()
             except h11.RemoteProtocolError as err:
-                raise CutShort(f"invalid HTTP answer: {str(err)[:120]}") from None
+                raise ProtocolError(f"invalid HTTP answer: {str(err)[:120]}") from None
             if event is not h11.NEED_DATA:
                 return event
-            piece = self._received(PIECE)
+            piece = self._receive(PIECE)
             if not piece:
-                raise CutShort("the connection ended before the end of the answer")
+                raise ProtocolError("the connection ended before the end of the answer")
             self._protocol.receive_data(piece)
 
-    def leave_parser(self) -> None:
+    def take_unparsed(self) -> None:
         """Take the bytes that h11 has not read, for a body that is read without it or for ``is_stale``."""
-        self._ahead = self._protocol.trailing_data[0]
+        self._unread = self._protocol.trailing_data[0]
 
     def receive(self, limit: int) -> bytes:
-        if self._ahead:
-            piece, self._ahead = self._ahead[:limit], self._ahead[limit:]
+        if self._unread:
+            piece, self._unread = self._unread[:limit], self._unread[limit:]
             return piece
-        return self._received(limit)
+        return self._receive(limit)
 
     def receive_all(self, size: int) -> bytes:
         """Receive exactly this many bytes, with as few copies as possible."""
         data = bytearray(size)
-        view, done = memoryview(data), min(size, len(self._ahead))
-        view[:done], self._ahead = self._ahead[:done], self._ahead[done:]
+        view, done = memoryview(data), min(size, len(self._unread))
+        view[:done], self._unread = self._unread[:done], self._unread[done:]
         while done < size:
-            self.set_timeout(self.exchange.patience())
+            self.set_timeout(self.exchange.time_left())
             count = self.stream.recv_into(view[done:])
             if not count:
-                raise CutShort("the connection ended too early")
-            self.exchange.received(count)
+                raise ProtocolError("the connection ended too early")
+            self.exchange.count_received(count)
             done += count
         return bytes(data)
 
-    def _received(self, limit: int) -> bytes:
+    def _receive(self, limit: int) -> bytes:
         """Receive the next bytes, within the limits of the exchange."""
-        self.set_timeout(self.exchange.patience())
+        self.set_timeout(self.exchange.time_left())
         try:
             piece = self.stream.recv(limit)
         except TimeoutError:
-            self.exchange.patience()  # raises Overdue if the whole exchange took too long
+            self.exchange.time_left()  # raises DeadlineExceeded if the whole exchange took too long
             raise
-        self.exchange.received(len(piece))
+        self.exchange.count_received(len(piece))
         return piece
 
 
-def _framing(method: str, body: bytes | StreamedBody) -> dict[str, str]:
+def _length_header(method: str, body: bytes | StreamedBody) -> dict[str, str]:
     """Return the header that says where the body ends."""
     size = len(body) if isinstance(body, bytes) else body.size
     if size is None:
@@ -175,7 +172,7 @@ def _framing(method: str, body: bytes | StreamedBody) -> dict[str, str]:
     return {"Content-Length": str(size)} if size or method in WITH_BODY else {}
 
 
-def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
+def _join_small(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Join small parts, which are then sent in one packet."""
     waiting = b""
     for part in parts:
@@ -202,8 +199,8 @@ class HttpAnswer:
         head = connection.head()
         self.status_code, self.reason = head.status_code, head.reason.decode("latin-1")
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        if connection.is_cut and self.status_code < 400:
-            raise CutShort("the server hung up before it had received the whole request")
+        if connection.hung_up and self.status_code < 400:
+            raise ProtocolError("the server hung up before it had received the whole request")
         is_empty = self.status_code in (204, 304) or connection.method == "HEAD"
         self._chunked = "transfer-encoding" in self.headers and not is_empty  # h11 accepts no other coding
         length = self.headers.get("content-length")  # h11 accepts one value only
@@ -211,9 +208,9 @@ class HttpAnswer:
         is_last = "close" in self.headers.get("connection", "").lower() or head.http_version < b"1.1"
         self._is_reusable = not is_last and (self._chunked or self.length is not None)
         self._content: bytes | None = None
-        self._is_left = False
+        self._is_released = False
         if not self._chunked:
-            connection.leave_parser()
+            connection.take_unparsed()
 
     def __enter__(self) -> HttpAnswer:
         return self
@@ -246,27 +243,27 @@ class HttpAnswer:
             self._content = b""
 
     def stream(self, size: int) -> Iterator[bytes]:
-        """Yield the body as it arrives, at most so much at once; raise CutShort if it ends early."""
-        return self._received(self._bytes(size))
+        """Yield the body as it arrives, at most so much at once; raise ProtocolError if it ends early."""
+        return self._releasing(self._bytes(size))
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Yield the body as it arrives; each step of it has the time and bytes of an exchange."""
         exchange = self._connection.exchange
         exchange.allow(STREAM_STEP)
-        with contextlib.closing(self._received(self._bytes())) as pieces:
+        with contextlib.closing(self._releasing(self._bytes())) as pieces:
             for piece in pieces:
-                exchange.streamed(len(piece))
-                with exchange.suspended():
+                exchange.count_streamed(len(piece))
+                with exchange.paused():
                     yield piece
 
     def large_pieces(self, size: int, seconds: float) -> Generator[bytes, None, None]:
         """Yield the body in pieces of the size, each received within the seconds."""
         self._connection.exchange.seconds = seconds
-        return self.pieces() if self.length is None else self._received(self._large(size, self.length))
+        return self.pieces() if self.length is None else self._releasing(self._large(size, self.length))
 
     def close(self) -> None:
         """Close the connection, unless the whole body has been read."""
-        if not self._is_left:
+        if not self._is_released:
             self._connection.close()
 
     def _large(self, size: int, length: int) -> Iterator[bytes]:
@@ -279,21 +276,22 @@ class HttpAnswer:
     def _bytes(self, most: int = PIECE) -> Iterator[bytes]:
         return self._chunks() if self._chunked else self._plain(most)
 
-    def _received(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
+    def _releasing(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
+        """Yield the pieces, then give the connection back; close it if they are not complete."""
         whole = False
         try:
             yield from pieces
             whole = True
-        except CutShort:
+        except ProtocolError:
             raise
-        except (OSError, ssl.SSLError) as err:
-            raise CutShort(why(err)) from err
+        except OSError as err:
+            raise ProtocolError(error_text(err)) from err
         finally:
             if whole and self._is_reusable:
                 self._keep(self._connection)
             else:
                 self._connection.close()
-            self._is_left = True
+            self._is_released = True
 
     def _plain(self, most: int) -> Iterator[bytes]:
         left = self.length
@@ -302,7 +300,7 @@ class HttpAnswer:
             if not piece:
                 if left is None:
                     return
-                raise CutShort(f"the connection ended {left} bytes early")
+                raise ProtocolError(f"the connection ended {left} bytes early")
             if left is not None:
                 left -= len(piece)
             yield piece
@@ -310,19 +308,19 @@ class HttpAnswer:
     def _chunks(self) -> Iterator[bytes]:
         while isinstance(event := self._connection.event(), h11.Data):
             yield bytes(event.data)
-        self._connection.leave_parser()
+        self._connection.take_unparsed()
 
     def _limited(self) -> Iterator[bytes]:
         total, limit = 0, ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT
         self._connection.exchange.allow(limit)
-        for piece in self._received(self._bytes()):
+        for piece in self._releasing(self._bytes()):
             total += len(piece)
             if total > limit:
-                raise CutShort(f"an answer of more than {limit} bytes")
+                raise ProtocolError(f"an answer of more than {limit} bytes")
             yield piece
 
 
-def why(err: Exception) -> str:
+def error_text(err: Exception) -> str:
     if isinstance(err, TimeoutError):
         return "no answer in time"
     return str(getattr(err, "strerror", None) or err or type(err).__name__)

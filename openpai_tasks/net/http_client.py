@@ -63,13 +63,13 @@ _pools: dict[tuple[Proxy | None, str, str, int], ConnectionPool] = {}
 
 
 def _pool(proxy: Proxy | None, certificates: str, unix: str) -> ConnectionPool:
-    key = (proxy, unix, certificates, _changed(certificates) if certificates else 0)
+    key = (proxy, unix, certificates, _mtime(certificates) if certificates else 0)
     return _pools.get(key) or _pools.setdefault(
         key, ConnectionPool(USUAL_SECONDS, certificates or True, proxy, unix)
     )
 
 
-def _changed(path: str) -> int:
+def _mtime(path: str) -> int:
     """Return when a file was changed; 0 if it is missing, which the connection reports."""
     try:
         return os.stat(path).st_mtime_ns

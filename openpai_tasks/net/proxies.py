@@ -24,10 +24,6 @@ class Proxy:
     def is_socks(self) -> bool:
         return self.scheme.startswith("socks")
 
-    def takes_over(self, scheme: str) -> bool:
-        """Whether requests of this scheme are sent to the proxy itself, with their whole URL."""
-        return scheme == "http" and not self.is_socks
-
     @property
     def headers(self) -> dict[str, str]:
         """The login of an HTTP proxy."""
@@ -45,11 +41,9 @@ class Proxy:
             raise OSError(f"the proxy {self.scheme}://{self.host} {hint}") from None
         kind = socks.SOCKS4 if self.scheme.startswith("socks4") else socks.SOCKS5
         resolves = self.scheme in ("socks4a", "socks5h")
-        login = self.user, self.password or None
-        opened: socket.socket = socks.create_connection(
-            address, seconds, None, kind, self.host, self.port, resolves, *login
-        )
-        return opened
+        place = kind, self.host, self.port, resolves, self.user, self.password or None
+        connection: socket.socket = socks.create_connection(address, seconds, None, *place)
+        return connection
 
 
 def proxy_for(url: str) -> Proxy | None:

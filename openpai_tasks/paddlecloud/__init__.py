@@ -24,6 +24,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "package": ["prepare"],
         "pfs_places": ["PfsPlaces", "check_chunk_size", "check_pair", "check_pfs", "list_pfs", "make_folder"],
-        "request": ["PaddleRequest", "WrongOption", "check_job_name"],
+        "request": ["PaddleRequest", "check_job_name"],
     },
 )

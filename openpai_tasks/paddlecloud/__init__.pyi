@@ -20,5 +20,4 @@ from .pfs_places import check_pfs as check_pfs
 from .pfs_places import list_pfs as list_pfs
 from .pfs_places import make_folder as make_folder
 from .request import PaddleRequest as PaddleRequest
-from .request import WrongOption as WrongOption
 from .request import check_job_name as check_job_name

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from openpai_tasks.backends import kinds
-from openpai_tasks.backends.base import Say, TokenStore
+from openpai_tasks.backends.base import Say
 from openpai_tasks.backends.paddlecloud import config_file
 from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
 from openpai_tasks.backends.paddlecloud.config_file import (
@@ -18,7 +16,7 @@ from openpai_tasks.backends.paddlecloud.config_file import (
 )
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
-from openpai_tasks.sdk.clusters import embedded, embedded_token, known
+from openpai_tasks.sdk.clusters import embedded, known
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -63,12 +61,9 @@ def _current(config: PaddleConfig) -> Datacenter:
 
 def connect_embedded(settings: Settings, say: Say) -> PaddleBackend:
     """Connect to the PaddleCloud API of the embedded cluster; start it if it is not running."""
-    running, folder = embedded.ensure(start_request(settings), say), embedded.folder()
+    running = embedded.ensure_running(start_request(settings), say)
     cluster = datacenter_record(LOCAL, running.uri + PADDLECLOUD_PREFIX, running.user, LOCAL)
-    tokens = TokenStore(
-        read=partial(embedded_token.read, folder, TOKEN_FILE),
-        save=partial(embedded_token.keep, folder, file=TOKEN_FILE),
-    )
+    tokens = embedded.token_store(TOKEN_FILE)
     login = Credentials(password=embedded.login().password, token=tokens.read())
     client = kinds.driver(KIND).connect(cluster, login, tokens=tokens, timeout=settings.http_timeout, say=say)
     assert isinstance(client, PaddleBackend)
@@ -79,6 +74,6 @@ def config_text(settings: Settings, alias: str | None, say: Say) -> str:
     """Return a ``~/.paddle/config`` for the embedded cluster; passwords of other clusters are not shown."""
     if not is_embedded(alias or settings.cluster_alias):
         raise ConfigError(f"only the cluster {LOCAL!r} can be shown as {KIND}")
-    cluster = embedded.ensure(start_request(settings), say)
+    cluster = embedded.ensure_running(start_request(settings), say)
     endpoint = cluster.uri + PADDLECLOUD_PREFIX
     return config_file.write([Datacenter(LOCAL, endpoint, cluster.user, embedded.login().password)], LOCAL)

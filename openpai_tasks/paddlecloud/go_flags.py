@@ -16,7 +16,7 @@ _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
-class WrongUsage(Exception):
+class UsageError(Exception):
     """Raised for a command line that cannot be read; the text is one line for the user."""
 
 
@@ -31,11 +31,11 @@ class Option(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The words of a command line, and the values of its options by name, as they were spelt."""
+    """The words of a command line, and the values of its options by name, and how they were written."""
 
     words: list[str]
     values: dict[str, Value]
-    spelt: dict[str, str]
+    spelling: dict[str, str]
 
 
 def read_line(argv: Iterable[str], options: Iterable[Option]) -> Line:
@@ -53,11 +53,11 @@ def read_line(argv: Iterable[str], options: Iterable[Option]) -> Line:
         name, equals, text = word.lstrip("-").partition("=")
         option = known.get(name.replace("-", "_"))
         if option is None:
-            raise WrongUsage(f"unknown option {word.partition('=')[0]}{_suggestion(name, known)}")
+            raise UsageError(f"unknown option {word.partition('=')[0]}{suggestion(name, known, '-')}")
         if not equals and option.kind is not SWITCH:
             text = _next_value(word, rest, known)
         line.values[option.name] = _value(option, text if equals or option.kind is not SWITCH else "true")
-        line.spelt[option.name] = word.partition("=")[0]
+        line.spelling[option.name] = word.partition("=")[0]
     return line
 
 
@@ -68,10 +68,10 @@ def is_option(word: str) -> bool:
 def _next_value(word: str, rest: list[str], known: Mapping[str, Option]) -> str:
     """Return the next word; a known option there is more likely a forgotten value."""
     if not rest:
-        raise WrongUsage(f"{word} needs a value")
+        raise UsageError(f"{word} needs a value")
     following = rest.pop()
     if is_option(following) and following.lstrip("-").partition("=")[0] in known:
-        raise WrongUsage(f"{word} needs a value, but {following} is an option (or write {word}={following})")
+        raise UsageError(f"{word} needs a value, but {following} is an option (or write {word}={following})")
     return following
 
 
@@ -80,18 +80,19 @@ def _value(option: Option, text: str) -> Value:
         if option.name == "v" and text.isdigit():  # the Go client has levels of logging before the command
             return text != "0"
         if text not in _TRUE + _FALSE:
-            raise WrongUsage(f"-{option.name} is true or false, got {text!r}")
+            raise UsageError(f"-{option.name} is true or false, got {text!r}")
         return text in _TRUE
     if option.kind is NUMBER:
         digits = text.removeprefix("-").removeprefix("+")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-            raise WrongUsage(f"-{option.name} needs a whole number, got {text!r}")
+            raise UsageError(f"-{option.name} needs a whole number, got {text!r}")
         return int(text)
     return text
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return the end of a message about an unknown word, if a known one is similar."""
     import difflib
 
     near = difflib.get_close_matches(word, list(known), 1)
-    return f", did you mean -{near[0]}?" if near else ""
+    return f", did you mean {prefix}{near[0]}?" if near else ""

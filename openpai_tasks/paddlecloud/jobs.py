@@ -14,10 +14,10 @@ from openpai_tasks.backends.paddlecloud.answers import PaddlePod, TrainerSet
 from openpai_tasks.backends.paddlecloud.client import PaddleClient, TrainingRequest
 from openpai_tasks.backends.paddlecloud.job_records import JobRecords
 from openpai_tasks.errors import Conflict, NotFound, TimedOut
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.paddlecloud.request import DEFAULT_NAME, PaddleRequest, WrongOption
+from openpai_tasks.paddlecloud.request import DEFAULT_NAME, InvalidArgument, PaddleRequest
 from openpai_tasks.storage.job_files.workspace import OWN_FILES, REFERENCE, SOURCE
+from openpai_tasks.text.hints import command
 
 END_SECONDS = 60.0  # for the pods of a killed job
 POLL_SECONDS = 0.1
@@ -56,7 +56,7 @@ class PaddleJobRow:
 
 @dataclass(frozen=True)
 class QuotaRow:
-    """A limit of the user, and how much of it is used; "" if the datacenter does not tell."""
+    """A limit of the user, and how much of it is used; "" if the datacenter does not report it."""
 
     resource: str
     limit: str
@@ -78,8 +78,12 @@ def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
     With ``all``, also those that were killed and whose folder is still there, and those of `pai`, as foreign.
     """
     servers = {found.job: found for found in client.pserver_sets()}
-    # The last of those that started in the same second is the newest.
-    listed = sorted(reversed(client.trainer_sets()), key=_age_order)
+    # Waiting jobs first, then the newest; jobs of which only the name is left come last. Of those that
+    # started in the same second, the last is the newest.
+    listed = sorted(
+        reversed(client.trainer_sets()),
+        key=lambda found: (found.is_terminating, -(found.started if found.started is not None else 1 << 60)),
+    )
     gone = sorted({*_folders(client)} - {found.job for found in listed}) if all else []
     foreign = _foreign_jobs(client, {found.job for found in listed}, gone)
     rows = []
@@ -124,11 +128,6 @@ def _names_in(client: PaddleClient, folder: str) -> tuple[str, ...]:
         return ()
 
 
-def _age_order(found: TrainerSet) -> tuple[bool, int]:
-    """Sort waiting jobs first, then the newest ones; jobs of which only the name is left come last."""
-    return found.is_terminating, -(found.started if found.started is not None else 1 << 60)
-
-
 def _job(client: PaddleClient, found: TrainerSet, ready: int, total: int) -> PaddleJobRow:
     counted = found.active + found.succeeded + found.failed
     return PaddleJobRow(
@@ -168,13 +167,13 @@ def _folders(client: PaddleClient) -> tuple[str, ...]:
 def parse_resource(what: str, job: str, all: bool) -> Callable[[PaddleClient], Sequence[object]]:
     """Return the function that lists these resources."""
     if job and what != "workers":
-        raise WrongOption(f"only `get workers` takes a job, got {job!r}")
+        raise InvalidArgument(f"only `get workers` takes a job, got {job!r}")
     if what == "workers":
         if not job and not all:
-            raise WrongOption("name the job whose workers to list, or use -a for those of all jobs")
+            raise InvalidArgument("name the job whose workers to list, or use -a for those of all jobs")
         return lambda client: list_workers(client, job)
     if what not in ("jobs", "quota"):
-        raise WrongOption(f"there are jobs, workers and quota to get, not {what!r}")
+        raise InvalidArgument(f"there are jobs, workers and quota to get, not {what!r}")
     return partial(list_jobs if what == "jobs" else list_quota, all=all)
 
 
@@ -234,14 +233,14 @@ def _choose_name(client: PaddleClient, wanted: str) -> str:
             folder = job_folder(client, wanted)
             raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname", 409)
         if wanted in there:
-            raise Conflict(_taken(there[wanted]), 409)
+            raise Conflict(_describe_conflict(there[wanted]), 409)
         return wanted
     taken = {*there, *_folders(client)}
     names = itertools.chain([DEFAULT_NAME], (f"{DEFAULT_NAME}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
 
-def _taken(found: TrainerSet) -> str:
+def _describe_conflict(found: TrainerSet) -> str:
     name = found.job
     if found.is_terminating:
         return f"a job named {name!r} is still terminating; wait for its end, or use another -jobname"
@@ -275,11 +274,11 @@ def newest_job(client: PaddleClient) -> str:
 
 
 def check_logs(lines: int, worker: str, follow: bool) -> None:
-    """Raise for options of `logs` that cannot be right."""
+    """Raise for invalid options of `logs`."""
     if lines < 0:
-        raise WrongOption(f"-n must be at least 0, got {lines}")
+        raise InvalidArgument(f"-n must be at least 0, got {lines}")
     if worker and follow:
-        raise WrongOption("-f follows all trainers: leave out -w")
+        raise InvalidArgument("-f follows all trainers: leave out -w")
 
 
 def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:

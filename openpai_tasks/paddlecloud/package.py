@@ -9,7 +9,7 @@ from pathlib import Path
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption, check_request
+from openpai_tasks.paddlecloud.request import InvalidArgument, PaddleRequest, check_request
 from openpai_tasks.storage.job_files.sources import check_visit
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -38,27 +38,27 @@ def prepare(request: PaddleRequest) -> Package:
     check_request(request)
     package = collect_package(request.package)
     if request.topology and not Path(package.folder, request.topology).is_file():
-        raise WrongOption(f"-topology: no file {request.topology!r} in the package {request.package!r}")
+        raise InvalidArgument(f"-topology: no file {request.topology!r} in the package {request.package!r}")
     return package
 
 
 def collect_package(text: str) -> Package:
     """Find the files of the package; raise for what cannot be uploaded, before anything is sent."""
     if not text or "\0" in text:
-        raise WrongOption("the package is a folder of this machine, got an empty path")
+        raise InvalidArgument("the package is a folder of this machine, got an empty path")
     folder = Path(text)
     if not folder.is_dir():
         problem = "it is not a folder" if folder.exists() else "no such folder"
-        raise WrongOption(f"the package {text!r} cannot be submitted: {problem}")
+        raise InvalidArgument(f"the package {text!r} cannot be submitted: {problem}")
     root = os.path.realpath(folder)
     try:
         files = tuple(sorted(_files(root, root, "", (root,), Counter())))
-    except PathError:
+    except PathError:  # an OSError, too
         raise
     except OSError as err:
         raise PathError(f"cannot read {err.filename}: {err.strerror}") from err
     if not files:
-        raise WrongOption(f"the package {text!r} is empty: there is nothing to run")
+        raise InvalidArgument(f"the package {text!r} is empty: there is nothing to run")
     return Package(Path(root), files)
 
 

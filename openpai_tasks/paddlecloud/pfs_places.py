@@ -12,7 +12,7 @@ from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.paddlecloud.package import Package
-from openpai_tasks.paddlecloud.request import WrongOption
+from openpai_tasks.paddlecloud.request import InvalidArgument
 from openpai_tasks.sdk.files import operations, removing
 from openpai_tasks.sdk.files.removing import Removal
 from openpai_tasks.sdk.files.storages import ClusterStorages
@@ -66,7 +66,11 @@ class PfsPlaces:
 
     def locate_all(self, texts: Sequence[str]) -> list[Location]:
         """Return the locations of paths on PFS, with patterns resolved."""
-        return [found for text in texts for found in _matching(self.locate(text))]
+        found: list[Location] = []
+        for place in map(self.locate, texts):
+            with naming(place):
+                found += patterns.sources(place)
+        return found
 
     def locate_pair(self, paths: Sequence[str]) -> tuple[list[Location], Location]:
         """Return the sources and the target of a copy."""
@@ -95,7 +99,7 @@ class PfsPlaces:
         """Return the address of a path on PFS for our own commands."""
         datacenter, _, rest = text.removeprefix(ROOT).partition("/")
         if datacenter != self._client.datacenter:
-            raise WrongOption(
+            raise InvalidArgument(
                 f"{text!r} is on the datacenter {datacenter!r}, but this is {self._client.datacenter!r}: "
                 f"write /pfs/{self._client.datacenter}/..., or name the other one with -datacenter"
             )
@@ -118,11 +122,6 @@ class PfsPlaces:
             raise
 
 
-def _matching(place: Location) -> list[Location]:
-    with naming(place):
-        return patterns.sources(place)
-
-
 def is_pfs(text: str) -> bool:
     return text.startswith(ROOT)
 
@@ -131,19 +130,19 @@ def check_pfs(paths: Sequence[str]) -> None:
     """Raise for paths that are not on PFS."""
     for text in paths:
         if not is_pfs(text):
-            raise WrongOption(f"{text!r} is not on PFS: paths there begin with /pfs/DATACENTER/home/USER/")
+            raise InvalidArgument(f"{text!r} is not on PFS: expected /pfs/DATACENTER/home/USER/PATH")
     if not paths:
-        raise WrongOption("name a path such as /pfs/DATACENTER/home/USER/PATH")
+        raise InvalidArgument("name a path such as /pfs/DATACENTER/home/USER/PATH")
 
 
 def check_pair(paths: Sequence[str]) -> None:
     """Raise unless one side of a copy is on PFS and the other on this machine."""
     if len(paths) < 2:
-        raise WrongOption("name the sources and, last, the target: cp SOURCE... TARGET")
+        raise InvalidArgument("name the sources and, last, the target: cp SOURCE... TARGET")
     *sources, target = paths
     sides = {is_pfs(source) for source in sources}
     if len(sides) > 1 or is_pfs(target) in sides:
-        raise WrongOption(
+        raise InvalidArgument(
             "one side of a copy is on PFS (/pfs/...) and the other on this machine, "
             f"got {', '.join(sources)} and {target}"
         )
@@ -154,7 +153,7 @@ def check_chunk_size(kib: int | None) -> int | None:
     if kib is None:
         return None
     if not LEAST_CHUNK <= kib <= MOST_CHUNK:
-        raise WrongOption(f"-chunksize is between {LEAST_CHUNK} and {MOST_CHUNK} KiB, got {kib}")
+        raise InvalidArgument(f"-chunksize is between {LEAST_CHUNK} and {MOST_CHUNK} KiB, got {kib}")
     return kib << 10
 
 

@@ -13,15 +13,15 @@ from openpai_tasks.lazy_dataclass import dataclass
 DEFAULT_NAME = "paddle-cluster-job"
 LONGEST_NAME = 55  # a label of Kubernetes has 63 characters, and `-trainer` is added to the name
 
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
-_QUANTITY = re.compile(
-    r"\+?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[mkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII
-)  # of Kubernetes
-_IMAGE = re.compile(r"[!-~]*", re.ASCII)
+_NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_QUANTITY = (
+    r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[KMGTPE]i|[mkMGTPE]|[eE][+-]?[0-9]{1,2})?"  # of Kubernetes
+)
+_IMAGE = r"[!-~]*"
 
 
-class WrongOption(ConfigError):
-    """Raised for a value of the command line that cannot be right, before anything is sent."""
+class InvalidArgument(ConfigError):
+    """Raised for an invalid value on the command line, before anything is sent."""
 
 
 def _option(
@@ -81,60 +81,54 @@ OPTIONS = tuple(
 
 
 def check_request(request: PaddleRequest) -> None:
-    """Raise WrongOption for the first value that the cluster would refuse."""
+    """Raise InvalidArgument for the first value that the cluster would refuse."""
     if request.jobname:
         check_job_name(request.jobname)
     for option in OPTIONS:
         if option.least is not None:
             _check_number(option.name, getattr(request, option.name), option.least)
-    for name in ("memory", "psmemory"):
-        _check_quantity(name, getattr(request, name))
+    for name, value in {"memory": request.memory, "psmemory": request.psmemory}.items():
+        if not re.fullmatch(_QUANTITY, value) or not re.search("[1-9]", re.split("[eE]", value)[0]):
+            raise InvalidArgument(
+                f"-{name} needs a quantity of Kubernetes such as 512Mi or 10Gi, got {value!r}"
+            )
     if request.min_instance > request.max_instance:
-        raise WrongOption(
+        raise InvalidArgument(
             f"-min_instance {request.min_instance} is more than -max_instance {request.max_instance}"
         )
     for name in ("image", "registry"):
-        if not _IMAGE.fullmatch(getattr(request, name)):
-            raise WrongOption(f"-{name} cannot contain spaces, got {getattr(request, name)!r}")
+        if not re.fullmatch(_IMAGE, getattr(request, name)):
+            raise InvalidArgument(f"-{name} cannot contain spaces, got {getattr(request, name)!r}")
     _check_start(request)
 
 
 def check_job_name(name: str) -> None:
     """Raise unless Kubernetes takes the name as a label, with `-trainer` behind it."""
-    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+    if not re.fullmatch(_NAME, name) or len(name) > LONGEST_NAME:
         rule = f"lower-case letters, digits and '-' inside, at most {LONGEST_NAME} characters"
-        hint = f", such as {near}" if (near := _nearest(name)) else ""
-        raise WrongOption(f"invalid job name {name!r}: use {rule}{hint}")
-
-
-def _nearest(name: str) -> str:
-    """Return a valid name that resembles this one, if there is one."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
+        hint = f", such as {near}" if near else ""
+        raise InvalidArgument(f"invalid job name {name!r}: use {rule}{hint}")
 
 
 def _check_number(name: str, value: object, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise WrongOption(f"-{name} needs a whole number, got {value!r}")
+        raise InvalidArgument(f"-{name} needs a whole number, got {value!r}")
     if not least <= value < 1 << 31:
-        raise WrongOption(f"-{name} must be at least {least} and less than 2147483648, got {value}")
-
-
-def _check_quantity(name: str, value: str) -> None:
-    if not _QUANTITY.fullmatch(value) or not re.search("[1-9]", re.split("[eE]", value)[0]):
-        raise WrongOption(f"-{name} needs a quantity of Kubernetes such as 512Mi or 10Gi, got {value!r}")
+        raise InvalidArgument(f"-{name} must be at least {least} and less than 2147483648, got {value}")
 
 
 def _check_start(request: PaddleRequest) -> None:
     if not request.entry.strip() and not request.topology.strip():
-        raise WrongOption(
+        raise InvalidArgument(
             "what should the trainers run? -entry takes a command such as 'python train.py', "
             "-topology a file of the package"
         )
     for name in ("entry", "topology"):
         if "\0" in getattr(request, name):
-            raise WrongOption(f"-{name} cannot contain NUL")
+            raise InvalidArgument(f"-{name} cannot contain NUL")
     path = PurePosixPath(request.topology)
     if path.is_absolute() or ".." in path.parts:
-        raise WrongOption(f"-topology names a file inside the package, got {request.topology!r}")
+        raise InvalidArgument(f"-topology names a file inside the package, got {request.topology!r}")

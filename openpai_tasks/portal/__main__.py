@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
-from openpai_tasks.portal.app import Portal
-from openpai_tasks.portal.idle import IDLE_SECONDS, end_when_idle
+from openpai_tasks.portal.app import Activity, Portal
+from openpai_tasks.portal.labels import label
+from openpai_tasks.text import hints
+
+IDLE_SECONDS = 30 * 60.0
 
 
 def main() -> int:
@@ -27,6 +33,7 @@ def main() -> int:
         _enter(project)
         service.hold_lock(home)
         sockets = service.bind(home, flags.port, is_for_browsers=True)
+        hints.use_options(label)
         portal = Portal(home, project)
         end_when_idle(portal.activity, IDLE_SECONDS)
         service.serve(portal, sockets, home, {"project": str(project)})
@@ -42,6 +49,17 @@ def _enter(project: Path) -> None:
         os.chdir(project)
     except OSError as err:
         raise ConfigError(f"cannot use the folder {project}: {err.strerror}") from err
+
+
+def end_when_idle(activity: Activity, seconds: float) -> None:
+    """End the process, from a thread, once it is idle for this many seconds."""
+
+    def watch() -> None:
+        while (idle := activity.idle_seconds()) < seconds:
+            time.sleep(max(0.05, min(seconds - idle, 5.0)))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="idle", daemon=True).start()
 
 
 if __name__ == "__main__":

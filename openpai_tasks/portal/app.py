@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
 import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from openpai_tasks import sdk
@@ -20,14 +24,12 @@ from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError, Unreachab
 from openpai_tasks.loopback.callers import ANYONE, NOBODY, caller_process, connection
 from openpai_tasks.loopback.guesses import Guesses, GuessRate
 from openpai_tasks.loopback.web import SAFE, Dispatcher, Match, RefusedCall, Router, read_small_form, split
-from openpai_tasks.portal import html, live, static_files
-from openpai_tasks.portal.field_names import in_field_names
+from openpai_tasks.portal import html, static_files
 from openpai_tasks.portal.html import url
-from openpai_tasks.portal.idle import PortalActivity
-from openpai_tasks.portal.live import LiveStream
-from openpai_tasks.portal.request import PortalRequest, UploadBody, data
+from openpai_tasks.portal.live import EventStream, Steps
+from openpai_tasks.portal.request import PortalRequest, UploadBody
 from openpai_tasks.portal.routes import TABLE, Page
-from openpai_tasks.portal.sessions import PortalSession, PortalSessions
+from openpai_tasks.portal.sessions import Session, Sessions
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.settings.registry import is_embedded
 
@@ -51,6 +53,32 @@ HEADERS = {
 }
 
 
+class Activity:
+    """Requests in progress, and when the last one ended."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request; a page that is followed live counts until it is closed."""
+        with self._lock:
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+                self._last = time.monotonic()
+
+    def idle_seconds(self) -> float:
+        """Return the time since the last request; 0 during one."""
+        with self._lock:
+            return 0.0 if self._open else time.monotonic() - self._last
+
+
 class Portal(Dispatcher[Page]):
     """The web application of one project folder."""
 
@@ -60,9 +88,9 @@ class Portal(Dispatcher[Page]):
 
     def __init__(self, folder: Path, project: Path) -> None:
         super().__init__(Router(TABLE, exact=True))
-        self.activity = PortalActivity()
+        self.activity = Activity()
         self._project = project
-        self._sessions = PortalSessions(folder)
+        self._sessions = Sessions(folder)
         self._guesses = Guesses(of_one_name=SIGN_INS, of_all_names=ALL_SIGN_INS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,18 +124,18 @@ class Portal(Dispatcher[Page]):
 
     async def refuse(self, web: Request, err: PaiError) -> Response:
         session = getattr(web.state, "session", None)
-        message, status = in_field_names(str(err)), _status(err)
+        message, status = str(err), _status(err)
         if "text/html" not in web.headers.get("accept", "text/html"):
-            response = data({"error": message}, status)
+            response: Response = JSONResponse({"error": message}, status)
         else:
-            request = _request(web, {}, session or _nobody(), self._project, None)
+            request = _request(web, {}, session or _anonymous_session(), self._project, None)
             response = request.page("problem.html", status, message=message, is_signed_in=session is not None)
         response.headers.update(err.headers if isinstance(err, RefusedCall) else {})
         return response
 
     # Pages
 
-    async def _page(self, web: Request, match: Match[Page], session: PortalSession) -> Response:
+    async def _page(self, web: Request, match: Match[Page], session: Session) -> Response:
         form: Any = None
         if web.method not in SAFE:
             token = web.headers.get("x-csrf-token", "")
@@ -119,29 +147,24 @@ class Portal(Dispatcher[Page]):
         request = _request(web, match.params, session, self._project, form)
         alias = match.params.get("alias", "")
 
-        def lose(err: PaiError) -> None:
+        def forget_if_lost(err: PaiError) -> None:
             if isinstance(err, (Denied, Unreachable)):
                 session.forget(alias)
 
         cached = session.clients.get(alias) if is_embedded(alias) else None
         if cached and cached.cluster.uri != sdk.clusters.embedded_uri():
             session.forget(alias)  # it was stopped, or started at another port
+        if match.route.is_live:
+            return EventStream(_follow(match.route, request), on_problem=forget_if_lost)
         try:
-            if match.route.is_live:
-                _check_running(alias)
-            answer = await anyio.to_thread.run_sync(match.route.handler, request)
+            return await anyio.to_thread.run_sync(match.route.handler, request)
         except PaiError as err:
-            lose(err)
-            if match.route.is_live:
-                return live.problem(err)
+            forget_if_lost(err)
             raise
-        if isinstance(answer, LiveStream):
-            answer.on_problem = lose
-        return answer
 
     # Signing in and out
 
-    def _find(self, web: Request, caller: str) -> PortalSession | None:
+    def _find(self, web: Request, caller: str) -> Session | None:
         return self._sessions.find(web.cookies.get(_cookie(web), ""), _host(web)[0], caller)
 
     def _open(self, web: Request, token: str, caller: str) -> Response:
@@ -150,11 +173,11 @@ class Portal(Dispatcher[Page]):
             raise Denied("this link is for the user who started the portal", 403)
         if not self._sessions.redeem(token):
             return RedirectResponse(url("sign-in", expired="1"), 303)
-        session = PortalSession(self._connect, host=self._sessions.host(), caller=caller)
-        return self._lead_to(web, session, _local(web.query_params.get("next", "/")))
+        session = Session(self._connect, host=self._sessions.host(), caller=caller)
+        return self._send_to_session_host(web, session, _local(web.query_params.get("next", "/")))
 
-    def _lead_to(self, web: Request, session: PortalSession, following: str) -> Response:
-        """Lead the browser to the host of its session, by a page: forms may not be redirected elsewhere."""
+    def _send_to_session_host(self, web: Request, session: Session, following: str) -> Response:
+        """Send the browser to the host of its session, by a page: forms may not be redirected elsewhere."""
         home = f"http://{session.host}:{_host(web)[1]}"
         page = url("enter", self._sessions.hand_over(session), next=following)
         return HTMLResponse(html.render("opening.html", home=home, page=home + page, request=None))
@@ -186,7 +209,7 @@ class Portal(Dispatcher[Page]):
             form = {name: str(value) for name, value in sent.items()}
             try:
                 session = await anyio.to_thread.run_sync(self._log_in, form, caller)
-                return self._lead_to(web, session, following)
+                return self._send_to_session_host(web, session, following)
             except PaiError as err:
                 problem, code = str(err), _status(err)
                 code = 403 if isinstance(err, ApiError) and code < 429 else code
@@ -197,7 +220,7 @@ class Portal(Dispatcher[Page]):
         )
         return Response(page, code, media_type="text/html")
 
-    def _log_in(self, form: dict[str, str], caller: str) -> PortalSession:
+    def _log_in(self, form: dict[str, str], caller: str) -> Session:
         """Check a name and password with the cluster; they are kept only as long as the session."""
         alias, user = form.get("cluster", ""), form.get("user", "")
         _check_running(alias)
@@ -205,9 +228,9 @@ class Portal(Dispatcher[Page]):
         client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
         self._guesses.note_right(EVERYONE, account, begun=True)
         host = self._sessions.host(account)
-        return PortalSession(lambda _: client, only=alias, host=host, caller=caller)
+        return Session(lambda _: client, only=alias, host=host, caller=caller)
 
-    async def _sign_out(self, web: Request, session: PortalSession) -> Response:
+    async def _sign_out(self, web: Request, session: Session) -> Response:
         form = await read_small_form(web, LARGEST_SIGN_IN)
         if not session.accepts(str(form.get("csrf") or "")):
             raise Denied("this form is out of date: reload the page and try again", 403)
@@ -223,21 +246,26 @@ class Portal(Dispatcher[Page]):
         )
 
 
+def _follow(page: Page, request: PortalRequest) -> Steps:
+    _check_running(request.params.get("alias", ""))
+    yield from page.handler(request)
+
+
 def _check_running(alias: str) -> None:
     """Refuse to use a stopped embedded cluster: an open page or a guess must not start it again."""
     if is_embedded(alias) and not sdk.clusters.embedded_uri():
         raise Unreachable("the embedded cluster is stopped")
 
 
-def _nobody() -> PortalSession:
+def _anonymous_session() -> Session:
     def refuse(alias: str) -> Backend:
         raise Denied("sign in first", 401)
 
-    return PortalSession(refuse)
+    return Session(refuse)
 
 
 def _request(
-    web: Request, params: dict[str, str], session: PortalSession, project: Path, form: Any
+    web: Request, params: dict[str, str], session: Session, project: Path, form: Any
 ) -> PortalRequest:
     pairs = [(name, value) for name, value in form.multi_items()] if form else []
     texts = [(name, value) for name, value in pairs if isinstance(value, str)]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from openpai_tasks import render as text
-from openpai_tasks.plain_text import one_line
+from openpai_tasks.portal.static_files import address
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,9 +27,6 @@ def render(template: str, **values: Any) -> str:
 @functools.cache
 def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from openpai_tasks.portal.static_files import address
 
     made = Environment(
         loader=PackageLoader("openpai_tasks.portal"),
@@ -46,7 +43,6 @@ def environment() -> Environment:
         "size": lambda value: "" if value is None else text.size(value),
         "code": with_code,
         "line": lambda value: one_line(str(value)),
-        "json": lambda value: Markup(_json(value)),  # noqa: S704 -- it has no HTML in it
     }
     made.tests["utf8"] = is_utf8
     made.globals |= {"url": url, "static": address}
@@ -93,11 +89,3 @@ def iso(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="seconds")
-
-
-def _json(value: Any) -> str:
-    """Return JSON that can stand in a ``script`` element of a page."""
-    made = json.dumps(value)
-    for sign in "<>&":
-        made = made.replace(sign, f"\\u{ord(sign):04x}")
-    return made

@@ -7,8 +7,8 @@ import binascii
 import json
 from typing import Any
 
-from openpai_tasks.plain_text import PlainBytes
 from openpai_tasks.portal import html
+from openpai_tasks.text.plain import PlainBytes
 
 MOST_CELLS = 2000
 OUTPUT_BYTES = 200_000

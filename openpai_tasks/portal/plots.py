@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.render.charts import Chart, Scale, label, lines_of, scales
-from openpai_tasks.render.svg import thinned
+from openpai_tasks.render.svg import thin_out
+from openpai_tasks.text.plain import one_line
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 28
@@ -23,7 +23,7 @@ HUES = 5
 
 
 @dataclass(frozen=True)
-class PlotMark:
+class Mark:
     """A label of an axis and its place."""
 
     at: int
@@ -31,7 +31,7 @@ class PlotMark:
 
 
 @dataclass(frozen=True)
-class PlotLine:
+class Line:
     """A line: its paths, and single points as dots."""
 
     name: str
@@ -41,8 +41,8 @@ class PlotLine:
 
 
 @dataclass(frozen=True)
-class PlotDot:
-    """A dot or a line that stands for one job."""
+class Dot:
+    """A dot or a line for one job."""
 
     name: str
     x: int = 0
@@ -57,29 +57,29 @@ class Plot:
     """A plot with two axes."""
 
     title: str
-    across: list[PlotMark]
-    upwards: list[PlotMark]
-    lines: list[PlotLine] = field(default_factory=list)
-    dots: list[PlotDot] = field(default_factory=list)
+    across: list[Mark]
+    upwards: list[Mark]
+    lines: list[Line] = field(default_factory=list)
+    dots: list[Dot] = field(default_factory=list)
     hover: str = ""
     """JSON for the script: for each line its name and points (x and y in the picture, and as values)."""
 
 
 @dataclass(frozen=True)
-class PlotAxis:
+class Axis:
     """An upright axis of a plot with parallel coordinates."""
 
     name: str
     x: int
-    marks: list[PlotMark]
+    marks: list[Mark]
 
 
 @dataclass(frozen=True)
 class ParallelPlot:
     """A line for each job across several axes."""
 
-    axes: list[PlotAxis]
-    lines: list[PlotDot]
+    axes: list[Axis]
+    lines: list[Dot]
 
 
 def line_plot(chart: Chart) -> Plot | None:
@@ -92,12 +92,12 @@ def line_plot(chart: Chart) -> Plot | None:
     for number, one in enumerate(chart.series):
         paths, dots = [], []
         for part in lines_of(one.points):
-            drawn = thinned((_x(across, x), _y(upwards, y)) for x, y in part)
+            drawn = thin_out((_x(across, x), _y(upwards, y)) for x, y in part)
             if len(drawn) == 1:
                 dots.append(drawn[0])
             else:
                 paths.append("M" + "L".join(f"{x} {y}" for x, y in drawn))
-        lines.append(PlotLine(one_line(one.name), number % COLOURS, paths, dots))
+        lines.append(Line(one_line(one.name), number % COLOURS, paths, dots))
         points = [point for part in lines_of(one.points) for point in part]
         step = max(1, math.ceil(len(points) / MOST_HOVERED))
         kept = points[::step] + points[-1:]
@@ -112,7 +112,7 @@ def scatter_plot(title: str, points: Sequence[tuple[str, float, float]]) -> Plot
         return None
     across, upwards = _scale([x for _, x, _ in drawn]), _scale([y for _, _, y in drawn])
     dots = [
-        PlotDot(name, _x(across, x), _y(upwards, y), hue=_hue(upwards, y), values=f"{label(x)}, {label(y)}")
+        Dot(name, _x(across, x), _y(upwards, y), hue=_hue(upwards, y), values=f"{label(x)}, {label(y)}")
         for name, x, y in drawn
     ]
     return Plot(one_line(title), *_marks(across, upwards), dots=dots)
@@ -127,7 +127,7 @@ def parallel_plot(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[obj
     room = WIDTH - 2 * LEFT
     xs = [LEFT + round(room * at / max(1, len(columns) - 1)) for at in range(len(columns))]
     axes = [
-        PlotAxis(one_line(name), x, place.marks()) for name, x, place in zip(columns, xs, places, strict=True)
+        Axis(one_line(name), x, place.marks()) for name, x, place in zip(columns, xs, places, strict=True)
     ]
     lines = []
     for name, values in rows:
@@ -138,7 +138,7 @@ def parallel_plot(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[obj
             shown = ", ".join(
                 f"{column} {_word(value)}" for column, value in zip(columns, values, strict=True)
             )
-            lines.append(PlotDot(name, path="M" + "L".join(dots), hue=hue, values=one_line(shown)))
+            lines.append(Dot(name, path="M" + "L".join(dots), hue=hue, values=one_line(shown)))
     return ParallelPlot(axes, lines)
 
 
@@ -169,11 +169,11 @@ class _Places:
         found = self._number(value)
         return 0 if found is None else _hue(self._scale, found)
 
-    def marks(self) -> list[PlotMark]:
+    def marks(self) -> list[Mark]:
         if self._texts:
-            return [PlotMark(_y(self._scale, at), one_line(text)[:16]) for at, text in enumerate(self._texts)]
+            return [Mark(_y(self._scale, at), one_line(text)[:16]) for at, text in enumerate(self._texts)]
         values = dict.fromkeys(self._scale.at(part) for part in (0.0, 0.5, 1.0))
-        return [PlotMark(_y(self._scale, value), label(value)) for value in values]
+        return [Mark(_y(self._scale, value), label(value)) for value in values]
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -189,11 +189,11 @@ def _scale(values: Sequence[float]) -> Scale:
     return Scale(min(values), max(values))
 
 
-def _marks(across: Scale, upwards: Scale) -> tuple[list[PlotMark], list[PlotMark]]:
+def _marks(across: Scale, upwards: Scale) -> tuple[list[Mark], list[Mark]]:
     is_whole = float(across.low).is_integer() and float(across.high).is_integer()
     xs = dict.fromkeys(round(across.at(part)) if is_whole else across.at(part) for part in MARKS)
     ys = dict.fromkeys(upwards.at(part) for part in MARKS)
-    return [PlotMark(_x(across, x), label(x)) for x in xs], [PlotMark(_y(upwards, y), label(y)) for y in ys]
+    return [Mark(_x(across, x), label(x)) for x in xs], [Mark(_y(upwards, y), label(y)) for y in ys]
 
 
 def _x(scale: Scale, value: float) -> int:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
 from openpai_tasks.errors import NotFound
-from openpai_tasks.plain_text import PlainBytes, one_line
 from openpai_tasks.portal import notebook_page
+from openpai_tasks.storage.location import Location
+from openpai_tasks.text.plain import PlainBytes, one_line
 
 TEXT, TABLE, IMAGE, FRAME, FACTS = "text", "table", "image", "frame", "facts"
 TEXT_BYTES = 128 << 10
@@ -69,6 +71,19 @@ def preview(name: str, size: int, read: Read) -> FilePreview:
     return table or FilePreview(TEXT, text, is_cut=is_cut)
 
 
+def show(place: Location, name: str, size: int, view: str | None) -> FilePreview | Response:
+    """Return what a page shows of a file; or what its frame shows, or the file to be saved."""
+
+    def read(limit: int) -> bytes:
+        return b"".join(place.store.read(place.path, 0, limit))
+
+    if view == "raw":
+        return serve(name, size, read)
+    if view == "download":
+        return download(name, size, place.store.read(place.path, 0, size))
+    return preview(name, size, read)
+
+
 def serve(name: str, size: int, read: Read) -> Response:
     """Send a picture, or the content of a frame, so that nothing in it can run or reach the portal."""
     kind = preview(name, size, read).kind
@@ -80,19 +95,17 @@ def serve(name: str, size: int, read: Read) -> Response:
     return Response(content, headers={"content-type": "text/html; charset=utf-8", **CLOSED})
 
 
-def download(name: str, size: int | None, pieces: Iterable[bytes]) -> Response:
+def download(name: str, size: int, pieces: Iterable[bytes]) -> Response:
     """Send a file to be saved; errors before its first bytes become a page."""
     begun = iter(pieces)
     first = next(begun, b"")
-    headers = {"content-disposition": _attachment(name), "content-security-policy": "sandbox"}
-    if size is not None:
-        headers["content-length"] = str(size)
-    return StreamingResponse(_all(first, begun), media_type="application/octet-stream", headers=headers)
-
-
-def _all(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from others
+    headers = {
+        "content-disposition": _attachment(name),
+        "content-length": str(size),
+        "content-security-policy": "sandbox",
+    }
+    content = itertools.chain([first], begun)
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
 
 
 def _attachment(name: str) -> str:
@@ -107,7 +120,7 @@ def _ending(name: str) -> str:
 
 
 def _picture_type(name: str, read: Read) -> str:
-    """Return the type of a picture by its first bytes; empty if it is none that browsers show."""
+    """Return the type of a picture by its first bytes; empty if browsers cannot show it."""
     head = read(512)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
@@ -127,13 +140,12 @@ def _text(data: bytes) -> str | None:
 
 def _table(text: str, delimiters: str, is_cut: bool) -> FilePreview | None:
     """Return the first rows and columns; None if they make no table."""
-    lines = text.split("\n")
-    first = lines[0]
-    if is_cut and len(lines) > 1:
-        text = "\n".join(lines[:-1])
-    delimiter = max(delimiters, key=first.count)
+    delimiter = max(delimiters, key=text.partition("\n")[0].count)
+    if is_cut and "\n" in text:
+        text = text.rpartition("\n")[0]
     try:
-        rows = list(_rows(text, delimiter))
+        reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+        rows = [row for row in itertools.islice(reader, ROWS + 2) if row]
     except csv.Error:
         return None
     if not rows or max(map(len, rows)) < 2:
@@ -142,14 +154,6 @@ def _table(text: str, delimiters: str, is_cut: bool) -> FilePreview | None:
     shown = [tuple(_cell(cell) for cell in [*row, *[""] * width][:width]) for row in rows[: ROWS + 1]]
     is_cut = is_cut or len(rows) > ROWS + 1 or any(len(row) > COLUMNS for row in rows)
     return FilePreview(TABLE, header=shown[0], rows=tuple(shown[1:]), is_cut=is_cut)
-
-
-def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
-    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=delimiter)):
-        if number > ROWS + 1:
-            return
-        if row:
-            yield row
 
 
 def _cell(text: str) -> str:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import UploadFile
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.portal import html
-from openpai_tasks.portal.sessions import PortalSession
+from openpai_tasks.portal.sessions import Session
+
+MOST_ANSWERS = 1000
+"""Answers of forms that are remembered."""
+
+_answers: dict[str, Future[str]] = {}
+_answers_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class UploadBody:
 class PortalRequest:
     """A request of a signed-in browser: its session, and the values in its path, query and form."""
 
-    session: PortalSession
+    session: Session
     project: Path
     path: str
     params: Mapping[str, str]
@@ -46,7 +55,7 @@ class PortalRequest:
 
     @property
     def shown_alias(self) -> str:
-        """The cluster that the header of the page leads to; pages about all clusters keep the last one."""
+        """The cluster that the page's header links to; on pages about all clusters, the last one."""
         return self.params.get("alias") or self.session.last or self.session.only
 
     @property
@@ -71,7 +80,25 @@ class PortalRequest:
         return html.render(template, request=self, **values)
 
 
-Handler = Callable[[PortalRequest], Response]
+def once(request: PortalRequest, act: Callable[[], str]) -> str:
+    """Act once, even if a browser sends a form twice; after an error it can be sent again."""
+    sent = json.dumps([request.session.id, request.path, sorted(request.lists.items())])
+    key = hashlib.sha256(sent.encode()).hexdigest()
+    with _answers_lock:
+        known = _answers.get(key)
+        if known is None:
+            if len(_answers) >= MOST_ANSWERS:
+                del _answers[next(iter(_answers))]
+            mine = _answers[key] = Future[str]()
+    if known is not None:
+        return known.result()
+    try:
+        mine.set_result(act())
+    except BaseException as err:
+        with _answers_lock:
+            _answers.pop(key, None)
+        mine.set_exception(err)
+    return mine.result()
 
 
 def whole_number(text: str) -> int | None:
@@ -79,11 +106,6 @@ def whole_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def go(*words: str, **query: object) -> Response:
-    """Lead the browser to another page."""
+def redirect(*words: str, **query: object) -> Response:
+    """Redirect the browser to another page."""
     return RedirectResponse(html.url(*words, **query), 303)
-
-
-def data(value: Any, status: int = 200) -> Response:
-    """Return a value for a script of ours."""
-    return JSONResponse(value, status)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from openpai_tasks.portal.pages import (
     cluster,
@@ -20,27 +22,27 @@ from openpai_tasks.portal.pages import (
     submit_form,
     sweeps,
 )
-from openpai_tasks.portal.request import Handler
+from openpai_tasks.portal.request import PortalRequest
 
 
 @dataclass(frozen=True)
 class Page:
     method: str
     path: str
-    handler: Handler
+    handler: Callable[[PortalRequest], Any]
 
     @property
     def is_live(self) -> bool:
-        """Whether the page follows changes, rather than being opened by somebody."""
+        """Whether the handler yields the ``Steps`` of an open page, instead of returning a response."""
         return self.path.endswith("live")
 
 
 TABLE = [
     Page("GET", "/", legacy.first_page),
-    Page("GET", "/job-list.html", legacy.job_list),
+    Page("GET", "/job-list.html", legacy.first_page),
     Page("GET", "/job-detail.html", legacy.job_detail),
     Page("GET", "/submit.html", legacy.submit),
-    Page("GET", "/c/{alias}", legacy.first_page_of_cluster),
+    Page("GET", "/c/{alias}", legacy.first_page),
     Page("GET", "/c/{alias}/jobs", jobs.page),
     Page("GET", "/c/{alias}/jobs.live", jobs.live),
     Page("POST", "/c/{alias}/jobs.stop", jobs.stop),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import NotFound
-from openpai_tasks.portal.feeds import LiveFeeds
+from openpai_tasks.portal.live import Feeds
 from openpai_tasks.portal.starting import link_file
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.home import write_private
@@ -33,7 +33,7 @@ Connect = Callable[[str], Backend]
 
 
 @dataclass
-class PortalSession:
+class Session:
     """A signed-in browser: the owner of the portal, or a user of one cluster."""
 
     connect: Connect
@@ -51,7 +51,7 @@ class PortalSession:
     clients: dict[str, Backend] = field(default_factory=dict, repr=False)
     storages: dict[str, ClusterStorages] = field(default_factory=dict, repr=False)
     """Open storages, by the alias of their cluster."""
-    feeds: LiveFeeds = field(default_factory=LiveFeeds, repr=False)
+    feeds: Feeds = field(default_factory=Feeds, repr=False)
 
     def client(self, alias: str) -> Backend:
         """Return the connection to a cluster, which later requests of this browser share."""
@@ -63,7 +63,7 @@ class PortalSession:
         return self.clients[alias]
 
     def forget(self, alias: str) -> None:
-        """Connect anew next time: the cluster may have been restarted or changed."""
+        """Connect again next time: the cluster may have been restarted or changed."""
         self.clients.pop(alias, None)
         self.storages.pop(alias, None)
 
@@ -72,21 +72,21 @@ class PortalSession:
         return hmac.compare_digest(token.encode(), self.csrf.encode())
 
 
-class PortalSessions:
+class Sessions:
     """The signed-in browsers, in memory only: a restart of the portal signs everybody out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = _stored_key(folder)
-        self._known: dict[str, PortalSession] = {}
-        self._handed_over: dict[str, tuple[float, PortalSession]] = {}
+        self._known: dict[str, Session] = {}
+        self._handed_over: dict[str, tuple[float, Session]] = {}
         self._lock = threading.Lock()
 
     def host(self, account: str = "") -> str:
         """Return the host of the owner's sessions, or of an account's; it never changes, for bookmarks."""
         return f"{hmac.digest(self._key, account.encode(), hashlib.sha256).hex()[:32]}.localhost"
 
-    def find(self, identifier: str, host: str, caller: str) -> PortalSession | None:
+    def find(self, identifier: str, host: str, caller: str) -> Session | None:
         """Return the session of a cookie, unless it is too old or the cookie is used by somebody else."""
         with self._lock:
             found = self._known.get(identifier)
@@ -98,15 +98,15 @@ class PortalSessions:
             found.used = time.monotonic()
             return found
 
-    def open(self, session: PortalSession) -> PortalSession:
-        """Sign a browser in; the one that was unused longest is signed out if there are too many."""
+    def open(self, session: Session) -> Session:
+        """Sign a browser in; if there are too many, sign out the least recently used."""
         with self._lock:
             if len(self._known) >= MOST_SESSIONS:
                 del self._known[min(self._known, key=lambda one: self._known[one].used)]
             self._known[session.id] = session
         return session
 
-    def hand_over(self, session: PortalSession) -> str:
+    def hand_over(self, session: Session) -> str:
         """Return a token with which the browser enters the session at its own host, once and soon."""
         token = secrets.token_urlsafe(32)
         now = time.monotonic()
@@ -117,7 +117,7 @@ class PortalSessions:
             self._handed_over[token] = now + HANDOVER_SECONDS, session
         return token
 
-    def enter(self, token: str, host: str, caller: str) -> PortalSession | None:
+    def enter(self, token: str, host: str, caller: str) -> Session | None:
         """Open the session that was handed over to this browser."""
         with self._lock:
             until, session = self._handed_over.pop(token, (0.0, None))
@@ -125,7 +125,7 @@ class PortalSessions:
             return None
         return self.open(session)
 
-    def close(self, session: PortalSession) -> None:
+    def close(self, session: Session) -> None:
         with self._lock:
             self._known.pop(session.id, None)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError, TimedOut, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.loopback import lock, process
 from openpai_tasks.settings.home import home, locked, make_private, write_private
+from openpai_tasks.text.hints import command
 
 PROGRAM = "openpai_tasks.portal"
 START_SECONDS = 30.0
@@ -30,12 +30,8 @@ def portal_folder(project: Path) -> Path:
     return home() / PORTALS / hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
 
 
-def ensure_portal(project: Path, port: int = 0) -> str:
-    """Return the address of the project's portal; start it if it is not running."""
-    return _ensure(portal_folder(project), project, port)
-
-
 def _ensure(folder: Path, project: Path, port: int = 0, environment: Mapping[str, str] | None = None) -> str:
+    """Return the address of the project's portal; start it if it is not running."""
     lock.check_port(port)
     facts = lock.read_status(folder)
     if not facts:
@@ -61,15 +57,16 @@ def any_portal(own_home: Path, environment: Mapping[str, str]) -> str:
 
 
 def one_time_link(project: Path, path: str = "/", port: int = 0) -> str:
-    """Return a link that signs the user's browser in, once, and leads to a page of the portal."""
-    uri = ensure_portal(project, port)
+    """Return a link that signs the user's browser in, once, and opens a page of the portal."""
+    folder = portal_folder(project)
+    uri = _ensure(folder, project, port)
     token = secrets.token_urlsafe(32)
-    write_private(link_file(portal_folder(project), token), "")
+    write_private(link_file(folder, token), "")
     return f"{uri}/open/{token}?next={quote(path)}"
 
 
 def link_file(folder: Path, token: str) -> Path:
-    """Return the file that stands for an unused link; its name does not reveal the token."""
+    """Return the file of an unused link; its name does not reveal the token."""
     return folder / LINKS / hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -15,20 +15,20 @@ FOREVER = "public, max-age=31536000, immutable"
 
 
 @functools.cache
-def _content(name: str) -> bytes:
+def _files() -> dict[str, bytes]:
     folder = resources.files("openpai_tasks.portal") / "static"
-    known = {file.name: file for file in folder.iterdir()}
-    if name not in known or name.rpartition(".")[2] not in TYPES:
-        raise NotFound(f"no file {name!r}", 404)
-    return known[name].read_bytes()
+    return {file.name: file.read_bytes() for file in folder.iterdir() if _ending(file.name) in TYPES}
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 @functools.cache
 def version() -> str:
     """Return a digest of all files: scripts import each other by relative addresses."""
-    folder = resources.files("openpai_tasks.portal") / "static"
-    names = sorted(file.name for file in folder.iterdir() if file.name.rpartition(".")[2] in TYPES)
-    return hashlib.sha256(b"".join(name.encode() + _content(name) for name in names)).hexdigest()[:12]
+    files = sorted(_files().items())
+    return hashlib.sha256(b"".join(name.encode() + content for name, content in files)).hexdigest()[:12]
 
 
 def address(name: str) -> str:
@@ -38,5 +38,7 @@ def address(name: str) -> str:
 
 def serve(name: str) -> Response:
     """Return a file, which browsers may keep."""
-    kind = f"{TYPES.get(name.rpartition('.')[2], '')}; charset=utf-8"
-    return Response(_content(name), headers={"content-type": kind, "cache-control": FOREVER})
+    if name not in _files():
+        raise NotFound(f"no file {name!r}", 404)
+    kind = f"{TYPES[_ending(name)]}; charset=utf-8"
+    return Response(_files()[name], headers={"content-type": kind, "cache-control": FOREVER})

@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class UploadedEntry:
+class Entry:
     """A file or folder at the top of an upload, with its number of files and bytes."""
 
     name: str
@@ -42,7 +42,7 @@ class UploadedEntry:
     size: int
 
 
-class SourceUpload:
+class Upload:
     """The files of one form; only the session that sent them finds them again."""
 
     def __init__(self, request: PortalRequest) -> None:
@@ -52,7 +52,7 @@ class SourceUpload:
         digest = hashlib.sha256(f"{request.session.id} {draft}".encode()).hexdigest()
         self.folder = _root(request.project) / digest[:32]
 
-    def entries(self) -> list[UploadedEntry]:
+    def entries(self) -> list[Entry]:
         """Return what was sent so far, by name; another request may remove it at the same time."""
         found = []
         with contextlib.suppress(FileNotFoundError):
@@ -99,7 +99,7 @@ def _root(project: Path) -> Path:
 
 @functools.cache
 def _new_root(project: Path) -> Path:
-    """Return the folder of all uploads; those of an earlier process are of no use to anybody."""
+    """Return the folder of all uploads, without those of an earlier process, which nobody can use."""
     root = portal_folder(project) / FOLDER
     shutil.rmtree(root, ignore_errors=True)
     atexit.register(shutil.rmtree, root, ignore_errors=True)
@@ -124,9 +124,9 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _entry(path: Path) -> UploadedEntry:
+def _entry(path: Path) -> Entry:
     sizes = list(_sizes(path))
-    return UploadedEntry(path.name, path.is_dir(), len(sizes), sum(sizes))
+    return Entry(path.name, path.is_dir(), len(sizes), sum(sizes))
 
 
 def _sizes(path: Path) -> Iterator[int]:

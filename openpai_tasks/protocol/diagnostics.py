@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.fields import mapping, text, whole
+from openpai_tasks.protocol.fields import mapping, rows, text, whole
 
 LARGEST = 1 << 15  # characters of a dump that are read
 MOST_LINES, LONGEST_LINE = 20, 500  # of a log
@@ -22,7 +22,7 @@ LONGEST_SUMMARY = 200
 # Compiled on first use, as some take long and few commands need them.
 _IS_DUMP = r"matched:|containers:|errorLogs:|origin(?:al)?UserExitCode:"
 _REPORT = r"(?s)\[PAI_RUNTIME_ERROR_START\](.*?)(?:\[PAI_RUNTIME_ERROR_END\]|\Z)"
-_NOT_YAML = "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+_NOT_YAML = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
 _HALF_ESCAPE = r"(?<!\\)\\+(?:[xuU][0-9A-Fa-f]{0,7})?\Z"
 _CLOSERS = ("", '"', '"}]}')
 _OWN_CODE = r"originUserExitCode:\s*(-?[0-9]{1,9})"
@@ -51,7 +51,7 @@ class Diagnostics:
             return _shorten(self.text)
         code = "" if self.exit_code is None else f"exit code {self.exit_code}"
         head = f"{code} ({self.phrase})" if code and self.phrase else code or self.phrase
-        last = _last_line(self.matched.splitlines()) or _last_line(self.user_log)
+        last = _first_line(self.matched.splitlines()[::-1]) or _first_line(self.user_log[::-1])
         return _shorten(": ".join(filter(None, (head, last or self.reason))) or self.trigger)
 
 
@@ -63,16 +63,17 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
     if words and re.search(_IS_DUMP, words[:LARGEST]):
         pod = _parse(words)
         runtime = runtime or (_report(pod) if pod else _unparsed(words))
-        words = _pod_words(pod)
+        words = _describe_pod(pod)
     spec, logs = mapping(status.get("appExitSpec")), mapping(runtime.get("errorLogs"))
+    solutions = spec.get("solution")
     return Diagnostics(
         phrase=text(spec.get("phrase")),
         reason=text(spec.get("reason")),
-        solutions=tuple(filter(None, map(text, _list(spec.get("solution"))))),
+        solutions=tuple(filter(None, map(text, solutions if isinstance(solutions, list) else [solutions]))),
         trigger=text(status.get("appExitTriggerMessage")),
         exit_code=whole(runtime.get("originUserExitCode", runtime.get("originalUserExitCode"))),
-        text=text(runtime.get("reason")) or _cleaned(words[:LARGEST]).strip(),
-        matched=_cleaned(text(runtime.get("matchedUserLogString"))),
+        text=text(runtime.get("reason")) or _clean(words[:LARGEST]).strip(),
+        matched=_clean(text(runtime.get("matchedUserLogString"))),
         user_log=_lines(logs.get("user")),
         platform_log=_lines(logs.get("platform", logs.get("runtime"))),
     )
@@ -90,7 +91,7 @@ def own_exit_code(words: str) -> int | None:
 
 def _parse(dump: str) -> dict[str, Any]:
     """Parse the mapping in a dump, also after leading text; empty if there is none."""
-    bounded = _cleaned(dump[:LARGEST])
+    bounded = _clean(dump[:LARGEST])
     for candidate in (bounded, bounded.partition("matched:")[2]):
         found = mapping(_load(candidate))
         matched = (mapping(value) for key, value in found.items() if key.endswith("matched"))
@@ -115,7 +116,7 @@ def _report(pod: dict[str, Any]) -> dict[str, Any]:
     if "errorLogs" in pod or "originUserExitCode" in pod:
         return pod
     found = mapping(pod.get("runtime"))
-    for message in (text(one.get("message")) for one in _containers(pod)):
+    for message in (text(one.get("message")) for one in rows(pod.get("containers"))):
         report = re.search(_REPORT, message)
         found = found or (mapping(_load(report[1].strip("\n"))) if report else {})
     return found
@@ -127,9 +128,9 @@ def _unparsed(dump: str) -> dict[str, Any]:
     return {**({"originUserExitCode": code[1]} if code else {}), "errorLogs": {"user": dump[:LARGEST]}}
 
 
-def _pod_words(pod: dict[str, Any]) -> str:
+def _describe_pod(pod: dict[str, Any]) -> str:
     """Return why the pod or one of its containers ended, if there is no report."""
-    for one in (pod, *_containers(pod)):
+    for one in (pod, *rows(pod.get("containers"))):
         reason, message = text(one.get("reason")), text(one.get("message"))
         message = "" if re.search(_REPORT, message) else message
         if message or reason not in ("", "Error"):
@@ -137,35 +138,24 @@ def _pod_words(pod: dict[str, Any]) -> str:
     return ""
 
 
-def _containers(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    return (one for one in _list(pod.get("containers")) if isinstance(one, dict))
-
-
 # Values of unknown types
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
 def _lines(value: Any) -> tuple[str, ...]:
     """Return the last lines of a log, each cut to a length that fits a screen."""
-    lines = _cleaned(text(value)[-LARGEST:]).rstrip().splitlines()[-MOST_LINES:]
+    lines = _clean(text(value)[-LARGEST:]).rstrip().splitlines()[-MOST_LINES:]
     return tuple(line.rstrip()[:LONGEST_LINE] for line in lines)
 
 
-def _cleaned(words: str) -> str:
+def _clean(words: str) -> str:
     return words and re.sub(_NOT_YAML, " ", re.sub(_COLOURS, "", words))  # most jobs have none
 
 
-def _first_line(words: str) -> str:
-    return next((line.strip() for line in words[:LARGEST].splitlines() if line.strip()), "")
-
-
-def _last_line(lines: Any) -> str:
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def _first_line(lines: Iterable[str]) -> str:
+    """Return the first line that is not blank."""
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 def _shorten(words: str) -> str:
-    line = " ".join(_first_line(words).split())
+    line = " ".join(_first_line(words[:LARGEST].splitlines()).split())
     return line if len(line) <= LONGEST_SUMMARY else line[: LONGEST_SUMMARY - 1] + "…"

@@ -37,13 +37,10 @@ def decode(text: str) -> dict[str, str]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not all(map(_is_value, found.values())):
+    values = found.values() if isinstance(found, dict) else [None]
+    if not all(isinstance(value, str) and "\0" not in value for value in values):
         raise ProtocolError(f"{HEADER} must be a JSON object of texts")
     return select(found)
-
-
-def _is_value(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
 
 
 def python_folder(variables: Mapping[str, str]) -> str:

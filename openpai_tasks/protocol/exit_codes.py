@@ -35,7 +35,7 @@ _DEADLINE = ("give the job a later deadline",)
 _FIELDS = ("issuer", "causer", "type", "stage", "behavior", "reaction")
 _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
     "USER_CONTAINER USER_CONTAINER USER_SUCCESS COMPLETING UNKNOWN NEVER_RETRY": {
-        0: ("Succeeded", "", _NOTHING),
+        0: ("Succeeded", "", _NOTHING)
     },
     "PAI_FC PAI_UNKNOWN PLATFORM_FAILURE UNKNOWN TRANSIENT ALWAYS_RETRY": {
         -100: ("ConfigMapExternalDeleted", "the attempt's ConfigMap was deleted externally", _RETRY),
@@ -55,14 +55,14 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
             "PodCreationPermanentError",
             "the pod could not be created; its specification is probably wrong",
             _DOCUMENT,
-        ),
+        )
     },
     "PAI_FC USER_STOP USER_STOP UNKNOWN PERMANENT NEVER_RETRY": {
         -210: ("StopFrameworkRequested", "the job was stopped on request", _NOTHING),
         -220: ("FrameworkAttemptCompletion", "the task was stopped because its attempt was over", _NOTHING),
     },
     "PAI_FC USER_SCALEDOWN USER_STOP UNKNOWN PERMANENT NEVER_RETRY": {
-        -230: ("DeleteTaskRequested", "the task was removed because the job was scaled down", _NOTHING),
+        -230: ("DeleteTaskRequested", "the task was removed because the job was scaled down", _NOTHING)
     },
     "PAI_FC UNKNOWN UNKNOWN_FAILURE LAUNCHING UNKNOWN RETRY_TO_MAX": {
         -300: (
@@ -86,27 +86,23 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         -1006: ("PodNodeAdmissionUnexpectedError", "the node refused the pod unexpectedly", _RETRY),
     },
     "PAI_K8S USER_STOP USER_STOP RUNNING PERMANENT NEVER_RETRY": {
-        -1004: ("PodDeadlineExceeded", "the pod ran past its deadline", _DEADLINE),
+        -1004: ("PodDeadlineExceeded", "the pod ran past its deadline", _DEADLINE)
     },
     "PAI_K8S USER_SUBMISSION USER_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        -1005: ("PodNodeAdmissionForbidden", "the node permanently refused the pod", _DOCUMENT),
+        -1005: ("PodNodeAdmissionForbidden", "the node permanently refused the pod", _DOCUMENT)
     },
     "PAI_DB_CONTROLLER USER_SUBMISSION USER_FAILURE SUBMITTING PERMANENT NEVER_RETRY": {
         -1100: (
             "CreateFrameworkPermanentFailed",
             "the accepted job could not be created in the cluster",
             _DOCUMENT,
-        ),
+        )
     },
     "PAI_DOCKER PAI_RUNTIME PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
-        -1300: (
-            "InitContainerDockerOOMKilled",
-            "preparing the task took more memory than allowed",
-            _RETRY,
-        ),
+        -1300: ("InitContainerDockerOOMKilled", "preparing the task took more memory than allowed", _RETRY)
     },
     "PAI_DOCKER USER_CONTAINER USER_FAILURE RUNNING PERMANENT NEVER_RETRY": {
-        -1200: ("UserContainerDockerOOMKilled", "the task used more memory than it asked for", _MEMORY),
+        -1200: ("UserContainerDockerOOMKilled", "the task used more memory than it asked for", _MEMORY)
     },
     "PAI_DOCKER UNKNOWN UNKNOWN_FAILURE LAUNCHING UNKNOWN RETRY_TO_MAX": {
         -1201: ("ContainerDockerCreationError", "the container could not be created", _LOOK),
@@ -121,14 +117,14 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         -1203: ("ContainerDockerStartCmdNotFound", "the container's start script was not found", _PLATFORM),
     },
     "PAI_DOCKER PAI_HW PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
-        -1205: ("ContainerGpuDeviceNotFoundError", "the GPU assigned to the task is not on the node", _RETRY),
+        -1205: ("ContainerGpuDeviceNotFoundError", "the GPU assigned to the task is not on the node", _RETRY)
     },
     "USER_CONTAINER PAI_HW PLATFORM_FAILURE RUNNING UNKNOWN RETRY_TO_MAX": {
         128: (
             "ContainerMayFailDueToGpuDeviceEccError",
             "the task failed, perhaps because of a memory error of its GPU",
             _RETRY,
-        ),
+        )
     },
     "PAI_OS PAI_OS PLATFORM_FAILURE RUNNING TRANSIENT ALWAYS_RETRY": {
         130: ("ContainerSigIntReceived", "the task was killed by SIGINT", _RETRY),
@@ -163,14 +159,10 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
         235: ("ContainerEngineCoreDump", "a process crashed and left a core dump", _PROGRAM),
     },
     "PAI_RUNTIME PAI_HW PLATFORM_FAILURE RUNNING TRANSIENT ALWAYS_RETRY": {
-        223: (
-            "ContainerCudaUncorrectableECCError",
-            "the GPU had an uncorrectable memory error",
-            _RETRY,
-        ),
+        223: ("ContainerCudaUncorrectableECCError", "the GPU had an uncorrectable memory error", _RETRY)
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE RUNNING PERMANENT NEVER_RETRY": {
-        249: ("PAIRuntimeSSHBarrierTimeout", "waiting for the other tasks' SSH took too long", _BARRIER),
+        249: ("PAIRuntimeSSHBarrierTimeout", "waiting for the other tasks' SSH took too long", _BARRIER)
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE LAUNCHING TRANSIENT ALWAYS_RETRY": {
         250: ("FrameworkBarrierTransientFailed", "the tasks could not reach each other this time", _RETRY),
@@ -178,26 +170,26 @@ _CODES: dict[str, dict[int, tuple[str, str, tuple[str, ...]]]] = {
     },
     "PAI_RUNTIME RESOURCE_ALLOCATION_TIMEOUT RESOURCE_ALLOCATION_TIMEOUT ALLOCATING TRANSIENT_CONFLICT"
     " ALWAYS_BACKOFF_RETRY": {
-        251: ("JobGangAllocationTimeout", "not all tasks of the job got their resources in time", _SMALLER),
+        251: ("JobGangAllocationTimeout", "not all tasks of the job got their resources in time", _SMALLER)
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        252: ("FrameworkBarrierPermanentFailed", "the tasks cannot reach each other", _PLATFORM),
+        252: ("FrameworkBarrierPermanentFailed", "the tasks cannot reach each other", _PLATFORM)
     },
     "PAI_RUNTIME PAI_RUNTIME USER_FAILURE LAUNCHING PERMANENT NEVER_RETRY": {
-        254: ("ContainerImageNotExists", "the image does not exist, or may not be pulled", _IMAGE),
+        254: ("ContainerImageNotExists", "the image does not exist, or may not be pulled", _IMAGE)
     },
     "PAI_RUNTIME UNKNOWN UNKNOWN_FAILURE UNKNOWN UNKNOWN RETRY_TO_MAX": {
-        255: ("PAIRuntimeUnknownFailed", "the command failed", _LOOK),
+        255: ("PAIRuntimeUnknownFailed", "the command failed", _LOOK)
     },
     "UNKNOWN UNKNOWN UNKNOWN_FAILURE UNKNOWN UNKNOWN RETRY_TO_MAX": {
         -8000: (
             "ContainerUndefinedNegativeExitCode",
             "the task ended with an unknown negative exit code",
             _PLATFORM,
-        ),
+        )
     },
     "PAI_RUNTIME PAI_RUNTIME PLATFORM_FAILURE UNKNOWN UNKNOWN RETRY_TO_MAX": {
-        256: ("PAIRuntimeExitAbnormally", "the runtime around the command failed", _PLATFORM),
+        256: ("PAIRuntimeExitAbnormally", "the runtime around the command failed", _PLATFORM)
     },
 }
 REPRO: dict[int, str] = {
@@ -270,14 +262,9 @@ def _specs() -> dict[int, dict[str, Any]]:
     for facts, codes in _CODES.items():
         shared = dict(zip(_FIELDS, facts.split(), strict=True))
         for code, (phrase, reason, solution) in codes.items():
-            words = {"reason": reason} if reason else {}
             specs[code] = {
-                "code": code,
-                "phrase": phrase,
-                **shared,
-                **words,
-                "repro": [REPRO[code]] if code in REPRO else [],
-                "solution": list(solution),
+                **{"code": code, "phrase": phrase, **shared, **({"reason": reason} if reason else {})},
+                **{"repro": [REPRO[code]] if code in REPRO else [], "solution": list(solution)},
             }
     return specs
 

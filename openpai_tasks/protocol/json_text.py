@@ -11,7 +11,6 @@ from typing import Any
 DEPTH = 64
 """Maximum nesting: real answers have fewer than ten levels, and Python's recursion ends at a thousand."""
 
-_HALF = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -27,7 +26,7 @@ def parse(text: str | bytes, constant: Callable[[str], Any] = lambda name: None)
         value = _decoder(constant).decode(text)
     except RecursionError as err:
         raise ValueError("it is nested too deeply") from err
-    _refuse_depth(value)
+    _check_depth(value)
     return _clean(value) if _ESCAPED.search(text) else value
 
 
@@ -39,10 +38,10 @@ def _decoder(constant: Callable[[str], Any]) -> json.JSONDecoder:
 
 def whole_characters(text: str) -> str:
     """Replace lone surrogates, which cannot be encoded as UTF-8."""
-    return text if text.isascii() else _HALF.sub("\ufffd", text)
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def _refuse_depth(value: Any) -> None:
+def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEPTH + 1):
         level = [

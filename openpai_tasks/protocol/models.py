@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import diagnostics, exit_codes
+from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.environment import python_folder
 from openpai_tasks.protocol.fields import count, mapping, moment, number, rows, text, texts, whole
 from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.states import FAILED, FINAL, SUCCEEDED, WAITING, reported_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from openpai_tasks.protocol.diagnostics import Diagnostics
 
 STOPPED_STATUS = 143  # as in a shell for a process killed by TERM
 PLATFORM_STATUS = 125  # the platform failed the job, which has no exit code
@@ -42,6 +40,7 @@ class TaskInfo:
     log: str = ""  # URL of its output
     peak_memory_mb: int | None = None  # where the cluster reports it, of a task that has ended
     cpu_seconds: float | None = None
+    ssh_ip: str = ""  # of its SSH service, if that is elsewhere
 
     @property
     def label(self) -> str:
@@ -56,7 +55,8 @@ class TaskInfo:
     def ssh(self) -> SshInfo | None:
         """The SSH endpoint of its container, once it has one."""
         port = self.ports.get("ssh", "").partition(",")[0]
-        return SshInfo(self.container, self.ip, int(port)) if self.ip and _is_port(port) else None
+        ip = self.ssh_ip or self.ip
+        return SshInfo(self.container, ip, int(port)) if ip and _is_port(port) else None
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,6 @@ def job_from_summary(body: dict[str, Any]) -> JobInfo:
 def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
     """Read the details of the job that was requested by ``key``."""
     status = mapping(body.get("jobStatus"))
-    from openpai_tasks.protocol import diagnostics
-
     state, end = reported_state(status), diagnostics.read(status)
     owner, _, name = key.partition("~") if "~" in key else ("", "", key)
     user = text(status.get("username")) or owner
@@ -199,7 +197,8 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         for role, group in mapping(body.get("taskRoles")).items()
         for number, task in enumerate(rows(mapping(group).get("taskStatuses")))
     )
-    code = _own_exit_code(state, end.exit_code, tasks)
+    failed = first_failed(tasks) if end.exit_code is None and state == FAILED else None
+    code = failed.exit_code if failed else 0 if state == SUCCEEDED else _exit_code(state, end.exit_code)
     if len(tasks) == 1 and tasks[0].exit_code is None and tasks[0].state in FINAL:
         tasks = (replace(tasks[0], exit_code=code),)
     return JobInfo(
@@ -220,7 +219,7 @@ def job_from_detail(body: dict[str, Any], key: str) -> JobInfo:
         message=end.summary,
         tasks=tasks,
         namespace=None if owner == user else owner,
-        diagnostics=None if end == diagnostics.Diagnostics() else end,
+        diagnostics=None if end == Diagnostics() else end,
         environment={name: text(value) for name, value in mapping(body.get("environment")).items()},
     )
 
@@ -250,6 +249,7 @@ def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
         state=text(body.get("taskState")) or "UNKNOWN",
         attempt=count(body.get("attemptId")),
         ip=text(body.get("containerIp")),
+        ssh_ip=text(body.get("containerSshIp")),
         ports={label: text(value) for label, value in mapping(body.get("containerPorts")).items()},
         exit_code=_task_exit_code(message) if code else code,
         platform_exit_code=code,
@@ -287,8 +287,6 @@ def _platform_end(code: int | None, own: int | None, phrase: str = "", reason: s
     """Return an exit code of the platform with its meaning, in the server's words if it has some."""
     if not code:
         return ""
-    from openpai_tasks.protocol import exit_codes
-
     is_known = exit_codes.is_known(code)
     if code == own and not (is_known or phrase or reason):
         return ""
@@ -298,18 +296,8 @@ def _platform_end(code: int | None, own: int | None, phrase: str = "", reason: s
     return f"{head}: {reason}" if reason else head
 
 
-def _own_exit_code(state: str, code: int | None, tasks: Iterable[TaskInfo]) -> int | None:
-    """Return the exit code of a job's command; servers that leave it out may report those of its tasks."""
-    if state == SUCCEEDED:
-        return 0
-    failed = first_failed(tasks) if code is None and state == FAILED else None
-    return failed.exit_code if failed else _exit_code(state, code)
-
-
 @functools.lru_cache(maxsize=4096)  # a watched job is read again and again, and dumps take long to parse
 def _task_exit_code(message: str) -> int | None:
-    from openpai_tasks.protocol import diagnostics
-
     return diagnostics.own_exit_code(message)
 
 

@@ -14,6 +14,7 @@ OWN_FIELD = "openpaiTasks"
 HEALTH = "/healthz"
 OPENAPI = "/api/openapi.json"
 CLEAN_JOBS = "/api/v2/embedded/clean-jobs"  # only the embedded cluster has it
+CLEAN_ORPHANS = "/api/v2/embedded/clean-orphans"
 INFO_V1 = "/api/v1"
 ROOT = "/api/v2"
 INFO = "/api/v2/info"

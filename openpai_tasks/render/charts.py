@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import one_line, width
+from openpai_tasks.text.plain import one_line, width
 
 MARKS = "*+xo#@%&=~"
 """The characters of series, in turn, where colours cannot distinguish them."""
@@ -134,15 +135,11 @@ class Canvas:
         last = points[0]
         self._dot(*last, series)
         for point in points[1:]:
-            if point != last:
-                self._segment(last, point, series)
-                last = point
-
-    def _segment(self, begin: tuple[int, int], end: tuple[int, int], series: int) -> None:
-        (x, y), (to_x, to_y) = begin, end
-        steps = max(abs(to_x - x), abs(to_y - y))
-        for step in range(1, steps + 1):
-            self._dot(x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps), series)
+            (x, y), (to_x, to_y) = last, point
+            steps = max(abs(to_x - x), abs(to_y - y))
+            for step in range(1, steps + 1):
+                self._dot(x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps), series)
+            last = point
 
     def _dot(self, x: int, y: int, series: int) -> None:
         down = 4 * self._rows - 1 - y
@@ -152,22 +149,13 @@ class Canvas:
 
     def row(self, row: int, is_braille: bool) -> Iterator[Segment]:
         """Yield the characters of a row, those of the same series together."""
-        held, owner = "", None
-        for column in range(self._columns):
-            cell = (row, column)
-            series = self._series.get(cell)
-            if series != owner and held:
-                yield held, owner
-                held = ""
-            owner = series
-            held += _character(self._dots.get(cell, 0), series, is_braille)
-        yield held, owner
-
-
-def _character(dots: int, series: int | None, is_braille: bool) -> str:
-    if series is None:
-        return " "
-    return chr(0x2800 + dots) if is_braille else MARKS[series % len(MARKS)]
+        cells = [(row, column) for column in range(self._columns)]
+        for series, group in itertools.groupby(cells, self._series.get):
+            if series is None or not is_braille:
+                sign = " " if series is None else MARKS[series % len(MARKS)]
+                yield sign * len(list(group)), series
+            else:
+                yield "".join(chr(0x2800 + self._dots[cell]) for cell in group), series
 
 
 def _legend(series: Sequence[Series], columns: int, is_braille: bool) -> list[list[Segment]]:
@@ -201,15 +189,11 @@ def _series(group: Sequence[Any]) -> list[Series]:
     """Return a line for each metric, named by what distinguishes it from the others: job, task or both."""
     jobs = len({metric.job for metric in group})
     has_tasks = len(group) > jobs
-    return [
-        Series(" ".join([metric.job] * (jobs > 1) + [metric.task] * has_tasks), _points(metric))
-        for metric in group
-    ]
-
-
-def _points(metric: Any) -> list[tuple[float, float]]:
-    """Return the values by step, or by their number if there are no steps."""
-    return [
-        (number if point.step is None else point.step, point.value)
-        for number, point in enumerate(metric.points)
-    ]
+    found = []
+    for metric in group:
+        points = [
+            (number if point.step is None else point.step, point.value)
+            for number, point in enumerate(metric.points)
+        ]
+        found.append(Series(" ".join([metric.job] * (jobs > 1) + [metric.task] * has_tasks), points))
+    return found

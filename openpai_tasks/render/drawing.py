@@ -14,10 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from openpai_tasks.plain_text import one_line, plain, width
 from openpai_tasks.render import charts
 from openpai_tasks.render.charts import Chart
 from openpai_tasks.render.views import GAP, Bar, Facts, Page, TextTable, View, has_colours
+from openpai_tasks.text.plain import one_line, plain, width
 
 STATES = {
     "WAITING": "yellow",
@@ -29,15 +29,8 @@ STATES = {
     "STOPPED": "dim",
 }
 SERIES = (
-    "cyan",
-    "yellow",
-    "magenta",
-    "green",
-    "red",
-    "blue",
-    "bright_cyan",
-    "bright_yellow",
-    "bright_magenta",
+    *("cyan", "yellow", "magenta", "green", "red", "blue"),
+    *("bright_cyan", "bright_yellow", "bright_magenta"),
 )
 """Colours of the lines of a chart, in turn."""
 SHORT_TEXT = 20
@@ -71,7 +64,7 @@ def draw(view: View, columns: int, ages: bool = False) -> str:
     target = console(out, columns, 24)  # a dumb terminal has a width, too
     for part in _parts(view, ages):
         if isinstance(part, TextTable) and len(part.rows) < LONG_TABLE:
-            target.print(fitted(part, columns))
+            target.print(fit_table(part, columns))
         elif isinstance(part, Chart):
             target.print(_chart(part, columns), soft_wrap=True)
         else:  # the terminal wraps long words, so that an address can be copied
@@ -94,13 +87,13 @@ def _live(view: View, room: int, ages: bool) -> RenderableType:
         return Text(one_line(view), no_wrap=True, overflow="ellipsis")
     if isinstance(view, Bar):
         return _bar(view, room)
-    return Group(*(_part(part, room) for part in _parts(view, ages)))
-
-
-def _part(part: TextTable | Facts | Chart | Bar | str, room: int) -> RenderableType:
-    if isinstance(part, Chart):
-        return _chart(part, room)
-    return fitted(part, room) if isinstance(part, TextTable) else _text(part)
+    drawn: list[RenderableType] = []
+    for part in _parts(view, ages):
+        if isinstance(part, Chart):
+            drawn.append(_chart(part, room))
+        else:
+            drawn.append(fit_table(part, room) if isinstance(part, TextTable) else _text(part))
+    return Group(*drawn)
 
 
 def _chart(view: Chart, room: int) -> Text:
@@ -130,7 +123,7 @@ def _bar(view: Bar, room: int) -> Table:
     return grid
 
 
-def fitted(view: TextTable, room: int) -> RenderableType:
+def fit_table(view: TextTable, room: int) -> RenderableType:
     """Return a table no wider than ``room``, or its rows as blocks of fields where columns cannot fit."""
     widths = _widths(view, room)
     if widths is None:
@@ -163,11 +156,11 @@ def _widths(view: TextTable, room: int) -> list[int | None] | None:
         chosen = [wide if wide <= most else None for wide in widths]
         needed = [min(words[at], least) if wide is None else wide for at, wide in enumerate(chosen)]
         if sum(needed) <= free:
-            return chosen if None in chosen else _widened(needed, lines, free)
+            return chosen if None in chosen else _widen(needed, lines, free)
     return None
 
 
-def _widened(widths: list[int], wanted: list[int], free: int) -> list[int | None]:
+def _widen(widths: list[int], wanted: list[int], free: int) -> list[int | None]:
     """Hand out the width that is left, first to the columns that want least more."""
     given: list[int | None] = [*widths]
     spare = free - sum(widths)

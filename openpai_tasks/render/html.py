@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.render import svg, text
 from openpai_tasks.render.charts import Chart
 from openpai_tasks.render.views import Page, TextTable, View
+from openpai_tasks.text.plain import one_line
 
 ROWS = 500
 """The most rows that are drawn: the notebook keeps them in its file."""
@@ -69,7 +69,7 @@ def _table(
 ) -> str:
     count = len(rows) if count is None else count
     head = "".join(f'<th style="{_LEFT}">{escape(name)}</th>' for name in header)
-    body = "".join(_row(row, columns) for row in rows[:ROWS])
+    body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows[:ROWS])
     left = count - ROWS
     note = f"and {left} more" if left > 0 else "none" if not count else ""
     body += f'<tr><td colspan="{len(columns)}" style="{_LEFT}"><em>{note}</em></td></tr>' if note else ""
@@ -83,10 +83,6 @@ def status(job: Any) -> str:
     parts += [table(job.tasks, text.TASK)] if job.tasks else []
     parts += [table(job.events, text.EVENT)] if job.events else []
     return "".join(parts)
-
-
-def _row(words: Sequence[str], columns: Sequence[str]) -> str:
-    return "<tr>" + "".join(map(_cell, columns, words)) + "</tr>"
 
 
 def _cell(column: str, word: str) -> str:

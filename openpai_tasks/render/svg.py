@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.render.charts import Chart, Scale, Series, label, lines_of, scales
+from openpai_tasks.text.plain import one_line
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 34
@@ -69,7 +69,7 @@ def _grid(across: Scale, upwards: Scale, top: int) -> Iterator[str]:
 
 def _lines(series: Series, across: Scale, upwards: Scale, top: int, colour: str) -> Iterator[str]:
     for part in lines_of(series.points):
-        dots = thinned(_dot(x, y, across, upwards, top) for x, y in part)
+        dots = thin_out(_dot(x, y, across, upwards, top) for x, y in part)
         path = "L".join(f"{x} {y}" for x, y in dots)
         if len(dots) == 1:
             yield f'<circle cx="{dots[0][0]}" cy="{dots[0][1]}" r="2" fill="{colour}"/>'
@@ -82,7 +82,7 @@ def _dot(x: float, y: float, across: Scale, upwards: Scale, top: int) -> Dot:
     return right, top + HEIGHT - BOTTOM - upwards.step_of(y, HEIGHT - TOP - BOTTOM + 1)
 
 
-def thinned(dots: Iterable[Dot]) -> list[Dot]:
+def thin_out(dots: Iterable[Dot]) -> list[Dot]:
     """Keep the first, the extreme and the last dot of each column: as many as a picture can show."""
     columns: dict[int, list[int]] = {}
     for x, y in dots:

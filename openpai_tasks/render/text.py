@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import PlainBytes, escape_json, is_plain, one_line, plain
 from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
+from openpai_tasks.text.plain import PlainBytes, escape_json, is_plain, one_line, plain
 
 Columns = Sequence[str] | Callable[[Any], View]
 """The fields that a table shows, or a function that makes the whole view of a value."""
@@ -50,13 +50,9 @@ def rows(items: Any, columns: Sequence[str]) -> TextTable:
     """Return a table with a row for each value."""
     states = columns.index("state") if "state" in columns else None
     found = cells(items, columns)
-    return TextTable([_header(name) for name in columns], found, states, _quiet(columns, found))
-
-
-def _quiet(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> frozenset[int]:
-    """Return the columns, other than the first, in which no row has anything to say."""
-    silent = {at: {"-", _USUAL.get(name, "-")} for at, name in enumerate(columns) if at and rows}
-    return frozenset(at for at, words in silent.items() if all(row[at] in words for row in rows))
+    usual = {at: {"-", _USUAL.get(name, "-")} for at, name in enumerate(columns) if at and found}
+    omitted = frozenset(at for at, words in usual.items() if all(row[at] in words for row in found))
+    return TextTable([header(name).upper() for name in columns], found, states, omitted)
 
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
@@ -69,8 +65,13 @@ def cell(name: str, value: Any) -> str:
     """Format one value for people: on one line, without control sequences."""
     if value is None or value == "":
         return "-"
-    if name in _TIMES or name in _AMOUNTS:
-        return _measure(name, value)
+    try:
+        if name in _TIMES:
+            return Moment(when(value), age(value))
+        if name in _AMOUNTS:
+            return _AMOUNTS[name](value)
+    except (ValueError, TypeError, OverflowError, OSError):  # an impossible time or amount
+        return one_line(str(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
@@ -78,14 +79,6 @@ def cell(name: str, value: Any) -> str:
     elif isinstance(value, (list, tuple)):
         value = ", ".join(map(str, value)) or "-"
     return one_line(str(value))
-
-
-def _measure(name: str, value: Any) -> str:
-    """Format a time or an amount; an impossible value is shown unchanged."""
-    try:
-        return Moment(when(value), age(value)) if name in _TIMES else _AMOUNTS[name](value)
-    except (ValueError, TypeError, OverflowError, OSError):
-        return one_line(str(value))
 
 
 def when(milliseconds: int) -> str:
@@ -219,7 +212,7 @@ def _flat_row(item: dict[str, Any]) -> dict[str, Any]:
 def facts(item: Any) -> Facts:
     """One value, a line for each field that is set."""
     known = {name: value for name, value in _plain(item).items() if value not in (None, "", [], {})}
-    return Facts([(_header(name), cell(name, value)) for name, value in known.items()])
+    return Facts([(header(name).upper(), cell(name, value)) for name, value in known.items()])
 
 
 def document(item: Any) -> str:
@@ -238,10 +231,6 @@ def header(name: str) -> str:
     return one_line(_HEADERS.get(name) or name.replace("_", " "))
 
 
-def _header(name: str) -> str:
-    return header(name).upper()
-
-
 def _get(item: Any, name: str) -> Any:
     return item.get(name) if isinstance(item, dict) else getattr(item, name)
 
@@ -257,10 +246,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)
-
-
-def _json(items: Any, columns: Columns) -> str:
-    return escape_json(json.dumps(finite(_plain(items)), indent=2, ensure_ascii=False))
 
 
 def finite(value: Any) -> Any:
@@ -317,13 +302,9 @@ def _value(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
-def _table(items: Any, columns: Columns) -> str:
-    return str(table(items, columns))
-
-
 FORMATS: dict[str, Callable[[Any, Columns], str]] = {
-    "table": _table,
-    "json": _json,
+    "table": lambda items, columns: str(table(items, columns)),
+    "json": lambda items, _: escape_json(json.dumps(finite(_plain(items)), indent=2, ensure_ascii=False)),
     "yaml": _yaml,
     "csv": _csv,
 }

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import width
 from openpai_tasks.render.charts import Chart
+from openpai_tasks.text.plain import width
 
 GAP = "  "
 
@@ -32,20 +32,20 @@ class Moment(str):
 class TextTable:
     """A header and rows; ``states`` is the number of the column that holds states, if there is one.
 
-    ``quiet`` are the columns that say nothing, which are left out on a terminal.
+    ``omitted`` are the columns that are left out on a terminal, as they say nothing.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     states: int | None = None
-    quiet: frozenset[int] = frozenset()
+    omitted: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return _aligned([self.header, *self.rows])
 
     def brief(self, ages: bool) -> TextTable:
-        """Return the table without its quiet columns and, with ``ages``, with ages instead of dates."""
-        kept = [number for number in range(len(self.header)) if number not in self.quiet]
+        """Return the table as terminals show it; ``ages`` replace dates."""
+        kept = [number for number in range(len(self.header)) if number not in self.omitted]
         rows = [
             [cell.age if ages and isinstance(cell, Moment) else cell for cell in (row[at] for at in kept)]
             for row in self.rows

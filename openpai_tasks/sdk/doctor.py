@@ -13,7 +13,6 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.sdk import clusters
@@ -27,6 +26,7 @@ from openpai_tasks.settings import engines, home
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.registry import is_embedded
+from openpai_tasks.text.hints import command
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 ENGINE_SECONDS = 20.0
@@ -148,10 +148,8 @@ def check_ssh(settings: Settings) -> HealthCheck:
 
 
 def _ssh_installation() -> str:
-    packages = {"apt-get": "openssh-client", "dnf": "openssh-clients", "apk": "openssh-client"}
-    verbs = {"apk": "add"}
-    found = next(filter(shutil.which, packages), "")
-    return f"sudo {found} {verbs.get(found, 'install')} {packages[found]}" if found else ""
+    commands = ("apt-get install openssh-client", "dnf install openssh-clients", "apk add openssh-client")
+    return next((f"sudo {one}" for one in commands if shutil.which(one.split()[0])), "")
 
 
 # The cluster

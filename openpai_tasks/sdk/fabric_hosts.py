@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import PaiError, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
 from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, translate_errors
 from openpai_tasks.settings.home import home
+from openpai_tasks.text.hints import command
 
 
 def include() -> None:
@@ -56,7 +56,7 @@ def _check_keys(connection: Any) -> None:
     """Make connections to our hosts check their host keys, as Fabric accepts any."""
     make, log_in = connection.__init__, connection.open
 
-    def made(self: Any, *args: Any, **more: Any) -> None:
+    def checked_init(self: Any, *args: Any, **more: Any) -> None:
         make(self, *args, **more)
         place = _host_key_place(self)
         if place:
@@ -65,22 +65,17 @@ def _check_keys(connection: Any) -> None:
         elif _is_gateway(self):
             check_gateway_key(self)
 
-    def opened(self: Any) -> Any:
+    def checked_open(self: Any) -> Any:
         if self.is_connected:
             return log_in(self)
         if _host_key_place(self) or _is_gateway(self):
             return _log_in(self, log_in)
-        return _log_in_elsewhere(self, log_in)
+        try:
+            return log_in(self)
+        except socket.gaierror as err:  # an unknown name, which may be meant to be a job's
+            raise _no_such_host_class()(self.original_host, err) from err
 
-    connection.__init__, connection.open = made, opened
-
-
-def _log_in_elsewhere(connection: Any, log_in: Any) -> Any:
-    """Log in to a host that is not ours; if its name is unknown, it may be meant to be ours."""
-    try:
-        return log_in(connection)
-    except socket.gaierror as err:
-        raise _no_such_host_class()(connection.original_host, err) from err
+    connection.__init__, connection.open = checked_init, checked_open
 
 
 @functools.cache

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FAILED
-from openpai_tasks.settings.home import home, make_private
+from openpai_tasks.settings.home import home, write_private
 from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.files.operations import FileInfo
@@ -46,52 +45,43 @@ def folder() -> Path:
 def note_jobs(client: Backend, jobs: Iterable[JobInfo]) -> None:
     """Note jobs of the client's cluster, newest first; other users' as ``user~name``."""
     names = [job.name if job.user in ("", client.user) else job_key(job.user, job.name) for job in jobs]
-    path = _jobs(client)
-    if names and path:
+    path = _file(client, "names/jobs")
+    if names:
         _write(path, _plain([*names, *_read(path)]), MOST_JOBS)
 
 
 def known_jobs(client: Backend) -> list[str]:
     """Return the noted jobs of the client's cluster."""
-    path = _jobs(client)
-    return _read(path) if path else []
+    return _read(_file(client, "names/jobs"))
 
 
 def forget_job(client: Backend, name: str) -> None:
     """Forget a job that no longer exists."""
-    path = _jobs(client)
-    known = _read(path) if path else []
-    if path and name in known:
-        _write(path, [other for other in known if other != name], MOST_JOBS)
+    path = _file(client, "names/jobs")
+    _write(path, [other for other in _read(path) if other != name], MOST_JOBS)
 
 
 def note_exits(client: Backend, jobs: Iterable[JobInfo]) -> None:
     """Note the exit codes of failed commands, which lists of jobs do not have."""
-    path = _exits(client)
     ended = [job for job in jobs if job.final and job.exit_code and job.submitted]
-    if path and ended:
+    if ended:
+        path = _file(client, "exits")
         lines = [f"{_exit_key(job)} {job.exit_code}" for job in ended]
         _write(path, [*lines, *_read(path)], MOST_EXITS)
 
 
 def add_exits(client: Backend, jobs: list[JobInfo]) -> list[JobInfo]:
     """Return listed jobs with the exit codes of their commands that commands on this machine have seen."""
-    path = _exits(client)
     lacking = [job for job in jobs if job.state == FAILED and job.exit_code is None]
-    lines = _read(path) if path and lacking else []
+    lines = _read(_file(client, "exits")) if lacking else []
     known = {key: code for key, _, code in (line.rpartition(" ") for line in lines) if code.isdecimal()}
     codes = {job.key: int(known[_exit_key(job)]) for job in lacking if _exit_key(job) in known}
     return [dataclasses.replace(job, exit_code=codes[job.key]) if job.key in codes else job for job in jobs]
 
 
 def _exit_key(job: JobInfo) -> str:
-    """Return what tells the job from a later one with its name."""
+    """Identify the job among all that have had its name."""
     return f"{job.key} {job.submitted}"
-
-
-def _exits(client: Backend) -> Path | None:
-    alias = client.cluster.alias
-    return folder().parent / "exits" / alias if _ALIAS.fullmatch(alias) else None
 
 
 def note_clusters(clusters: Iterable[Cluster]) -> None:
@@ -119,49 +109,38 @@ def note_storages(names: Iterable[str]) -> None:
     _write(path, _plain([*names, *_read(path)]), MOST_STORAGES)
 
 
-def _note_paths(urls: Iterable[str]) -> None:
-    """Note ``pai://`` paths of files and of folders, which end with a slash."""
-    path = folder() / "paths"
-    _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
-
-
 def note_paths(found: Iterable[FileInfo]) -> Iterator[FileInfo]:
-    """Pass the files on and note the first of them, as a list can be very long."""
+    """Yield the files, and note the ``pai://`` paths of the first ones; those of folders end with a slash."""
     urls: list[str] = []
     for info in found:
         if len(urls) < MOST_PATHS and info.url.startswith("pai://"):
             urls.append(info.url + ("/" if info.type == "folder" else ""))
         yield info
     if urls:
-        _note_paths(urls)
+        path = folder() / "paths"
+        _write(path, sorted([*dict.fromkeys([*urls, *_read(path)])][:MOST_PATHS]))
 
 
 def _plain(names: Iterable[str]) -> list[str]:
     return [name for name in names if _PLAIN.fullmatch(name)]
 
 
-def _jobs(client: Backend) -> Path | None:
+def _file(client: Backend, kind: str) -> Path | None:
+    """Return the cluster's list of this kind; None if its alias is not a plain file name."""
     alias = client.cluster.alias
-    return folder() / "jobs" / alias if _ALIAS.fullmatch(alias) else None
+    return home() / "cache" / kind / alias if _ALIAS.fullmatch(alias) else None
 
 
-def _read(path: Path) -> list[str]:
+def _read(path: Path | None) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").splitlines() if path else []
     except (OSError, UnicodeDecodeError):
         return []
 
 
-def _write(path: Path, names: Iterable[str], most: int | None = None) -> None:
+def _write(path: Path | None, names: Iterable[str], most: int | None = None) -> None:
     """Replace a list, each name once, unless nothing is new."""
     wanted = [name for name in dict.fromkeys(names) if name and one_line(name) == name][:most]
-    if wanted == _read(path):
-        return
-    with contextlib.suppress(OSError, ConfigError):
-        make_private(path.parent)
-        import tempfile
-
-        handle, draft = tempfile.mkstemp(prefix=".", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.writelines(f"{name}\n" for name in wanted)
-        os.replace(draft, path)
+    if path and wanted != _read(path):
+        with contextlib.suppress(OSError, ConfigError):
+            write_private(path, "".join(f"{name}\n" for name in wanted), sync=False)

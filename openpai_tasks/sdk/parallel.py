@@ -18,18 +18,18 @@ def map_parallel(
     late: Callable[[Item], Result],
 ) -> list[Result]:
     """Return the results in the order of the items; ``late`` makes the result of a slow item."""
-    asked = tuple(items)
+    inputs = tuple(items)
     results: dict[int, Result] = {}
     failures: dict[int, BaseException] = {}
 
     def work(number: int) -> None:
         try:
-            results[number] = function(asked[number])
+            results[number] = function(inputs[number])
         except BaseException as err:
             failures[number] = err
 
     # Daemon threads, as the program's exit would wait for a thread pool.
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(asked))]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(inputs))]
     limit = time.monotonic() + seconds
     for thread in threads:
         thread.start()
@@ -37,4 +37,4 @@ def map_parallel(
         thread.join(max(0.0, limit - time.monotonic()))
     for failure in failures.values():
         raise failure
-    return [results[number] if number in results else late(item) for number, item in enumerate(asked)]
+    return [results[number] if number in results else late(item) for number, item in enumerate(inputs)]

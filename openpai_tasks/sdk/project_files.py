@@ -37,22 +37,18 @@ def write_project(folder: Path, settings: dict[str, str]) -> list[ProjectFile]:
     """Write invoke.yaml with these settings, tasks.py and .paiignore where they are missing."""
     import yaml
 
-    _make_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise PathError(f"cannot create the folder {folder}: {err.strerror}") from err
     text = SETTINGS + yaml.safe_dump({"openpai": settings}, sort_keys=False, allow_unicode=True)
     has_settings = any((folder / f"invoke.{suffix}").exists() for suffix in ("yml", "json", "py"))
     files = {"tasks.py": TASKS, ".paiignore": IGNORED} | ({} if has_settings else {"invoke.yaml": text})
     return [ProjectFile(name, _write_new(folder / name, files[name])) for name in sorted(files)]
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise PathError(f"cannot create the folder {folder}: {err.strerror}") from err
-
-
 def _write_new(path: Path, text: str) -> str:
-    """Write a file that others cannot change, unless something of its name is there, even a broken link."""
+    """Write a file that others cannot change, unless its name is taken, even by a broken link."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:

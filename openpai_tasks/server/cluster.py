@@ -13,34 +13,37 @@ from typing import Any
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.guesses import Guesses
+from openpai_tasks.protocol import states
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import DEFAULT_GROUP, Groups
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
-from openpai_tasks.server.api import bodies, originals
+from openpai_tasks.server.api import bodies
+from openpai_tasks.server.api import rates as limits
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.limits import rates as limits
-from openpai_tasks.server.api.limits.rates import Rate
-from openpai_tasks.server.api.originals import Originals
-from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
-from openpai_tasks.server.engines.base import Engine
+from openpai_tasks.server.api.formats.profiles import PROFILES, UNION
+from openpai_tasks.server.api.rates import Rate
+from openpai_tasks.server.engines.base import Engine, TaskExit
 from openpai_tasks.server.paddlecloud import records
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.retention import Housekeeper
+from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.scheduler import Scheduler
-from openpai_tasks.server.scheduling.takeover import take_over
 from openpai_tasks.server.ssh import services
-from openpai_tasks.server.ssh.keys import listed_keys
 from openpai_tasks.server.ssh.logins import SshLogins
+from openpai_tasks.server.ssh.plugin import listed_keys
 from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
-from openpai_tasks.server.state.state import State
+from openpai_tasks.server.state.state import STOP, State
 from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings import home
-from openpai_tasks.settings.engines import DEFAULT, ENGINES, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE
+from openpai_tasks.settings.engines import DEFAULT, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE, find_engine
 from openpai_tasks.settings.keeping import EVERYTHING, parse_keep
+from openpai_tasks.text.plurals import counted
+
+_UNFINISHED = "SELECT key, attempt FROM jobs WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'STOPPED')"
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class EmbeddedCluster:
 
     def __init__(self, options: ClusterOptions) -> None:
         profile = PROFILES[options.profile]
-        schema = state.SCHEMA + accounts.SCHEMA + originals.SCHEMA + records.SCHEMA
+        schema = state.SCHEMA + accounts.SCHEMA + records.SCHEMA
         self._database = Database(options.home / "cluster.db", schema)
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
@@ -95,7 +98,9 @@ class EmbeddedCluster:
         if capacity.partitions:
             shares = LivePartitions(engine)
         users = Accounts(self._database, Groups(self._database, shares, tuple(storages)))
-        served = services.IMAGE if engine.serves_ssh_in_image and options.ssh != services.OFF else options.ssh
+        served = options.ssh
+        if served != services.OFF and (engine.serves_ssh_in_image or engine.ssh_host):
+            served = services.ASYNCSSH if engine.ssh_host else services.IMAGE
         logins = SshLogins(jobs, served, profile.is_yarn, lambda name: _ssh_keys(users, name))
         self._scheduler = Scheduler(
             self._state, engine, shares, options.enforce == REFUSE_LARGER, logins, storages
@@ -104,7 +109,7 @@ class EmbeddedCluster:
         self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
         self.context = Context(
             profile=profile,
-            rates=limits.merged(profile.rates, options.rates),
+            rates=limits.merge_rates(profile.rates, options.rates),
             accounts=users,
             tokens=Tokens(self._database, users),
             owner=Owner(options.home, users),
@@ -112,7 +117,6 @@ class EmbeddedCluster:
             engine=engine,
             virtual_clusters=shares,
             storages=storages,
-            originals=Originals(self._database),
             guesses=Guesses(),
             body_limit=options.body_limit,
             enforce=options.enforce,
@@ -131,6 +135,42 @@ class EmbeddedCluster:
         self._database.close()
 
 
+def take_over(state: State, engine: str, give_up: bool) -> None:
+    """Record the engine of all jobs from now on; raise if another one has unfinished jobs.
+
+    It would not find their tasks. With ``give_up``, unfinished jobs are recorded as stopped instead.
+    """
+    database = state.database
+    row = database.row("SELECT name FROM engine")
+    before = row["name"] if row else engine
+    if before != engine or give_up:
+        unfinished = database.rows(_UNFINISHED)
+        if unfinished and not give_up:
+            raise ConfigError(
+                f"the engine {before} has {counted(len(unfinished), 'unfinished job')} here: "
+                f"`pai cluster.start --engine {before}` continues, `pai cluster.stop` stops the jobs"
+            )
+        for job in unfinished:
+            _give_up(state, job["key"], job["attempt"], before)
+    if row is None or before != engine:
+        with database.transaction():
+            database.write("DELETE FROM engine")
+            database.write("INSERT INTO engine VALUES (?)", [engine])
+
+
+def _give_up(state: State, key: str, attempt: int, engine: str) -> None:
+    """Record a job as stopped; its tasks may still run wherever the engine has started them."""
+    reason = f"was given up, as the engine {engine} could not be used"
+    progress = Progress(state)
+    with state.database.transaction():
+        state.add_event(key, "Warning", "GivenUp", f"the job {reason}")
+        state.set_execution(key, STOP)
+        progress.settle(key)
+        for task in state.tasks(key, attempt):
+            if task.state not in states.FINAL:
+                progress.finish(task, TaskExit(None, reason, stopped=True))
+
+
 def _ssh_keys(users: Accounts, name: str) -> tuple[str, ...]:
     """Return the public keys in a user's profile."""
     user = users.user(name)
@@ -146,9 +186,7 @@ class UnusableEngine(ConfigError):
 
 def open_engine(name: str, jobs: Path, options: Mapping[str, str]) -> Engine:
     """Return the engine with this name, for the jobs in a folder."""
-    if name not in ENGINES:
-        raise ConfigError(f"no engine named {name!r} {ENGINES.describe()}")
-    kind = ENGINES[name]
+    kind = find_engine(name)
     known = kind.read_options(options)
     if kind.program and shutil.which(kind.program) is None:
         raise UnusableEngine(name, f"there is no {kind.program} on this machine")

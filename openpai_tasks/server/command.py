@@ -10,7 +10,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
@@ -18,11 +17,11 @@ from openpai_tasks.loopback import service
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server import paddlecloud
 from openpai_tasks.server.api import app, bodies
-from openpai_tasks.server.api.limits.rates import parse_rate
-from openpai_tasks.server.api.shapes.profiles import PROFILES, UNION
+from openpai_tasks.server.api.formats.profiles import PROFILES, UNION
+from openpai_tasks.server.api.rates import parse_rate
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
 from openpai_tasks.server.ssh import services
-from openpai_tasks.settings.engines import DEFAULT, ENFORCE, REFUSE_GPUS, REFUSE_LARGER
+from openpai_tasks.settings.engines import DEFAULT, ENFORCE, REFUSE_GPUS, REFUSE_LARGER, find_engine
 from openpai_tasks.settings.keeping import EVERYTHING
 
 MOST_KILOBYTES = 16 * 1024  # parsing a document of this size takes a minute
@@ -37,14 +36,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     for handler in logging.getLogger().handlers:
         handler.addFilter(RepeatFilter())
     try:
-        named = dict(parse_virtual_cluster(text) for text in flags.virtual_cluster)
-        rates = dict(parse_rate(text) for text in flags.rate_limit)
-        home = flags.home.absolute()
-        options = ClusterOptions(home, flags.engine, flags.enforce, named, flags.profile, rates, flags.ssh)
-        folders = dict(parse_folder(text) for text in flags.storage)
-        options = replace(options, body_limit=flags.body_limit * 1024, keep=flags.keep)
-        options = replace(options, give_up_jobs=flags.give_up_jobs)
-        run(replace(options, engine_options=dict(flags.engine_option), folders=folders), flags.port)
+        options = ClusterOptions(
+            home=flags.home.absolute(),
+            engine=flags.engine,
+            enforce=flags.enforce,
+            virtual_clusters=dict(map(parse_virtual_cluster, flags.virtual_cluster)),
+            profile=flags.profile,
+            rates=dict(map(parse_rate, flags.rate_limit)),
+            ssh=flags.ssh,
+            body_limit=flags.body_limit * 1024,
+            keep=flags.keep,
+            engine_options=dict(flags.engine_option),
+            folders=dict(map(parse_folder, flags.storage)),
+            give_up_jobs=flags.give_up_jobs,
+        )
+        find_engine(options.engine).read_options(options.engine_options)  # before anything is written
+        run(options, flags.port)
     except PaiError as err:
         print(f"error: {err}", file=sys.stderr)
         return err.exit_code

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 
 T = TypeVar("T")
 
@@ -24,59 +24,61 @@ SHORTEST_PASSWORD = 6
 def mapping(body: Any, allowed: Collection[str]) -> dict[str, Any]:
     """Return the body as a dictionary; raise if it has other keys than these."""
     if not isinstance(body, dict):
-        raise refusals.invalid('"value" must be an object')
+        raise api_errors.invalid('"value" must be an object')
     for key in body:
         if key not in allowed:
-            raise refusals.invalid(f'"{key}" is not allowed')
+            raise api_errors.invalid(f'"{key}" is not allowed')
     return body
 
 
 def required(body: dict[str, Any], name: str) -> Any:
     if body.get(name) is None:
-        raise refusals.invalid(f'"{name}" is required')
+        raise api_errors.invalid(f'"{name}" is required')
     return body[name]
 
 
 def text(body: dict[str, Any], name: str) -> str:
     value = required(body, name)
     if not isinstance(value, str):
-        raise refusals.invalid(f'"{name}" must be a string')
+        raise api_errors.invalid(f'"{name}" must be a string')
     return value
 
 
-def user_name(body: dict[str, Any], name: str = "username") -> str:
+def user_name(body: dict[str, Any]) -> str:
     """Return the name of a user, which is also a folder name, so never only dots."""
-    value = text(body, name)
+    value = text(body, "username")
     if not NAME.fullmatch(value) or not value.strip(".") or len(value) > LONGEST_NAME:
-        raise refusals.invalid(f'"{name}" must be at most {LONGEST_NAME} letters, digits, "_", "." or "-"')
+        raise api_errors.invalid(
+            f'"username" must be at most {LONGEST_NAME} letters, digits, "_", "." or "-"'
+        )
     return value
 
 
-def group_name(body: dict[str, Any], name: str = "groupname") -> str:
-    value = text(body, name)
+def group_name(body: dict[str, Any]) -> str:
+    value = text(body, "groupname")
     if not GROUP_NAME.fullmatch(value) or len(value) > LONGEST_NAME:
-        raise refusals.invalid(f'"{name}" must be at most {LONGEST_NAME} letters, digits or "_"')
+        raise api_errors.invalid(f'"groupname" must be at most {LONGEST_NAME} letters, digits or "_"')
     return value
 
 
 def password(body: dict[str, Any], name: str = "password") -> str:
     value = text(body, name)
     if len(value) < SHORTEST_PASSWORD:
-        raise refusals.invalid(f'"{name}" length must be at least {SHORTEST_PASSWORD} characters long')
+        raise api_errors.invalid(f'"{name}" length must be at least {SHORTEST_PASSWORD} characters long')
     return value
 
 
 def email(body: dict[str, Any]) -> str:
     value = text(body, "email")
     if value and not EMAIL.fullmatch(value):
-        raise refusals.invalid('"email" must be a valid email')
+        raise api_errors.invalid('"email" must be a valid email')
     return value
 
 
 def flag(body: dict[str, Any], name: str) -> bool:
     value = required(body, name)
     if value not in (True, False, "true", "false"):
-        raise refusals.invalid(f'"{name}" must be a boolean')
+        raise api_errors.invalid(f'"{name}" must be a boolean')
     return value in (True, "true")
 
 
@@ -84,21 +86,21 @@ def names(body: dict[str, Any], name: str) -> tuple[str, ...]:
     """Return a list of strings without duplicates."""
     value = required(body, name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise refusals.invalid(f'"{name}" must be an array of strings')
+        raise api_errors.invalid(f'"{name}" must be an array of strings')
     return tuple(dict.fromkeys(value))
 
 
-def extension(body: dict[str, Any], name: str = "extension") -> dict[str, Any]:
-    value = required(body, name)
+def extension(body: dict[str, Any]) -> dict[str, Any]:
+    value = required(body, "extension")
     if not isinstance(value, dict):
-        raise refusals.invalid(f'"{name}" must be an object')
+        raise api_errors.invalid('"extension" must be an object')
     return value
 
 
 def whole_number(value: Any, name: str, least: int, most: int) -> int:
     digits = str(value)
     if isinstance(value, bool) or not re.fullmatch(r"-?\d{1,15}", digits, re.ASCII):
-        raise refusals.invalid(f'"{name}" must be a whole number')
+        raise api_errors.invalid(f'"{name}" must be a whole number')
     if not least <= int(digits) <= most:
-        raise refusals.invalid(f'"{name}" must be between {least} and {most}, got {digits}')
+        raise api_errors.invalid(f'"{name}" must be between {least} and {most}, got {digits}')
     return int(digits)

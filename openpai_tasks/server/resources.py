@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from openpai_tasks.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument, TaskRole
+from openpai_tasks.protocol import JobDocument, TaskRole
 
 MACHINE = "this machine"
 _MOST = 10**9  # more than any machine has, and small enough to be summed in a database
@@ -75,22 +71,22 @@ class Shortfall:
         return self.field == "gpu" and self.has > 0
 
     @property
-    def fact(self) -> str:
+    def supply(self) -> str:
         if self.field == "memory_mb":
             return f"{self.place} has {self.has} MB of memory"
         return f"{self.place} has {self.has or 'no'} {self.field.upper()}{'s' if self.has > 1 else ''}"
 
     @property
-    def wish(self) -> str:
+    def demand(self) -> str:
         return f"the job asks for {self.asked}{' MB' if self.field == 'memory_mb' else ''}"
 
     @property
     def warning(self) -> str:
         if self.field != "gpu" or self.place != MACHINE:
-            return f"{self.fact}; {self.wish} and runs alone"
+            return f"{self.supply}; {self.demand} and runs alone"
         if self.has:
-            return f"{self.fact}; {self.wish} and runs with what is there"
-        return f"{self.fact}; the job runs without"
+            return f"{self.supply}; {self.demand} and runs with what is there"
+        return f"{self.supply}; the job runs without"
 
 
 def shortfalls(

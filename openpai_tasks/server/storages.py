@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import StorageMount
 from openpai_tasks.protocol.document.scripts import MOUNTS
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import StorageMount
 
 FOLDER = "folder"
 
@@ -33,16 +30,17 @@ class Mount:
     kind: str
     address: str  # for a folder, its absolute path on the machine of the server
     is_private: bool = False  # the folder belongs to one user, and is made when it is needed
+    name: str = ""  # of the storage
 
 
 def user_mounts(
     wanted: Iterable[StorageMount] | None, storages: Mapping[str, Storage], user: str
 ) -> Iterator[Mount]:
-    """Yield the mounts of a user's task; ``wanted`` is None for none, and empty for the default storages."""
+    """Yield the mounts of a user's task; None means no storages, empty the default ones."""
     if wanted is None or user in ("", ".", "..") or "/" in user:
         return
     named = [(mount.name, mount.path) for mount in wanted]
     for name, path in named or [(name, MOUNTS + name) for name in storages]:
         if storage := storages.get(name):
             folder = storage.path.absolute() / ("" if storage.share else user)
-            yield Mount(path, FOLDER, str(folder), not storage.share)
+            yield Mount(path, FOLDER, str(folder), not storage.share, name)

@@ -26,12 +26,12 @@ PROGRAMS = frozenset(
     """
     ALL_PROXY CONTAINERS_CONF CONTAINERS_REGISTRIES_CONF CONTAINERS_STORAGE_CONF
     DBUS_SESSION_BUS_ADDRESS DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY
-    HOME HTTPS_PROXY HTTP_PROXY LANG LOGNAME NO_PROXY PATH REGISTRY_AUTH_FILE SLURM_CONF SSL_CERT_DIR
-    SSL_CERT_FILE TMPDIR USER XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR all_proxy http_proxy
+    HOME HTTPS_PROXY HTTP_PROXY KUBECONFIG LANG LOGNAME NO_PROXY PATH REGISTRY_AUTH_FILE SLURM_CONF
+    SSL_CERT_DIR SSL_CERT_FILE TMPDIR USER XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR all_proxy http_proxy
     https_proxy no_proxy
     """.split()  # noqa: SIM905
 )
-"""For docker, podman or Slurm, if one of them runs the tasks: these cannot see processes outside."""
+"""For docker, podman, Slurm or kubectl, if one of them runs the tasks: these cannot see processes outside."""
 
 SERVER = frozenset({"CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONPATH"})
 """Only for the server: its GPUs, and where Python finds it."""
@@ -69,13 +69,13 @@ def for_server(environment: Mapping[str, str], engine: str) -> dict[str, str]:
 
 
 def drop_others(arguments: Sequence[str]) -> None:
-    """Restart this process without the other variables, since the system shows those of its start."""
+    """Restart this process without the other variables: the system shows those it was started with."""
     if CLEANED not in os.environ and sys.executable:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], for_start(arguments))
 
 
 def for_start(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the variables with which a server starts that has these command-line arguments."""
+    """Return the variables of a server that is started with these command-line arguments."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--engine", default=DEFAULT)
     return for_server(os.environ, parser.parse_known_args(arguments)[0].engine)

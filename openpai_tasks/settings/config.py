@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from openpai_tasks import times
-from openpai_tasks.errors import ConfigError
+from openpai_tasks.errors import ConfigError, InvalidOption
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import engines, trust
 from openpai_tasks.settings.home import locked, write_private
@@ -38,8 +36,10 @@ from openpai_tasks.settings.layers import (
 from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.settings.project import load_config, own_folder
 from openpai_tasks.settings.registry import LOCAL, is_embedded
-from openpai_tasks.settings.trust import Claim, Untrusted
+from openpai_tasks.settings.trust import Claim, UntrustedSettings
 from openpai_tasks.settings.value_types import KINDS, READERS, Value
+from openpai_tasks.text import durations
+from openpai_tasks.text.hints import option
 
 PROGRAMS = ("invoke", "fabric")  # a project may have settings files of these programs
 BUILT_IN = "built-in"
@@ -49,7 +49,7 @@ FAR = "far"
 OUTSIDE = "outside"
 TIME, KEEP, ENGINE = "time", "keep", "engine"
 FORMS: dict[str, Callable[[str, str], object]] = {
-    TIME: times.parse_seconds,
+    TIME: durations.parse_seconds,
     KEEP: parse_keep,
     ENGINE: engines.check_engine,
 }
@@ -57,16 +57,9 @@ FORMS: dict[str, Callable[[str, str], object]] = {
 
 
 def _setting(
-    name: str,
-    default: Any,
-    about: str,
-    least: float | None = None,
-    among: str = "",
-    reach: str = "",
-    form: str = "",
+    name: str, default: Any, about: str, least: float | None = None, among: str = "", **more: str
 ) -> Any:
-    details = {"name": name, "about": about, "least": least, "among": tuple(among.split()), "reach": reach}
-    details["form"] = form
+    details = {"name": name, "about": about, "least": least, "among": tuple(among.split()), **more}
     return field(default=default, metadata=details)
 
 
@@ -156,8 +149,10 @@ class Settings:
 
     def value(self, variable: Variable) -> Value:
         """Return a setting by its row in the table."""
-        found: Value = getattr(self, variable.field, variable.default)
-        return self.engine_options.get(variable.name, found)
+        if variable.is_engine_option:
+            return self.engine_options.get(variable.name, variable.default)
+        found: Value = getattr(self, variable.field)
+        return found
 
     def origin(self, variable: Variable) -> str:
         return self.origins.get(variable.name, BUILT_IN)
@@ -189,18 +184,16 @@ class Settings:
                     values[variable.field] = variable.read(value, origin)
                     own |= {variable.field: values[variable.field]} if layer.is_own else {}
                     if layer.is_project and variable.reach == OUTSIDE:
-                        values[variable.field] = trust.fence_sources(origin, values[variable.field])
+                        values[variable.field] = trust.confine_sources(origin, values[variable.field])
         for key, value in (flags or {}).items():
             if value is not None and value != [] and value != ():
                 variable = _BY_FIELD.get(key) or find(key)
-                values[key] = own[key] = variable.read(value, f"--{variable.name}")
+                values[key] = own[key] = variable.read_option(value)
                 origins[variable.name] = FLAG
-        is_local = values.get("clusters_in_local") or any(c.setting == "clusters-in-local" for c in withheld)
-        withheld += (
-            trust.untrusted(trust.used_clusters(own_folder(Path.cwd()), not withhold)) if is_local else ()
-        )
+        if values.get("clusters_in_local") or any(one.setting == "clusters-in-local" for one in withheld):
+            withheld += trust.untrusted(trust.used_clusters(own_folder(Path.cwd()), not withhold))
         if withheld and not withhold:
-            raise Untrusted(withheld)
+            raise UntrustedSettings(withheld)
         overruled = {
             variable.name: own.get(key, variable.default)
             for key, variable in _BY_FIELD.items()
@@ -250,28 +243,39 @@ class Variable(NamedTuple):
 
     def read(self, value: Any, origin: str) -> Value:
         """Convert a value to this setting's type; errors name its origin."""
+        try:
+            return self._convert(value, f"{origin}: {self.name}")
+        except ValueError as err:
+            raise ConfigError(f"{origin}: {self.name} {err}") from None
+
+    def read_option(self, value: Any) -> Value:
+        """Convert the value of an option with the name of this setting; errors name the option."""
+        field = self.name.replace("-", "_")
+        try:
+            return self._convert(value, option(field))
+        except ValueError as err:
+            raise InvalidOption(field, str(err)) from None
+
+    def _convert(self, value: Any, where: str) -> Value:
         if self.among and isinstance(value, float):
             value = str(value)  # YAML reads 0.14 as a number
         if "true" in self.among and isinstance(switch := READERS[bool](value), bool):
             value = str(switch).lower()
-        if self.form and type(value) is int:
+        if self.form in FORMS and type(value) is int:
             value = str(value)
         read: Value | None = READERS[self.kind](value)
         if read is None:
-            raise ConfigError(f"{origin}: {self.name} must be {KINDS[self.kind]}, got {value!r}")
+            raise ValueError(f"must be {KINDS[self.kind]}, got {value!r}")
         if self.form:
-            self._check(str(read), f"{origin}: {self.name}")
+            check = FORMS.get(self.form) or engines.load_form(self.form).check
+            check(str(read), where)
         if self.least is not None and isinstance(read, (int, float)) and not read >= self.least:
-            raise ConfigError(f"{origin}: {self.name} must be at least {self.least:g}, got {value!r}")
+            raise ValueError(f"must be at least {self.least:g}, got {value!r}")
         if isinstance(read, float) and not math.isfinite(read):
-            raise ConfigError(f"{origin}: {self.name} must be a finite number, got {value!r}")
+            raise ValueError(f"must be a finite number, got {value!r}")
         if self.among and read not in self.among:
-            raise ConfigError(f"{origin}: {self.name} must be one of {', '.join(self.among)}, got {value!r}")
+            raise ValueError(f"must be one of {', '.join(self.among)}, got {value!r}")
         return read
-
-    def _check(self, text: str, where: str) -> None:
-        check = FORMS.get(self.form) or importlib.import_module(self.form).check
-        check(text, where)
 
 
 def _spelling(name: object) -> str:
@@ -281,18 +285,9 @@ def _spelling(name: object) -> str:
 
 def _option_variables(kind: engines.EngineKind) -> list[Variable]:
     """Return the settings of an engine; their values are in ``Settings.engine_options``."""
+    named = [(f"{LOCAL}.{one.name}", one) for one in kind.options]
     return [
-        Variable(
-            f"{LOCAL}.{one.name}",
-            f"{LOCAL}.{one.name}",
-            one.default,
-            one.about,
-            None,
-            one.among,
-            FAR,
-            one.form,
-        )
-        for one in kind.options
+        Variable(name, name, one.default, one.about, None, one.among, FAR, one.form) for name, one in named
     ]
 
 
@@ -379,14 +374,13 @@ def change_defaults(path: Path, values: Mapping[str, Value], remove: Sequence[st
 
 def claims(layer: Layer, base: Path | None = None) -> list[Claim]:
     """Return a project layer's settings that reach further than a job; sources are relative to ``base``."""
-    found: dict[str, list[Claim]] = {}
+    found: dict[str, list[Claim]] = {}  # by setting, as a file may have several spellings of one
     for variable, _, value in _known(layer) if layer.is_project else ():
-        if variable.reach:
-            read: Any = variable.read(value, layer.origin)
-            if variable.reach == OUTSIDE:
-                found[variable.name] = trust.sources_claims(layer.origin, read, base or Path.cwd())
-            else:
-                found[variable.name] = [trust.setting_claim(layer.origin, variable.name, read)]
+        read: Any = variable.read(value, layer.origin) if variable.reach else None
+        if variable.reach == OUTSIDE:
+            found[variable.name] = trust.sources_claims(layer.origin, read, base or Path.cwd())
+        elif variable.reach:
+            found[variable.name] = [trust.setting_claim(layer.origin, variable.name, read)]
     return [claim for several in found.values() for claim in several]
 
 

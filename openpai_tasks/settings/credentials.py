@@ -177,13 +177,11 @@ def _read_file() -> dict[Key, dict[str, Any]]:
         return {}
     except OSError as err:
         raise ConfigError(f"cannot read {path()}: {err.strerror}") from err
-    import yaml
-
     from openpai_tasks.protocol.yaml import limited
 
     try:
         records = limited.load(text.decode()) or []
-    except (yaml.YAMLError, UnicodeDecodeError) as err:  # the text of the error would show a part of the file
+    except ValueError as err:  # its text would show a part of the file
         raise ConfigError(f"{path()} is not valid YAML; fix it, or remove it and log in again") from err
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ConfigError(f"{path()} must be a list of entries; fix it, or remove it and log in again")

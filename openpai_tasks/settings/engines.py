@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.plugins import PluginTable
 
 ENTRY_POINTS = "openpai_tasks.engines"
@@ -30,7 +32,14 @@ class EngineOption(NamedTuple):
     about: str
     among: tuple[str, ...] = ()  # allowed values; empty if they are not listed
     form: str = ""
-    """Module that checks values: ``check(text, where)`` raises ConfigError, ``PATTERN`` is for editors."""
+    """What checks values, MODULE or MODULE:OBJECT; see ``load_form``."""
+
+
+def load_form(form: str) -> Any:
+    """Return what checks values: ``check(text, where)`` raises ConfigError, ``PATTERN`` is for editors."""
+    module, _, name = form.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
 
 
 class EngineKind(NamedTuple):
@@ -40,6 +49,7 @@ class EngineKind(NamedTuple):
     program: str = ""  # program that must be installed
     check: str = ""  # command that succeeds if it can be used
     options: tuple[EngineOption, ...] = ()
+    is_on_login_nodes: bool = False  # jobs should not run as processes where its program is
 
     def read_options(self, given: Mapping[str, str]) -> EngineOptions:
         """Return the values of all options; raise ConfigError for an unknown or an invalid one."""
@@ -51,11 +61,12 @@ class EngineKind(NamedTuple):
             if option.among and value not in option.among:
                 raise ConfigError(f"{name} must be one of {', '.join(option.among)}, got {value!r}")
             if option.form:
-                importlib.import_module(option.form).check(value, name)
+                load_form(option.form).check(value, name)
         return {name: given.get(name, one.default) for name, one in known.items()}
 
 
 _SERVER = "openpai_tasks.server.engines"
+_KUBERNETES = f"{_SERVER}.kubernetes.site"
 _KINDS = (
     EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
     EngineKind(
@@ -84,6 +95,67 @@ _KINDS = (
                 form=f"{_SERVER}.slurm.site",
             ),
         ),
+        is_on_login_nodes=True,
+    ),
+    EngineKind(
+        "kubernetes",
+        "as pods of Kubernetes",
+        f"{_SERVER}.kubernetes.engine:KubernetesEngine",
+        "kubectl",
+        "kubectl get pods",
+        (
+            EngineOption("kubernetes-kubeconfig", "", "kubeconfig file, if not the one that kubectl uses"),
+            EngineOption("kubernetes-context", "", "context in the kubeconfig, if not the current one"),
+            EngineOption(
+                "kubernetes-namespace",
+                "",
+                "namespace of the pods, if not that of the context; several are virtual clusters",
+                form=f"{_KUBERNETES}:NAMESPACE",
+            ),
+            EngineOption(
+                "kubernetes-node-selector",
+                "",
+                "labels of the nodes to use, LABEL=VALUE",
+                form=f"{_KUBERNETES}:NODE_SELECTOR",
+            ),
+            EngineOption(
+                "kubernetes-tolerations",
+                "",
+                "taints that pods tolerate, such as gpu=yes:NoSchedule",
+                form=f"{_KUBERNETES}:TOLERATIONS",
+            ),
+            EngineOption(
+                "kubernetes-service-account", "", "service account of the pods", form=f"{_KUBERNETES}:NAME"
+            ),
+            EngineOption(
+                "kubernetes-pull-secrets", "", "secrets to pull images with", form=f"{_KUBERNETES}:NAMES"
+            ),
+            EngineOption(
+                "kubernetes-gpu-resource",
+                "nvidia.com/gpu",
+                "name of the GPUs of the nodes",
+                form=f"{_KUBERNETES}:RESOURCE",
+            ),
+            EngineOption(
+                "kubernetes-gpu-type-label", "nvidia.com/gpu.product", "label with the type of a node's GPUs"
+            ),
+            EngineOption(
+                "kubernetes-priority-class", "", "priority class of the pods", form=f"{_KUBERNETES}:NAME"
+            ),
+            EngineOption(
+                "kubernetes-gang",
+                "own",
+                "what starts the tasks of a job together: own, or a scheduler of the cluster, kueue:QUEUE, "
+                "volcano or coscheduling[:SCHEDULER] (written by their documentation; not tested with them)",
+                form=f"{_KUBERNETES}:GANG",
+            ),
+            EngineOption(
+                "kubernetes-storages",
+                "",
+                "volumes of storages: data=pvc:CLAIM, data=nfs:SERVER:/PATH or data=host:/PATH",
+                form=f"{_KUBERNETES}:STORAGES",
+            ),
+        ),
     ),
 )
 
@@ -106,10 +178,6 @@ ANSWER_SECONDS = 20.0  # a busy daemon needs a few
 
 def answers(program: str) -> bool:
     """Whether docker or podman can be used: it is installed, its daemon runs, and the user has access."""
-    import subprocess
-
-    from openpai_tasks.settings.credentials import hidden_environment
-
     argv, quiet = [program, "ps", "--quiet"], subprocess.DEVNULL
     try:
         done = subprocess.run(
@@ -127,6 +195,13 @@ def answering_program(
     installed = [name for name in PROGRAMS if find(name)]
     usable = (name for name in installed if len(installed) == 1 or is_usable(name))
     return next(usable, installed[0] if installed else "")
+
+
+def find_engine(name: str) -> EngineKind:
+    """Return the engine with this name; raise ConfigError if there is none."""
+    if name not in ENGINES:
+        raise ConfigError(f"no engine named {name!r} {ENGINES.describe()}")
+    return ENGINES[name]
 
 
 def check_engine(name: str, where: str = "") -> None:

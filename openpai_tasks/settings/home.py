@@ -53,8 +53,11 @@ def socket_folder(folder: Path) -> Path:
     return short
 
 
-def write_private(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace the file atomically: readers see the old text or the new one, never a part."""
+def write_private(path: Path, text: str, mode: int = 0o600, sync: bool = True) -> None:
+    """Replace the file atomically: readers see the old text or the new one, never a part.
+
+    Without ``sync`` it may be empty after a power failure, which is fine for a cache.
+    """
     make_private(path.parent)
     try:
         import tempfile  # loads much, and most commands write nothing
@@ -65,7 +68,8 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
                 file.write(text.encode("utf-8", "surrogateescape"))
                 file.flush()
                 os.fchmod(handle, mode)
-                os.fsync(handle)
+                if sync:
+                    os.fsync(handle)
             os.replace(name, path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

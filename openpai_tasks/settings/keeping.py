@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from openpai_tasks import times
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.text import durations
 
 EVERYTHING = "all"
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -40,7 +40,7 @@ def _limit(word: str, where: str) -> dict[str, int]:
     if size:
         return {"size": int(size[1]) * UNITS[size[2].upper()]}
     try:
-        return {"seconds": times.parse_seconds(word, where)}
+        return {"seconds": durations.parse_seconds(word, where)}
     except ConfigError:
         known = "an age (90d), a number of jobs (10000) or a size (10GB)"
         raise ConfigError(f"{where}: invalid limit {word!r}, expected {known}") from None

@@ -11,8 +11,8 @@ from typing import Any
 
 from openpai_tasks.compat import config_level, config_path, is_of_fabric
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.settings import ownership, project, trust
 from openpai_tasks.settings.home import home
 
@@ -42,7 +42,8 @@ def layers(config: Any = None) -> Iterator[Layer]:
     yield from (project_layer(_file_layer(one, "project")) for one in files)
     own = defaults_path(is_global=False)
     if trust.is_project_file(own):
-        yield _project_defaults(own)
+        problem = ownership.problem(own) if project.is_file(own) else ""
+        yield _ignored(str(own), problem) if problem else project_layer(defaults_layer(own))
     yield _environment()
     yield _file_layer(config, "runtime")
     for level in ("overrides", "modifications"):
@@ -61,12 +62,6 @@ def project_layer(layer: Layer) -> Layer:
     if problem := ownership.problem(layer.origin):
         return _ignored(layer.origin, problem)
     return dataclasses.replace(layer, is_own=False, is_project=True)
-
-
-def _project_defaults(path: Path) -> Layer:
-    """Read a project's defaults.yaml, unless another user could have written it."""
-    problem = ownership.problem(path) if project.is_file(path) else ""
-    return _ignored(str(path), problem) if problem else project_layer(defaults_layer(path))
 
 
 def _ignored(origin: str, problem: str) -> Layer:

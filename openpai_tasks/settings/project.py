@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openpai_tasks import compat
-from openpai_tasks.regular_files import LARGEST, open_regular
+from openpai_tasks.files.regular import LARGEST, open_regular
 from openpai_tasks.settings import ownership
 from openpai_tasks.settings.home import home
 

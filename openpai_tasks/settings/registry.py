@@ -6,6 +6,7 @@ the credentials store when the file is first written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
+from openpai_tasks.protocol.fields import mapping, rows
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.settings import credentials, project, trust
 from openpai_tasks.settings.credentials import Credentials, Destination, Key
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
+from openpai_tasks.text.hints import command
 
 DEFAULT_KIND = "openpai"
 LOCAL = "local"
@@ -91,8 +93,8 @@ class Cluster:
         )
 
     @property
-    def shelf(self) -> str:
-        """The name of files about its jobs; a project's clusters cannot use the names of the user's."""
+    def unique_name(self) -> str:
+        """The alias for a cluster of the user; a project's has a hash, too, so that they share no files."""
         if self.is_own:
             return self.alias
         where = f"{self.destination.address} {self.destination.ca}"
@@ -104,9 +106,7 @@ def fingerprint(verify: bool | str) -> str:
     if not isinstance(verify, str):
         return ""
     try:
-        if not os.path.isfile(verify):
-            return "unreadable"
-        return f"sha256:{sha256(Path(verify).read_bytes())}"
+        return f"sha256:{sha256(Path(verify).read_bytes())}" if os.path.isfile(verify) else "unreadable"
     except OSError:
         return "unreadable"
 
@@ -129,10 +129,10 @@ class Registry:
 
     def credentials(self, alias: str) -> Credentials:
         """Return the credentials of the cluster's user, from an old file or the store."""
-        found = [entry for entry in self._load() if entry[0].alias == alias]
-        if not found:
+        found = next((entry for entry in self._load() if entry[0].alias == alias), None)
+        if found is None:
             return Credentials()
-        cluster, plain = found[0]
+        cluster, plain = found
         stored = credentials.load(cluster.destination)
         same = stored.password and stored.password == plain.password  # the store may also hold a token
         return plain if plain and not same else stored
@@ -177,11 +177,14 @@ class Registry:
     def rewrite(self, text: str, expected: str) -> tuple[Cluster, ...]:
         """Replace the file by an edited text, if the text is valid and the file has not changed meanwhile."""
         loaded = parse(text, self.path)
+        before: list[Cluster] = []
+        with contextlib.suppress(ConfigError):  # the edit may have repaired the file
+            before = [cluster for cluster, _ in parse(expected, self.path)]
         with locked(self.path):
             if self.text() != expected:
                 raise ConfigError(f"{self.path} was changed by another command in the meantime")
             clusters = self._keep_secrets(loaded)
-            self._write(_parsed(expected, self.path), clusters)
+            self._write(before, clusters)
         return clusters
 
     def _load(self) -> list[tuple[Cluster, Credentials]]:
@@ -232,14 +235,12 @@ def parse(text: str, path: Path) -> list[tuple[Cluster, Credentials]]:
     """Parse a clusters.yaml; each cluster comes with the plain secrets of an old file."""
     if not text:  # no file, so no parser is loaded
         return []
-    import yaml
-
     from openpai_tasks.protocol.yaml import limited
 
     try:
         records = limited.load(text) or []
-    except yaml.YAMLError as err:  # its text quotes the file, which may contain a password
-        mark = getattr(err, "problem_mark", None)
+    except limited.InvalidYaml as err:  # its text quotes the file, which may contain a password
+        mark = err.problem_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise ConfigError(f"{path} is not valid YAML{place}; {edit_hint()}") from err
     if not isinstance(records, list):
@@ -260,14 +261,6 @@ def dump(clusters: Iterable[Cluster]) -> str:
     return yaml.safe_dump(records, sort_keys=False, allow_unicode=True)
 
 
-def _parsed(text: str, path: Path) -> list[Cluster]:
-    """Return the clusters in a text; empty if it is invalid."""
-    try:
-        return [cluster for cluster, _ in parse(text, path)]
-    except ConfigError:
-        return []
-
-
 def _destinations(clusters: Iterable[Cluster]) -> dict[Key, Destination]:
     known = list(clusters)
     found = [storage_destination(cluster, record) for cluster in known for record in cluster.own_storages]
@@ -279,7 +272,7 @@ def storage_destination(cluster: Cluster, record: Mapping[str, Any]) -> Destinat
     kind, name, address, path, user = (
         str(record.get(key) or "") for key in ("type", "name", "address", "path", "user")
     )
-    options = _mapping(record.get("options"))
+    options = dict(mapping(record.get("options")))
     ca = str(options.pop("ca", None) or "")
     further = {key: str(value) for key, value in sorted(options.items(), key=str) if key != "mount"}
     where = json.dumps([kind, address, path, further], ensure_ascii=False)
@@ -304,7 +297,7 @@ def _from_record(record: object, number: int, path: Path) -> tuple[Cluster, Cred
         user=str(rest.pop("user", None) or ""),
         kind=DEFAULT_KIND if kind == "pai" else kind,
         generation=str(rest.pop("generation", None) or ""),
-        info=_mapping(rest.pop("info", None)),
+        info=dict(mapping(rest.pop("info", None))),
         virtual_clusters=_names(rest.pop("virtual_clusters", None)),
         storages=_storages(rest.pop("storages", None)),
         workspace=str(rest.pop("workspace", None) or ""),
@@ -355,10 +348,6 @@ def _to_record(cluster: Cluster) -> dict[str, Any]:
     return kept | ({} if cluster.prefix == PREFIX else {"prefix": cluster.prefix}) | cluster.extra
 
 
-def _mapping(value: object) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
-
-
 def _names(value: object) -> tuple[str, ...]:
     """Read a list of names, or the comma-separated text that some servers sent."""
     names = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
@@ -368,5 +357,5 @@ def _names(value: object) -> tuple[str, ...]:
 def _storages(value: object) -> tuple[dict[str, Any], ...]:
     """Read a list of storages; one old client wrote a mapping by name."""
     if isinstance(value, dict):
-        value = [{"storage_alias": name, **_mapping(entry)} for name, entry in value.items()]
-    return tuple(dict(entry) for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
+        value = [{"storage_alias": name, **mapping(entry)} for name, entry in value.items()]
+    return tuple(map(dict, rows(value)))

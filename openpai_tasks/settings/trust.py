@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
+from openpai_tasks.files.regular import read_limited
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.regular_files import read_limited
 from openpai_tasks.settings.digests import sha256
 from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.ownership import VARIABLE, is_trusted_by_variable, problem, project_of
+from openpai_tasks.text.hints import command
 
 LARGEST_CA = 1 << 20  # bytes
 LONGEST = 300  # characters of a claim in an error
@@ -59,7 +59,7 @@ class Claim:
         return self.line if len(self.line) <= LONGEST else self.line[:LONGEST] + "…"
 
 
-class Untrusted(ConfigError):
+class UntrustedSettings(ConfigError):
     """Raised when a project's settings reach further than its jobs and its folder is not trusted."""
 
     def __init__(self, claims: Iterable[Claim]) -> None:
@@ -68,16 +68,16 @@ class Untrusted(ConfigError):
         super().__init__(f"{given}; this needs a trusted folder: `{command('config.trust')}` trusts it")
 
 
-class Fenced(tuple[str, ...]):
+class ConfinedSources(tuple[str, ...]):
     """Sources from a project's settings; symlinks in them must not point outside its ``folder``."""
 
     folder: str = ""
 
     @classmethod
-    def within(cls, folder: str, paths: Iterable[str]) -> Fenced:
-        fenced = cls(paths)
-        fenced.folder = os.path.realpath(folder)
-        return fenced
+    def within(cls, folder: str, paths: Iterable[str]) -> ConfinedSources:
+        sources = cls(paths)
+        sources.folder = os.path.realpath(folder)
+        return sources
 
     def boundary_of(self, path: Path, root: Path) -> str:
         """Return what confines a file: the folder, or a source (relative to ``root``) trusted elsewhere.
@@ -108,14 +108,22 @@ def is_project_file(path: Path) -> bool:
 def untrusted(claims: Iterable[Claim]) -> list[Claim]:
     """Return the claims that neither ``OPENPAI_TRUST`` nor the user's list allows."""
     left = [claim for claim in claims if not is_trusted_by_variable(claim.folder)]
-    if left:
-        _check_variable()
+    for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if left else ():
+        if folder and not os.path.isabs(folder):
+            raise ConfigError(
+                f"{VARIABLE} needs absolute paths, got {folder!r}; try `export {VARIABLE}=$PWD`"
+            )
     return _not_remembered(left)
 
 
 def _not_remembered(claims: Sequence[Claim]) -> list[Claim]:
     known = _read() if claims else {}
-    return [claim for claim in claims if _get(known, claim.key) != claim.digest]
+    keys = [(claim, *claim.key) for claim in claims]
+    return [
+        claim
+        for claim, folder, file, name in keys
+        if known.get(folder, {}).get(file, {}).get(name) != claim.digest
+    ]
 
 
 def remember(claims: Iterable[Claim]) -> None:
@@ -176,11 +184,11 @@ def links_claim(file: str, paths: Iterable[str]) -> Claim:
     return Claim(file, "sources", "", repr(sources), f"links in {', '.join(sources)}")
 
 
-def fence_sources(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+def confine_sources(file: str, paths: tuple[str, ...]) -> tuple[str, ...]:
     """Confine a project's sources to its folder, unless the user typed them or OPENPAI_TRUST names it."""
     if not untrusted([links_claim(file, paths)]):
         return paths
-    return Fenced.within(str(project_of(file)), paths)
+    return ConfinedSources.within(str(project_of(file)), paths)
 
 
 def _is_plainly_inside(place: str, folder: str) -> bool:
@@ -193,8 +201,6 @@ def _is_plainly_inside(place: str, folder: str) -> bool:
 
 def cluster_claims(path: Path) -> list[Claim]:
     """Return a claim for each cluster in a project's clusters.yaml."""
-    import yaml
-
     from openpai_tasks.protocol.yaml import limited
 
     try:
@@ -202,7 +208,7 @@ def cluster_claims(path: Path) -> list[Claim]:
         records = limited.load(text) or []
     except OSError:
         return []
-    except (yaml.YAMLError, ValueError):
+    except ValueError:
         records = None
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         return [Claim(str(path), "clusters", "not a list of clusters", text)]
@@ -275,8 +281,6 @@ TrustedDigests = dict[str, dict[str, dict[str, str]]]
 
 
 def _read() -> TrustedDigests:
-    import yaml
-
     from openpai_tasks.protocol.yaml import limited
 
     try:
@@ -286,7 +290,7 @@ def _read() -> TrustedDigests:
         }
     except FileNotFoundError:
         return {}
-    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError) as err:
+    except (OSError, ValueError, TypeError, AttributeError) as err:
         raise ConfigError(f"cannot read {_path()}; fix it, or remove it to trust no folder") from err
 
 
@@ -294,16 +298,3 @@ def _write(known: TrustedDigests) -> None:
     import yaml
 
     write_private(_path(), yaml.safe_dump(known, allow_unicode=True))
-
-
-def _get(known: TrustedDigests, key: tuple[str, str, str]) -> str | None:
-    folder, file, name = key
-    return known.get(folder, {}).get(file, {}).get(name)
-
-
-def _check_variable() -> None:
-    for folder in os.environ.get(VARIABLE, "").split(os.pathsep):
-        if folder and not os.path.isabs(folder):
-            raise ConfigError(
-                f"{VARIABLE} needs absolute paths, got {folder!r}; try `export {VARIABLE}=$PWD`"
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
@@ -13,29 +14,16 @@ FALSE = ("false", "no", "off", "0")
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", tuple: "a list", str: "text"}
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _truth(value: Any) -> bool | None:
     word = str(value).lower()
     return word in TRUE if word in TRUE + FALSE and isinstance(value, (bool, int, str)) else None
 
 
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+def _number(kind: type[int] | type[float], value: Any) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str, kind)):
         return None
     try:
-        return int(value)
-    except ValueError:
-        return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
+        return kind(value)
     except ValueError:
         return None
 
@@ -48,7 +36,13 @@ def _words(value: Any) -> tuple[str, ...] | None:
     return None
 
 
-READERS: dict[type, Any] = {str: _text, bool: _truth, int: _whole, float: _number, tuple: _words}
+READERS: dict[type, Any] = {
+    str: lambda value: value if isinstance(value, str) else None,
+    bool: _truth,
+    int: functools.partial(_number, int),
+    float: functools.partial(_number, float),
+    tuple: _words,
+}
 
 
 def one_of(**names: Any) -> Any:

@@ -6,7 +6,7 @@ import socket
 from urllib.parse import urlsplit
 
 
-def by_numbers(address: str, above: bool) -> set[str]:
+def resolved_addresses(address: str, above: bool) -> set[str]:
     """Return the address with each IP address of its host; ``above``: also those of all parent folders."""
     parts = urlsplit(address)
     paths = [parts.path.rstrip("/")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -62,39 +63,30 @@ class StorageKind:
     """The package that added this kind; empty for ours."""
 
     def open_store(self, spec: StorageSpec) -> Store:
-        store: Store = self._call(self.store, spec)
-        return store
+        return cast("Store", self._call(self.store, spec))
 
     def open_url(self, url: str) -> tuple[Store, str]:
-        found: tuple[Store, str] = self._call(self.url, url)
-        return found
+        return cast("tuple[Store, str]", self._call(self.url, url))
 
     def make_data(self, storage: UserStorage, secret: str) -> dict[str, Any]:
-        data: dict[str, Any] = self._call(self.data, storage, secret)
-        return data
+        return cast(dict[str, Any], self._call(self.data, storage, secret))
 
     def describe_server(self, spec: StorageSpec) -> str:
         return str(self._call(self.server, spec) if self.server else spec.data.get("path", ""))
 
     def open_job_folder(self, store: Store, path: str) -> Home:
-        folder: Home = self._call(self.job_folder, store, path)
-        return folder
+        return cast("Home", self._call(self.job_folder, store, path))
 
-    def refuse_missing_package(self) -> None:
+    def check_installed(self) -> None:
         """Raise a ConfigError that names the package to install, if one is missing."""
-        import importlib
-
         with self._naming_package():
             importlib.import_module(self.requires or self.store.partition(":")[0])
 
     def _call(self, reference: str, *given: Any) -> Any:
         with self._naming_package():
-            function = self._load(reference)
-            return function(*given)
+            return self._load(reference)(*given)
 
     def _load(self, reference: str) -> Any:
-        import importlib
-
         module, _, name = reference.partition(":")
         try:
             return getattr(importlib.import_module(module), name)
@@ -260,27 +252,27 @@ def find_type(name: str) -> StorageKind | None:
     """Return the kind of that type, in any case; look at other packages only if it is not ours."""
     wanted = name.lower()
     ours = next((kind for kind in KINDS if kind.name == wanted), None)
-    return ours or next((kind for kind in _added()[0] if kind.name == wanted), None)
+    return ours or next((kind for kind in _third_party_kinds()[0] if kind.name == wanted), None)
 
 
 def find_scheme(scheme: str) -> StorageKind | None:
     """Return the kind whose URLs have that scheme, in the same way."""
     wanted = scheme.lower()
     ours = next((kind for kind in KINDS if wanted in kind.schemes), None)
-    return ours or next((kind for kind in _added()[0] if wanted in kind.schemes), None)
+    return ours or next((kind for kind in _third_party_kinds()[0] if wanted in kind.schemes), None)
 
 
 def all_kinds() -> tuple[StorageKind, ...]:
     """Return our kinds and those of other packages."""
-    return (*KINDS, *_added()[0])
+    return (*KINDS, *_third_party_kinds()[0])
 
 
 def describe_known(names: tuple[str, ...]) -> str:
     """Return the end of a message about an unknown type: the known ones, and packages that failed."""
-    return "; ".join([f" (known: {', '.join(names)})", *_added()[1]])
+    return "; ".join([f" (known: {', '.join(names)})", *_third_party_kinds()[1]])
 
 
-def _added() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
+def _third_party_kinds() -> tuple[tuple[StorageKind, ...], tuple[str, ...]]:
     """Return the kinds of other packages, and a line about each that cannot be used."""
     found = plugins.load(ENTRY_POINTS, StorageKind, "storage kind")
     kinds = (

@@ -1,9 +1,8 @@
 """Parse what the user types for a file or folder into a store and a path in it.
 
 ``./x`` and ``/x`` are on this machine; ``pai://<cluster>/<storage>/<path>`` is on a cluster's storage;
-``/pfs/<datacenter>/home/…`` and ``…/public/…`` are PaddleCloud's paths, unless this machine has a ``/pfs``;
-other schemes belong to a kind of storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#``
-and ``?`` are ordinary characters.
+some absolute paths (``/pfs/<datacenter>/home/…``) belong to a kind of cluster, other schemes to a kind of
+storage (see ``kinds``). Paths of ``pai://`` are not decoded: ``%``, ``#`` and ``?`` are ordinary characters.
 """
 
 from __future__ import annotations
@@ -11,24 +10,31 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from openpai_tasks.errors import ConfigError, PaiError, PathError
+from openpai_tasks.errors import ConfigError, NoSuchPath, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import kinds
-from openpai_tasks.storage.cluster_folders import StoragesStore
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.store import StorageSpec, Store, base, join
+from openpai_tasks.storage.store import (
+    Digest,
+    Entry,
+    Hasher,
+    ReadOnlyStore,
+    StorageSpec,
+    Store,
+    base,
+    check_name,
+    join,
+)
 
 PAI = "pai://"
 USER = "${PAI_USER_NAME}"
 SELECTED = "0"
 """Name that stands for the selected storage, as in the older clients."""
 
-PFS = "/pfs"
-_PFS_PATH = re.compile(rf"{PFS}/([^/]+)/((?:home|public)(?:/.*)?)", re.DOTALL)
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -41,8 +47,8 @@ class Book(Protocol):
     def opened(self, cluster: str, storage: str) -> tuple[StorageSpec, Store]:
         """Return the storage and its open store; ``0`` means the selected one."""
 
-    def pfs(self, datacenter: str, path: str) -> str:
-        """Return the URL of ``/pfs/<datacenter>/<path>``; raise if no such datacenter is known."""
+    def cluster_url(self, path: str) -> str:
+        """Return the URL of an absolute path that belongs to a kind of cluster; "" for any other path."""
 
 
 @dataclass(frozen=True)
@@ -106,19 +112,18 @@ def has_empty_name(text: str) -> bool:
 
 def locate(text: str, book: Book) -> Location:
     """Return the location that ``text`` names."""
-    return replace(_located(text, book), has_empty_name=has_empty_name(text))
+    return replace(_locate(text, book), has_empty_name=has_empty_name(text))
 
 
-def _located(text: str, book: Book) -> Location:
+def _locate(text: str, book: Book) -> Location:
     if not text:
         raise PathError("the path is empty: is a variable empty?")
     if "\0" in text:
         raise PathError(f"a path cannot contain NUL: {text!r}")
     if text[: len(PAI)].lower() == PAI:
         return _on_cluster(PAI + text[len(PAI) :], book)
-    classic = _PFS_PATH.fullmatch(text)
-    if classic and not os.path.lexists(PFS):
-        return _on_cluster(book.pfs(*classic.groups()), book)
+    if text.startswith("/") and (url := book.cluster_url(text)):
+        return _on_cluster(url, book)
     scheme, mark, _ = text.partition("://")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return _here(text)
@@ -144,7 +149,7 @@ def open_storage(spec: StorageSpec) -> Store:
 def _here(text: str) -> Location:
     """Return a path on this machine; symlinks above the last name are followed, as the system does."""
     path = os.path.join(os.getcwd(), text)
-    _refuse_up_from_nothing(path, text)
+    _check_parents(path, text)
     last = base(path)
     is_content = last in (".", "..")
     if is_content:
@@ -156,7 +161,7 @@ def _here(text: str) -> Location:
     return Location(LocalStore(), full, full, text.endswith("/"), is_content, is_home=is_home)
 
 
-def _refuse_up_from_nothing(path: str, text: str) -> None:
+def _check_parents(path: str, text: str) -> None:
     """Raise for ``missing/../b`` and ``file/../b``, which are not ``b``."""
     names = path.split("/")
     for number, name in enumerate(names):
@@ -173,9 +178,9 @@ def _on_cluster(text: str, book: Book) -> Location:
     if not storage:
         if path.strip("/"):
             raise PathError(f"{text!r} names no storage: is a variable empty?")
-        return Location(StoragesStore(cluster, book.storages(cluster)), "/", f"{PAI}{cluster}/", True)
+        return Location(ClusterStore(cluster, book.storages(cluster)), "/", f"{PAI}{cluster}/", True)
     place, store = book.opened(cluster, storage)
-    clean, is_content = _clean(_expanded(path, place), text)
+    clean, is_content = _clean(_expand_user(path, place), text)
     url = f"{PAI}{cluster}/{place.name}{clean}"
     is_folder = text.endswith("/") or clean == "/"
     return Location(store, clean, url, is_folder, is_content, is_home=clean == place.home)
@@ -189,9 +194,45 @@ def _clean(path: str, text: str) -> tuple[str, bool]:
     return "/" + "/".join(name for name in names if name != "."), names[-1:] == ["."]
 
 
-def _expanded(path: str, place: StorageSpec) -> str:
+def _expand_user(path: str, place: StorageSpec) -> str:
     if USER not in path:
         return path
     if not place.user:
         raise ConfigError(f"{USER} is empty: the cluster {place.cluster!r} has no user name")
     return path.replace(USER, place.user)
+
+
+class ClusterStore(ReadOnlyStore):
+    """A read-only list of storages; files on them have their own URLs."""
+
+    kind = "storages"
+    knows_digests = False
+
+    def __init__(self, cluster: str, names: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._names = tuple(names)
+
+    def address(self, path: str) -> str:
+        return f"pai://{self._cluster}{path}"
+
+    def stat(self, path: str) -> Entry | None:
+        return Entry("", "/", True) if path == "/" else None
+
+    def list(self, path: str) -> Iterator[Entry]:
+        if path != "/":
+            raise NoSuchPath(f"{self.address(path)}: no such folder")
+        for name in self._names:
+            yield Entry(check_name(name, self.address(path)), f"/{name}", True)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        raise self._refusal(path)
+
+    def digest(self, path: str) -> Digest | None:
+        return None
+
+    def hasher(self, kind: str | None = None) -> Hasher | None:
+        return None
+
+    def _refusal(self, path: str) -> PathError:
+        known = ", ".join(self._names) or "none"
+        return PathError(f"pai://{self._cluster}/ holds storages, not files; name one (known: {known})")

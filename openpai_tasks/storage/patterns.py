@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from openpai_tasks import wildcards
 from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, is_part
 from openpai_tasks.storage.store import Entry, base, parent
+from openpai_tasks.text import wildcards
 
 MAGIC = re.compile(r"[*?\[]")
 
@@ -48,21 +48,21 @@ def matches(place: Location, any_kind: bool = False) -> Iterator[Location]:
         names.insert(0, start.name)
         start = Location(start.store, parent(start.path), start.url.rstrip("/").rpartition("/")[0])
     folders = (place.is_folder or place.is_content) and not any_kind
-    for match in _below(start, names, folders):
+    for match in _expand(start, names, folders):
         yield replace(match, is_folder=place.is_folder, is_content=place.is_content)
 
 
-def _below(folder: Location, names: list[str], folders: bool) -> Iterator[Location]:
+def _expand(folder: Location, names: list[str], folders: bool) -> Iterator[Location]:
     if not names:
         yield folder
         return
     name, rest = names[0], names[1:]
-    for entry in _fitting(folder, name):
+    for entry in _list_matching(folder, name):
         if entry.is_folder or not (rest or folders):
-            yield from _below(folder.join(base(entry.path)), rest, folders)
+            yield from _expand(folder.join(base(entry.path)), rest, folders)
 
 
-def _fitting(folder: Location, name: str) -> Iterator[Entry]:
+def _list_matching(folder: Location, name: str) -> Iterator[Entry]:
     """Yield the entries of the folder that have this name or match it."""
     if not MAGIC.search(name):
         inner = folder.store.stat(folder.join(name).path)

@@ -17,13 +17,13 @@ FIRST_PAUSE = 0.2  # seconds; each further pause is twice as long
 Result = TypeVar("Result")
 
 
-class Damaged(PathError):
-    """Raised when the received bytes differ from those that were sent; nothing is kept."""
+class CorruptData(PathError):
+    """Raised when the bytes that arrived are not those of the source; nothing is kept."""
 
 
-def can_help(err: PaiError) -> bool:
+def is_temporary(err: PaiError) -> bool:
     """Whether the same call may succeed the next time: not after a refusal or on a full disk."""
-    if isinstance(err, (Unreachable, TooManyRequests, Damaged)):
+    if isinstance(err, (Unreachable, TooManyRequests, CorruptData)):
         return True
     return isinstance(err, ApiError) and err.status >= 500
 
@@ -31,7 +31,7 @@ def can_help(err: PaiError) -> bool:
 _around = threading.local()
 
 
-def paused(seconds: float) -> bool:
+def wait_before_retry(seconds: float) -> bool:
     """Pause; return True to stop retrying, as decided by the retries around this one."""
     if wait := getattr(_around, "wait", None):
         return bool(wait(seconds))
@@ -40,10 +40,10 @@ def paused(seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
+def _waiting_with(wait: Callable[[float], bool]) -> Iterator[None]:
     """Make pauses in the block use ``wait``."""
     before = getattr(_around, "wait", None)
-    if wait is not paused:
+    if wait is not wait_before_retry:
         _around.wait = wait
     try:
         yield
@@ -51,17 +51,19 @@ def _waiting(wait: Callable[[float], bool]) -> Iterator[None]:
         _around.wait = before
 
 
-def retrying(operation: Callable[[], Result], wait: Callable[[float], bool] = paused) -> Result:
+def retrying(operation: Callable[[], Result], wait: Callable[[float], bool] = wait_before_retry) -> Result:
     """Return the result of ``operation``, retried; ``wait(seconds)`` pauses and returns True to stop."""
-    return numbered(lambda _: operation(), wait)
+    return retrying_numbered(lambda _: operation(), wait)
 
 
-def numbered(operation: Callable[[int], Result], wait: Callable[[float], bool] = paused) -> Result:
+def retrying_numbered(
+    operation: Callable[[int], Result], wait: Callable[[float], bool] = wait_before_retry
+) -> Result:
     """As ``retrying``; ``operation`` gets the number of the try, as an earlier answer may be lost."""
     number, tries = 0, Tries(wait)
     while True:
         try:
-            with _waiting(wait):
+            with _waiting_with(wait):
                 return operation(number)
         except PaiError as err:
             if not tries.another(err):
@@ -69,7 +71,7 @@ def numbered(operation: Callable[[int], Result], wait: Callable[[float], bool] =
         number += 1
 
 
-def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
+def retrying_stream(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
     """Yield what ``begin`` yields; call it again when it breaks, unless no data has arrived for long."""
     tries = Tries()
     while True:
@@ -86,7 +88,7 @@ def streamed(begin: Callable[[], Iterator[Result]]) -> Iterator[Result]:
 class Tries:
     """The tries of one operation; after the last one, callers do not retry either: there is one layer."""
 
-    def __init__(self, wait: Callable[[float], bool] = paused) -> None:
+    def __init__(self, wait: Callable[[float], bool] = wait_before_retry) -> None:
         self._wait = wait
         self.begin()
 
@@ -96,7 +98,7 @@ class Tries:
 
     def another(self, err: PaiError) -> bool:
         """Pause, and return whether to retry after this error."""
-        if not can_help(err) or err.is_given_up:
+        if not is_temporary(err) or err.is_given_up:
             return False
         pause, self._number = self._policy.pause(self._number), self._number + 1
         if pause is None:

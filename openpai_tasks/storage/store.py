@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, MutableSequ
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
-from openpai_tasks.errors import PathError
+from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 
 PIECE = 1 << 20
@@ -101,12 +101,35 @@ class Store(Protocol):
         """Set a file's modification time, if that is possible."""
 
 
-class KnowsPlaces(ABC):
-    """A store that recognises a folder under different names."""
+class ReadOnlyStore(ABC):
+    """The methods of a store that change files, for one whose files cannot be changed."""
 
     @abstractmethod
-    def marks(self, path: str, above: bool = False) -> set[str]:
-        """Return marks that identify the folder under all its names; ``above``: also all folders above."""
+    def _refusal(self, path: str) -> PaiError:
+        """Return the error for a change of the path."""
+
+    def make_folder(self, path: str) -> None:
+        raise self._refusal(path)
+
+    def remove(self, path: str, recursive: bool = False) -> None:
+        raise self._refusal(path)
+
+    def rename(self, source: str, target: str) -> None:
+        raise self._refusal(source)
+
+    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
+        raise self._refusal(path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        raise self._refusal(path)
+
+
+class KnowsPlaces(ABC):
+    """A store that can tell whether two paths are the same folder."""
+
+    @abstractmethod
+    def identities(self, path: str, above: bool = False) -> set[str]:
+        """Return what identifies the folder under all its names; ``above``: also all folders above it."""
 
 
 class WritesWhole(ABC):
@@ -162,7 +185,7 @@ class Appends(ABC):
     """A store where an interrupted file can be continued."""
 
     @abstractmethod
-    def broken_off(self, path: str) -> int:
+    def unfinished_size(self, path: str) -> int:
         """Return the size of a file whose writer died; 0 if it cannot be continued."""
 
     @abstractmethod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -12,23 +12,24 @@ from invoke.context import Context
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
 from openpai_tasks.tasks.framework.prompts import confirm
-from openpai_tasks.tasks.framework.screen import say_view
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.tasks.framework.task import with_flags
 from openpai_tasks.tasks.framework.terminal import exact
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
-    from openpai_tasks.backends.base import RemovedJob
+    pass
 
 LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
 RESOURCES = ("cluster", "virtual_cluster", "gpus", "vcores", "memory_mb", "unavailable", "problem")
 
-SECRETS = {
+LOGIN_HELP = {
     "user": "your user name there; not needed with a token that contains it",
     "password-file": "file with the password; - for standard input",
     "token-file": "file with a token or an application token; - for standard input",
@@ -36,6 +37,8 @@ SECRETS = {
     "token": "the token itself; other users can see it in the process list, prefer --token-file",
     "ca": "file with the CA (PEM) to check the server's certificate with",
 }
+
+login_flags = with_flags(inspect.signature(secrets.from_flags).parameters.values())
 
 
 @task(name="list", default=True)
@@ -46,36 +49,34 @@ def list_(c: Context, output: str | None = None) -> None:
 
 @task(
     positional=["cluster_alias", "pai_uri"],
-    iterable=["option"],
     help={
-        **SECRETS,
+        **LOGIN_HELP,
         "cluster-alias": "your name for the cluster",
         "pai-uri": "its address, as in the browser; https is tried first if there is no scheme",
-        "ssh": "login node of a Slurm cluster, [USER@]HOST[:PORT], also a name in your ~/.ssh/config",
-        "remote-program": "pai on the login node, if it is not found there, such as ~/venv/bin/pai",
-        "install": "install this version of openpai-tasks on the login node, in ~/.openpai/venv",
+        "ssh": "machine to run jobs on, [USER@]HOST[:PORT], also a name in your ~/.ssh/config",
+        "engine": "what runs jobs there: process, docker, podman, slurm or kubernetes (default: as before)",
+        "remote-program": "pai on that machine, if it is not found there, such as ~/venv/bin/pai",
+        "install": "install this version of openpai-tasks there, in ~/.openpai/venv",
         "check": "log in now to check the address and login; --no-check only saves them",
         "force": "replace another cluster with this alias",
-        "type": "kind of cluster: openpai, paddlecloud or slurm, or one that another package adds",
+        "type": "kind of cluster: openpai, paddlecloud, ssh or slurm, or one that another package adds",
         "option": "NAME=VALUE, for a kind that has options; repeat for more",
         "datacenter": "name of a PaddleCloud datacenter in its paths /pfs/NAME/... (default: the alias)",
     },
 )
+@login_flags
 def add(
     c: Context,
     cluster_alias: str,
     pai_uri: str | None = None,
-    user: str | None = None,
-    password_file: str | None = None,
-    token_file: str | None = None,
-    password: str | None = None,
-    token: str | None = None,
-    ca: str | None = None,
+    *,
+    flags: dict[str, str],
     check: bool = True,
     force: bool = False,
     type: str = "openpai",
     datacenter: str | None = None,
     ssh: str | None = None,
+    engine: str | None = None,
     remote_program: str | None = None,
     install: bool = False,
     option: list[str] | None = None,
@@ -85,30 +86,26 @@ def add(
     address, kind = sdk.clusters.address_and_kind(pai_uri, ssh, type)
     if install:
         sdk.clusters.install_on(address, kind, say)
-    given = secrets.from_flags(password, password_file, token, token_file)
+    own = {"datacenter": datacenter, "engine": engine}
     new = sdk.clusters.NewCluster(
         cluster_alias,
         address,
-        user or "",
-        given,
-        ca or "",
+        *secrets.from_flags(**flags),
         force,
         kind,
         remote_program or "",
-        (*(option or ()), *([f"datacenter={datacenter}"] if datacenter else ())),
+        (*(option or ()), *(f"{name}={value}" for name, value in own.items() if value)),
     )
     added = sdk.clusters.add(settings(c), new, check, secrets.ask_password, say)
     show(c, [sdk.clusters.cluster_row(settings(c), added)], LISTED, output)
 
 
 @task(
-    positional=["cluster_aliases"],
-    iterable=["cluster_aliases"],
     help={
         "cluster-aliases": "clusters to remove, with their passwords and tokens",
         "ask": "ask first on a terminal",
         "yes": "do not ask",
-        "stop": "also stop the server on the login node of a Slurm cluster, and its jobs",
+        "stop": "also stop the server on a machine that is reached by ssh, and its jobs",
     },
 )
 def delete(
@@ -123,30 +120,26 @@ def delete(
 
 @task(
     positional=["cluster_alias"],
-    help={**SECRETS, "cluster-alias": "the cluster (default: all)", "login": "ask for the password again"},
+    help={**LOGIN_HELP, "cluster-alias": "the cluster (default: all)", "login": "ask for the password again"},
 )
+@login_flags
 def update(
     c: Context,
     cluster_alias: str | None = None,
     login: bool = False,
-    user: str | None = None,
-    password_file: str | None = None,
-    token_file: str | None = None,
-    password: str | None = None,
-    token: str | None = None,
-    ca: str | None = None,
+    *,
+    flags: dict[str, str],
     output: str | None = None,
 ) -> None:
     """Refresh what is known about clusters, or renew the login to one."""
-    given = secrets.from_flags(password, password_file, token, token_file)
+    given = secrets.from_flags(**flags)
     if cluster_alias is None:
-        secrets.refuse_login_for_all(given, user, ca, login)
+        if any(given) or login:
+            raise ConfigError(f"name the cluster that the login is for: `{command('cluster.update')} ALIAS`")
         rows = sdk.clusters.update_all(settings(c), say)
     else:
-        new = sdk.clusters.Renewal(user or "", given, ca or "", login)
-        rows = [
-            sdk.clusters.update(settings_for(c, cluster_alias), cluster_alias, new, secrets.ask_password, say)
-        ]
+        new, known = sdk.clusters.ClusterUpdate(*given, login), settings_for(c, cluster_alias)
+        rows = [sdk.clusters.update(known, cluster_alias, new, secrets.ask_password, say)]
     show(c, rows, UPDATED, output)
     sdk.clusters.check_updated(rows)
 
@@ -163,7 +156,6 @@ def edit(c: Context, editor: str | None = None) -> None:
 
 
 @task(
-    positional=["cluster_alias"],
     help={
         "cluster-alias": "the cluster to use",
         "is-global": "for all your projects, not only this one",
@@ -182,9 +174,8 @@ def select(c: Context, cluster_alias: str, is_global: bool = False) -> None:
 @task(positional=["cluster_alias"], help={"cluster-alias": "the cluster (default: all)"})
 def resources(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show used and usable GPUs, vCores and memory per virtual cluster."""
-    show(
-        c, sdk.clusters.list_resources(settings_for(c, cluster_alias), cluster_alias, say), RESOURCES, output
-    )
+    rows = sdk.clusters.list_resources(settings_for(c, cluster_alias), cluster_alias, say)
+    show(c, rows, RESOURCES, output)
 
 
 @task(positional=["cluster_alias"])
@@ -212,10 +203,9 @@ def credentials(
 
 
 @task(
-    kinds={"port": int},
     help={
         "port": "port to listen on; 0 for any (default: the one it had before)",
-        "engine": "what runs its jobs: auto, process, docker, podman or slurm (default: the same as before)",
+        "engine": "what runs jobs: auto, process, docker, podman, slurm or kubernetes (default: as before)",
         "fresh": "use your settings, not what it was started with before",
     },
 )
@@ -234,6 +224,26 @@ def start(
 
 
 @task(
+    positional=["cluster_alias"],
+    help={
+        "cluster-alias": "a cluster that is reached by ssh (default: the embedded cluster)",
+        "install": "first install this version of openpai-tasks on that machine",
+    },
+)
+def restart(
+    c: Context, cluster_alias: str | None = None, install: bool = False, output: str | None = None
+) -> None:
+    """Restart the server of the embedded cluster or of a machine with ssh; its jobs continue."""
+    if cluster_alias not in (None, user_settings.registry.LOCAL):
+        sdk.clusters.restart_server(settings(c), cluster_alias, install, say)
+        return show(c, sdk.clusters.tunnel_status(settings(c), cluster_alias), render.facts, output)
+    if install:
+        raise ConfigError("--install is for a cluster that is reached by ssh")
+    sdk.clusters.restart_embedded(sdk.clusters.start_request(settings(c)), say)
+    show(c, sdk.clusters.embedded_status(), render.facts, output)
+
+
+@task(
     help={
         "keep-jobs": "leave its jobs running; the next start finds them again",
         "force": "kill it if it does not answer; give up jobs whose engine cannot be used any more",
@@ -246,9 +256,10 @@ def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
 
 
 @task(
-    positional=[],
     help={
         "keep": "finished jobs to keep: age, number and size, such as 30d,1000,1GB (default: local.keep)",
+        "orphans": "instead of jobs, remove what embedded clusters of this machine whose folder is gone have "
+        "left in Kubernetes",
         "preview": "only show what would be removed",
         "yes": "do not ask",
     },
@@ -256,6 +267,7 @@ def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
 def clean(
     c: Context,
     keep: str | None = None,
+    orphans: bool = False,
     preview: bool = False,
     yes: bool = False,
     cluster_alias: str | None = None,
@@ -264,31 +276,31 @@ def clean(
     """Remove old finished jobs from the embedded cluster; outputs on its storage stay."""
     given = settings_for(c, cluster_alias)
     client = connect(c, cluster_alias)
+    if orphans:
+        left = views.leftovers.clean_orphans(client, preview, yes)
+        show(c, left, views.leftovers.removed_orphans, output)
+        say(f"{'would remove' if preview else 'removed'} {counted(len(left), 'orphan')}")
+        return
     limits = keep or given.local_keep
     user_settings.keeping.parse_keep(limits, "--keep")
     found = client.clean_jobs(limits, preview=True)
     if found and not preview:
         if not yes:
-            _ask(found)
+            size = render.size(sum(job.size for job in found))
+            views.leftovers.confirm(
+                views.leftovers.removed_jobs(found),
+                f"remove {len(found)} finished jobs ({size})?",
+                f"{counted(len(found), 'job')} not removed: add --yes to remove or --preview to list them",
+            )
         found = client.clean_jobs(limits, preview=False)
     show(c, found, views.leftovers.removed_jobs, output)
     total = f"{len(found)} finished jobs, {render.size(sum(job.size for job in found))}"
     say(f"would remove {total}" if preview else f"removed {total}")
 
 
-def _ask(found: Sequence[RemovedJob]) -> None:
-    """Show the jobs that would be removed, and ask; raise if there is no terminal to ask on."""
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"{counted(len(found), 'job')} not removed: add --yes to remove or --preview to list them"
-        )
-    say_view(views.leftovers.removed_jobs(found))
-    confirm(f"remove {len(found)} finished jobs ({render.size(sum(job.size for job in found))})?")
-
-
 @task(
     positional=["cluster_alias"],
-    help={"cluster-alias": "a cluster that is reached by ssh, to show the connection to its login node"},
+    help={"cluster-alias": "a cluster that is reached by ssh, to show the connection to its machine"},
 )
 def status(c: Context, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show the process, port, folder and jobs of the embedded cluster, or a connection by ssh."""
@@ -300,7 +312,6 @@ def status(c: Context, cluster_alias: str | None = None, output: str | None = No
 
 @task(
     positional=["cluster_alias"],
-    kinds={"port": int},
     help={
         "cluster-alias": "the cluster to show first (default: the selected one)",
         "port": "port to listen on (default: the one it had before)",

@@ -13,19 +13,19 @@ from openpai_tasks import sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.compat import project_folder
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.base import say, show, trusted_settings
 from openpai_tasks.tasks.framework.prompts import answer
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.text.hints import command
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.doctor import HealthCheck
     from openpai_tasks.settings.config import Settings, Variable
 
 COLUMNS = ("name", "value", "origin", "about")
-FOLDER = {"folder": "the project folder (default: those whose settings count here)"}
+FOLDER_HELP = {"folder": "the project folder (default: those whose settings count here)"}
 
 
 @task(name="show", default=True)
@@ -42,7 +42,6 @@ def show_(c: Context, output: str | None = None) -> None:
 
 @task(
     name="set",
-    iterable=["values"],
     help={
         "values": "name=value, one or more; lists as name=a,b",
         "is-global": "for all your projects (~/.openpai), not only this one (.openpai in its folder)",
@@ -59,7 +58,6 @@ def set_(c: Context, values: list[str], is_global: bool = False) -> None:
 
 
 @task(
-    iterable=["names"],
     help={
         "names": "settings to remove",
         "is-global": "from ~/.openpai, not from this project's .openpai",
@@ -79,7 +77,7 @@ def unset(c: Context, names: list[str], is_global: bool = False) -> None:
             say(f"not set in {path}: {', '.join(absent)}")
 
 
-@task(positional=["folder"], help=FOLDER)
+@task(positional=["folder"], help=FOLDER_HELP)
 def trust(c: Context, folder: str | None = None) -> None:
     """Trust a project folder with settings that reach further than its jobs."""
     if folder is not None and not Path(folder).is_dir():
@@ -93,7 +91,7 @@ def trust(c: Context, folder: str | None = None) -> None:
             say(f"nothing in {one} needs trust")
 
 
-@task(positional=["folder"], help=FOLDER)
+@task(positional=["folder"], help=FOLDER_HELP)
 def untrust(c: Context, folder: str | None = None) -> None:
     """Stop trusting a project folder."""
     for one in _folders(c, folder):
@@ -101,8 +99,6 @@ def untrust(c: Context, folder: str | None = None) -> None:
 
 
 @task(
-    positional=["shell"],
-    iterable=["program"],
     help={
         "shell": "bash, zsh or fish",
         "program": "command to complete, such as inv; repeat for more (default: this program)",
@@ -143,7 +139,7 @@ def _folders(c: Context, given: str | None) -> list[Path]:
 
 
 def _explain_old(name: str) -> bool:
-    """Explain a setting of the older clients that is not needed here; False if it is none of them."""
+    """Explain a setting of the older clients that is not needed here; return whether it is such a setting."""
     about = OLD_NAMES.get(name)
     if about:
         say(f"{name} is not needed here, and was not set: {about}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 from invoke.exceptions import CommandTimedOut
 
-from openpai_tasks import hints, render, sdk
+from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError, TimedOut
 from openpai_tasks.tasks import views
@@ -21,50 +23,48 @@ from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import terminable
-from openpai_tasks.tasks.framework.task import task
-from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.tasks.framework.task import with_flags
+from openpai_tasks.tasks.views.job_flags import (
+    COMMAND_HELP,
+    COPY_HELP,
+    FLAGS,
+    NAME_HELP,
+    job_options,
+    job_request,
+    job_settings,
+    job_task,
+)
+from openpai_tasks.text import hints
 
 if TYPE_CHECKING:
     from invoke.runners import Result
 
-    from openpai_tasks.backends.base import Backend
     from openpai_tasks.sdk.containers.interactive import ReadyContainer
-    from openpai_tasks.sdk.jobs.submission import Submission
     from openpai_tasks.storage.copying.progress import Copied
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
 KEY = ("job", "key")
-
-WHICH = {
-    "name": "the job's name, or user~name for another user's",
-    "role": "task role of the container (default: the first that is running)",
-    "index": "index of the task in its role",
-}
-COPYING = {
-    "checksum": "compare files by content, not by size and time",
-    "workers": "number of files to copy at once",
-    "preview": "only show what would be done",
-}
-
 EXTENDED = ("container", "duration", "extended_by")
-
 IMAGES = ("repository", "tag", "id", "created", "space")
 PROGRAMS = ("program", "there", "version", "required", "needed_for")
 STDOUT = "-"
 
+CONTAINER_HELP = {
+    "name": NAME_HELP,
+    "role": "task role of the container (default: the first that is running)",
+    "index": "index of the task in its role",
+}
 
-@task(name="list", positional=["name"], help={"name": WHICH["name"]})
+
+@task(name="list", help={"name": NAME_HELP})
 def list_(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List a job's containers and their ssh addresses."""
     found = sdk.containers.reach(connect(c, cluster_alias), name, settings(c))
     show(c, list(found.containers), CONTAINERS, output)
 
 
-@task(
-    positional=["name"],
-    kinds={"index": int},
-    help={**WHICH, "print-command": "print the equivalent ssh command instead"},
-)
+@task(help={**CONTAINER_HELP, "print-command": "print the equivalent ssh command instead"})
 def ssh(
     c: Context,
     name: str,
@@ -78,27 +78,23 @@ def ssh(
     found = sdk.containers.reach(client, name, given)
     container = sdk.containers.first_running(found, role, index)
     if print_command:
-        terminal.exact(
-            shlex.join(sdk.ssh.ssh_command(sdk.containers.ssh_target(client, found, container, given))) + "\n"
-        )
+        target = sdk.containers.ssh_target(client, found, container, given)
+        terminal.exact(shlex.join(sdk.ssh.ssh_command(target)) + "\n")
         return
     with sdk.containers.open_when_ready(client, found, container, given, say) as remote:
         if sys.stdin.isatty():
             say(f"shell in {container.label} of {found.job.name}; `exit` leaves it")
         views.containers.show_stay(found.job.name, sdk.containers.read_stay(remote))
         with views.containers.explain_lost_connection(client, found, container):
-            code = sdk.containers.open_shell(
-                remote, 0, views.containers.write_stdout, views.containers.write_stderr
-            )
+            code = sdk.containers.open_shell(remote, 0, *_writers(terminal.raw))
     views.containers.exit_with(code)
 
 
 @task(
     positional=["name", "command"],
-    kinds={"index": int},
     help={
-        **WHICH,
-        "command": "what to run, in quotes; or everything after --",
+        **CONTAINER_HELP,
+        "command": COMMAND_HELP,
         "all": "run in all containers (of the role) at once; each line begins with its container",
     },
 )
@@ -122,7 +118,7 @@ def run(
     if all:
         chosen = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
         with sdk.containers.Fanout(client, found, chosen, given) as fanout, terminable():
-            ended = fanout.run(wanted, views.containers.write_stdout_line, views.containers.write_stderr_line)
+            ended = fanout.run(wanted, *_writers(views.containers.write_line))
         views.containers.exit_with(views.containers.show_failures(ended))
         return
     container = sdk.containers.first_running(found, role, index)
@@ -131,78 +127,69 @@ def run(
         terminable(),
         views.containers.explain_lost_connection(client, found, container),
     ):
-        code = sdk.containers.run_command(
-            remote,
-            wanted,
-            views.containers.write_stdout,
-            views.containers.write_stderr,
-            views.containers.stdin_descriptor(),
-        )
+        stdin = views.containers.stdin_descriptor()
+        code = sdk.containers.run_command(remote, wanted, *_writers(terminal.raw), stdin)
     views.containers.exit_with(code)
 
 
+def _copy(
+    c: Context,
+    copy_files: Callable[..., Copied],
+    name: str,
+    paths: list[str],
+    role: str | None = None,
+    index: int | None = None,
+    checksum: bool = False,
+    workers: int = 6,
+    preview: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
+    client, given = connect(c, cluster_alias), settings(c)
+    found = sdk.containers.reach(client, name, given)
+    container = sdk.containers.first_running(found, role, index)
+    rules = sdk.files.copy_rules(workers, checksum, preview=preview)
+    with (
+        sdk.containers.open_files(client, found, container, given) as store,
+        views.transfers.copying(c, output, preview) as meter,
+    ):
+        copied = copy_files(store, container.label, paths, given, rules, meter)
+    show(c, copied, views.listings.describe_copy, output)
+    sdk.files.check_copied(copied)
+
+
+copy_flags = with_flags([*inspect.signature(_copy).parameters.values()][4:])
+
+
 @task(
-    positional=["name", "paths"],
-    iterable=["paths"],
-    kinds={"index": int, "workers": int},
     help={
-        **WHICH,
-        **COPYING,
+        **CONTAINER_HELP,
+        **COPY_HELP,
         "paths": "sources in the container and, last, the target (default: this folder)",
     },
 )
-def get(
-    c: Context,
-    name: str,
-    paths: list[str],
-    role: str | None = None,
-    index: int | None = None,
-    checksum: bool = False,
-    workers: int = 6,
-    preview: bool = False,
-    cluster_alias: str | None = None,
-    output: str | None = None,
-) -> None:
+@copy_flags
+def get(c: Context, name: str, paths: list[str], *, flags: dict[str, Any]) -> None:
     """Copy files and folders from a container; run it again to continue."""
-    _copy(
-        c, sdk.containers.get, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
-    )
+    _copy(c, sdk.containers.get, name, paths, **flags)
 
 
 @task(
-    positional=["name", "paths"],
-    iterable=["paths"],
-    kinds={"index": int, "workers": int},
     help={
-        **WHICH,
-        **COPYING,
+        **CONTAINER_HELP,
+        **COPY_HELP,
         "paths": "sources and, last, the target in the container (default: the login's home folder)",
     },
 )
-def put(
-    c: Context,
-    name: str,
-    paths: list[str],
-    role: str | None = None,
-    index: int | None = None,
-    checksum: bool = False,
-    workers: int = 6,
-    preview: bool = False,
-    cluster_alias: str | None = None,
-    output: str | None = None,
-) -> None:
+@copy_flags
+def put(c: Context, name: str, paths: list[str], *, flags: dict[str, Any]) -> None:
     """Copy files and folders into a container; run it again to continue."""
-    _copy(
-        c, sdk.containers.put, name, paths, role, index, (workers, checksum, preview), cluster_alias, output
-    )
+    _copy(c, sdk.containers.put, name, paths, **flags)
 
 
 @task(
-    positional=["name", "ports"],
-    iterable=["ports"],
-    kinds={"index": int},
     help={
-        **WHICH,
+        **CONTAINER_HELP,
         "ports": "ports of the container, as number or label; PORT:LOCAL for a different local port",
     },
 )
@@ -221,18 +208,17 @@ def forward(
     container = sdk.containers.first_running(found, role, index)
     wanted = sdk.containers.find_ports(client, found.job, container.role, container.index, typed)
     with views.containers.forward(client, found, container, given, wanted) as forward:
+        job = f"job {found.job.name}"
+        target = f"{container.label} of {job}" if len(found.containers) > 1 else job
         for one in forward.start().ports:
-            target = views.containers.describe_container(found, container)
             say(f"forwarding 127.0.0.1:{one.here} → {target}:{one.there}")
         why = forward.serve()
     say(f"{why}: forwarding has ended")
 
 
 @task(
-    positional=["name"],
-    kinds={"index": int, "every": float},
     help={
-        **WHICH,
+        **CONTAINER_HELP,
         "role": "only this task role",
         "once": "show it once and exit",
         "every": "seconds between updates",
@@ -257,7 +243,8 @@ def top(
         screen,
         sdk.containers.Fanout(client, found, sdk.containers.choose(found, role, index), given) as fanout,
     ):
-        views.containers.show_idle_gpus(found.job.name, sdk.containers.read_stays(fanout))
+        for label, stay in sdk.containers.read_stays(fanout).items():
+            views.containers.show_idle(found.job.name, stay, f"the GPUs of {label}")
         if once or given.output != "table" or not screen.is_drawn:
             show(c, fanout.look(), views.containers.usage_table, output)
             return
@@ -267,7 +254,7 @@ def top(
             time.sleep(pause)
 
 
-@task(positional=["name"], help={"name": WHICH["name"], "target": "write the key to this file"})
+@task(help={"name": NAME_HELP, "target": "write the key to this file"})
 def key(
     c: Context,
     name: str,
@@ -286,9 +273,8 @@ def key(
 
 
 @task(
-    positional=["name"],
     help={
-        "name": WHICH["name"],
+        "name": NAME_HELP,
         "print": "print the entries without writing them",
         "yes": "include them in ~/.ssh/config without asking",
     },
@@ -301,37 +287,14 @@ def ssh_config(
     found = views.containers.find_containers(client, name, given, writes=not print_)
     hosts = views.containers.plan_hosts(client, found, given)
     if print_:
-        terminal.exact(sdk.ssh.host_block(client.cluster.shelf, found.job, hosts))
+        terminal.exact(sdk.ssh.host_block(client.cluster.unique_name, found.job, hosts))
         return
     written = sdk.ssh.write_hosts(client, found.job, hosts)
     say(f"{written.path} now has {', '.join(name for host in hosts for name in host.names)}")
-    views.containers.show_moved_names(found.job, written.moved)
+    for one in written.moved:
+        other = f"{one.job_key} on {one.cluster}"
+        say(f"{', '.join(one.names)}: now points to job {found.job.key}, no longer to {other}")
     views.containers.include_hosts(yes)
-
-
-def _copy(
-    c: Context,
-    copy_files: Callable[..., Copied],
-    name: str,
-    paths: Sequence[str],
-    role: str | None,
-    index: int | None,
-    options: tuple[int, bool, bool],
-    cluster_alias: str | None,
-    output: str | None,
-) -> None:
-    workers, checksum, preview = options
-    client, given = connect(c, cluster_alias), settings(c)
-    found = sdk.containers.reach(client, name, given)
-    container = sdk.containers.first_running(found, role, index)
-    rules = sdk.files.copy_rules(workers, checksum, preview=preview)
-    with (
-        sdk.containers.open_files(client, found, container, given) as store,
-        views.transfers.copying(c, output, preview) as meter,
-    ):
-        copied = copy_files(store, container.label, paths, given, rules, meter)
-    show(c, copied, views.listings.describe_copy, output)
-    sdk.files.check_copied(copied)
 
 
 @job_task(
@@ -355,43 +318,43 @@ def start(
     output: str | None = None,
 ) -> None:
     """Start a container to work in, and open a shell in it."""
-    given = job_settings(c, flags)
-    stay, limit = (
-        sdk.amounts.parse_seconds(timeout, "--timeout"),
-        sdk.amounts.parse_seconds(wait_limit, "--wait-limit"),
-    )
-    idle = 0 if idle_after == "0" else sdk.amounts.parse_seconds(idle_after, "--idle-after")
+    options = job_options(flags, command=sdk.containers.MARK)
+    given = job_settings(c, options)
+    stay = sdk.amounts.read("timeout", sdk.amounts.seconds, timeout)
+    limit = sdk.amounts.read("wait_limit", sdk.amounts.seconds, wait_limit)
+    idle = 0 if idle_after == "0" else sdk.amounts.read("idle_after", sdk.amounts.seconds, idle_after)
     sdk.containers.check_settings(given)
-    name = flags.get("job_name") or sdk.jobs.new_name("", sdk.containers.NAME)
-    request = job_request(flags, given, command=sdk.containers.MARK, job_name=name)
-    request = dataclasses.replace(request, ssh_key=sdk.ssh.public_key(given))
+    name = options.job_name or sdk.jobs.new_name("", sdk.containers.NAME)
+    key = sdk.ssh.public_key(given)
+    request = dataclasses.replace(job_request(options, given), name=name, ssh_key=key)
     request = sdk.containers.keep_alive(request, stay, idle)
     client = connect(c, cluster_alias)
     submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
-    ready = _ready(c, client, submission, limit, views.submitting.is_preview(c, flags))
-    if ready and shell:
+    job = views.submitting.submit_or_preview(client, submission, views.submitting.is_preview(c, flags))
+    if job is None:
+        return
+    say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
+    with views.containers.offer_stop_on_interrupt(client, job.name):
+        ready = sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
+    if shell:
         ssh(c, ready.found.job.name, cluster_alias=cluster_alias)
-    elif ready:
+    else:
         views.containers.show_stay(ready.found.job.name, ready.stay)
-        show(c, _login(ready), _line, output)
+        show(c, _login(ready), lambda login: login["command"], output)
 
 
-@task(
-    positional=["name"],
-    help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"},
-)
+@task(help={"name": "the job", "timeout": "how long to keep it from now on, such as 30m, 2h or 1d"})
 def extend(
     c: Context, name: str, timeout: str = "2h", cluster_alias: str | None = None, output: str | None = None
 ) -> None:
     """Keep a container longer; never shortens its time."""
-    seconds = sdk.amounts.parse_seconds(timeout, "--timeout")
+    limit = sdk.amounts.read("timeout", sdk.amounts.seconds, timeout)
     client = connect(c, cluster_alias)
-    show(c, sdk.containers.extend(client, name, settings(c), seconds), EXTENDED, output)
+    show(c, sdk.containers.extend(client, name, settings(c), limit), EXTENDED, output)
 
 
 @task(
     positional=["names"],
-    iterable=["names"],
     help={"names": "jobs, or patterns (default: the only one that was started in this folder)"},
 )
 def stop(
@@ -401,18 +364,6 @@ def stop(
     client = connect(c, cluster_alias)
     stopped = sdk.containers.stop(client, names or [sdk.containers.only_container(client, Path.cwd())])
     show(c, stopped, views.submitting.SUBMITTED, output)
-
-
-def _ready(
-    c: Context, client: Backend, submission: Submission, limit: float, preview: bool
-) -> ReadyContainer | None:
-    """Submit the container and wait until it is ready; None for a preview."""
-    job = views.submitting.submit_or_preview(client, submission, preview)
-    if job is None:
-        return None
-    say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")
-    with views.containers.offer_stop_on_interrupt(client, job.name):
-        return sdk.containers.wait_ready(client, job.name, settings(c), limit, say)
 
 
 def _login(ready: ReadyContainer) -> dict[str, Any]:
@@ -428,13 +379,8 @@ def _login(ready: ReadyContainer) -> dict[str, Any]:
     }
 
 
-def _line(login: Mapping[str, str]) -> str:
-    return login["command"]
-
-
 @task(
     positional=["folder"],
-    iterable=["build_arg"],
     help={
         "folder": "folder to build the image from (default: this one)",
         "tag": "name of the image, such as lab/train:1",
@@ -460,7 +406,7 @@ def build(
     sdk.images.check_ended(engine, f"build {tag}", done.exited)
 
 
-@task(positional=["image"], help={"image": "name of the image, beginning with its registry"})
+@task(help={"image": "name of the image, beginning with its registry"})
 def push(c: Context, image: str) -> None:
     """Push an image to its registry, with the login of docker or podman."""
     engine = _engine(c)
@@ -479,7 +425,6 @@ def images(c: Context, name: str | None = None, output: str | None = None) -> No
 
 
 @task(
-    positional=["image"],
     help={"image": "name of the image; pulled if it is not here", "ssh": "also require what ssh needs"},
 )
 def check(c: Context, image: str, ssh: bool = True, output: str | None = None) -> None:
@@ -494,7 +439,6 @@ def check(c: Context, image: str, ssh: bool = True, output: str | None = None) -
 
 
 @task(
-    iterable=["pip", "apt"],
     help={
         "base": "base image (default: the setting `image`)",
         "pip": "Python package to install; repeat for more",
@@ -537,6 +481,10 @@ def _run(c: Context, argv: Sequence[str], longest: float | None = None, **how: A
         raise TimedOut(f"`{what}` did not finish within {render.duration(limit)} and was stopped") from err
     assert done is not None  # as it is with disown=True
     return done
+
+
+def _writers(write: Callable[..., None]) -> tuple[Callable[..., None], Callable[..., None]]:
+    return functools.partial(write, sys.stdout), functools.partial(write, sys.stderr)
 
 
 def _engine(c: Context) -> str:

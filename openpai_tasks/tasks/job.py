@@ -11,45 +11,53 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from openpai_tasks import hints, render, sdk
-from openpai_tasks.plain_text import counted
+from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets, terminal
 from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.task import task
-from openpai_tasks.tasks.views.job_flags import FLAGS, job_request, job_settings, job_task
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.tasks.views.job_flags import (
+    COMMAND_HELP,
+    FLAGS,
+    NAME_HELP,
+    job_options,
+    job_request,
+    job_settings,
+    job_task,
+)
+from openpai_tasks.text import hints
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.sdk.jobs.lookup import UserSummary
 
 COLUMNS = ("name", "state", "virtual_cluster", "submitted", "duration", "exit_code", "retries")
-
 SUMMARY = ("user", "jobs", "running", "waiting", "failed", "gpus", "gpu_hours")
-
-ALIAS_HELP = "the cluster; `local` is the embedded one"
-NAME_HELP = "the job's name, or user~name for another user's"
-NAMES_HELP = "jobs: names or their beginnings, patterns such as 'train-*', sweeps, @last"
-
-FOLLOW_HELP = "show the output until the job ends, and exit with its exit code"
-PLAIN_HELP = "with --follow: without colours and other terminal escapes"
-
-RESULTS_HELP = "jobs, sweeps, or patterns such as 'train-*'"
-TABLE_HELP = "output format: table, csv, json or yaml"
-
 TEMPLATES = ("name", "description", "parameters")
 TEMPLATE_PARAMETERS = ("name", "default", "about")
 WRITTEN = ("file", "template", "name")
 
-SECRET_HELP = "name of a secret of the job, to read from your environment; repeat for more"
-OTHER = "a job's name, or cluster:name for a job on another cluster"
+NAMES_HELP = "jobs: names or their beginnings, patterns such as 'train-*', sweeps, @last"
+PARAMETER_HELP = "parameter of the template, name=value; repeat for more"
+RESULTS_HELP = "jobs, sweeps, or patterns such as 'train-*'"
+TABLE_HELP = "output format: table, csv, json or yaml"
+OTHER_HELP = "a job's name, or cluster:name for a job on another cluster"
+FOLLOW_HELP = {
+    "follow": "show the output until the job ends, and exit with its exit code",
+    "plain": "with --follow: without colours and other terminal escapes",
+}
+RESUBMIT_HELP = {
+    "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
+    "update": "change its document, path=value; repeat for more",
+    "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
+}
 
 
 @task(
     name="list",
     default=True,
-    kinds={"limit": int},
     help={
         "user": "whose jobs; 'all' for everyone's (default: yours)",
         "state": "only jobs in these states, such as RUNNING,WAITING",
@@ -59,7 +67,6 @@ OTHER = "a job's name, or cluster:name for a job on another cluster"
         "fields": "only these fields, such as name,state; also those that only json has",
         "watch": "update the list until Ctrl-C; in a pipe, a line for each change",
         "summary": "a line for each user instead: jobs, GPUs and GPU-hours",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def list_(
@@ -94,11 +101,7 @@ def list_(
         show(c, ask(), columns, output, ages=not absolute)
 
 
-@task(
-    positional=["name"],
-    iterable=["name"],
-    help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
-)
+@task(help={"name": NAMES_HELP})
 def status(
     c: Context,
     name: list[str],
@@ -118,16 +121,13 @@ def status(
         show(c, found, render.statuses, output, ages=not absolute)
 
 
-@task(positional=["name"], help={"name": NAME_HELP, "cluster-alias": ALIAS_HELP})
+@task(help={"name": NAME_HELP})
 def config(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show the document that a job was submitted with, secrets masked."""
     show(c, sdk.jobs.submitted_document(connect(c, cluster_alias), name), render.document, output or "yaml")
 
 
 @task(
-    positional=["name"],
-    iterable=["name"],
-    kinds={"attempt": int, "index": int, "lines": int},
     help={
         "name": NAMES_HELP,
         "follow": "follow the output until the jobs end, and exit with the exit code of the first failure",
@@ -143,7 +143,6 @@ def config(c: Context, name: str, cluster_alias: str | None = None, output: str 
         "since": "with --structured: only records since then: 90s, 1h30m or 2026-01-31T12:00",
         "grep": "with --structured: only records in which this regular expression is found",
         "output": "with --structured: json for JSON lines",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def logs(
@@ -173,21 +172,17 @@ def logs(
     with views.submitting.job_continues(name, follow):
         names = views.following.choose(client, name) if follow else sdk.sweeps.choose_names(client, name)
         if structured:
-            one = views.following.only_one(names, "--structured")
-            how = (client, one, which, follow, lines, sdk.diagnosis.News(client, say), records)
+            one = views.following.require_one(names, "--structured")
+            how = (client, one, which, follow, lines, sdk.diagnosis.JobReporter(client, say), records)
             found = sdk.logs.read_structured(*how, sdk.files.mounts(settings(c)), output == "json")
-            views.submitting.write_output(views.following.encode_records(found, output, follow))
+            terminal.write_bytes(views.following.encode_records(found, output, follow))
         else:
             views.following.write_logs(client, names, which, follow, lines, plain)
     if follow:
         views.following.conclude(client, sdk.jobs.wait_all(client, names), notify)
 
 
-@task(
-    positional=["names"],
-    iterable=["names"],
-    help={"names": NAMES_HELP, "yes": "do not ask", "cluster-alias": ALIAS_HELP},
-)
+@task(help={"names": NAMES_HELP, "yes": "do not ask"})
 def stop(
     c: Context,
     names: list[str],
@@ -205,16 +200,7 @@ def stop(
     show(c, stopped, views.submitting.SUBMITTED, output)
 
 
-@task(
-    positional=["name"],
-    iterable=["name"],
-    kinds={"timeout": float},
-    help={
-        "name": NAMES_HELP,
-        "timeout": "give up after this many seconds (exit code 124)",
-        "cluster-alias": ALIAS_HELP,
-    },
-)
+@task(help={"name": NAMES_HELP, "timeout": "give up after this many seconds (exit code 124)"})
 def wait(
     c: Context,
     name: list[str],
@@ -233,21 +219,14 @@ def wait(
     views.following.conclude(client, jobs, notify)
 
 
-@task(
-    name="connect",
-    positional=["name"],
-    help={
-        "name": NAME_HELP,
-        "cluster-alias": ALIAS_HELP,
-    },
-)
+@task(name="connect", help={"name": NAME_HELP})
 def connect_(
     c: Context, name: str, notify: bool = False, absolute: bool = False, cluster_alias: str | None = None
 ) -> None:
     """Watch a job's status until it ends."""
     client = connect(c, cluster_alias)
     with views.submitting.job_continues(name), LiveView(sys.stdout, ages=not absolute) as screen:
-        one = views.following.only_one(views.following.choose(client, name), "job.connect")
+        one = views.following.require_one(views.following.choose(client, name), "job.connect")
         for job in sdk.jobs.watch(client, one):
             screen.show(render.status(job), render.progress(job))
     views.following.conclude(client, [job], notify)
@@ -257,19 +236,16 @@ def connect_(
     *FLAGS,
     name="sub",
     positional=["command"],
-    iterable=["parameter", "sweep"],
-    kinds={"max_parallel": int},
     help={
-        "command": "what to run, in quotes; or everything after --",
+        **FOLLOW_HELP,
+        "command": COMMAND_HELP,
         "ssh": "allow ssh logins with your key, for container.ssh and similar (docs/containers.md)",
         "template": "use this template (see job.templates) instead of a plain job",
-        "parameter": "parameter of the template, name=value; repeat for more",
+        "parameter": PARAMETER_HELP,
         "sweep": "name=value,value,...: a job per value, {name} in the command; repeat for a grid",
         "sweep-file": "a job per row of this CSV, JSON or YAML file",
         "max-parallel": "how many jobs of a sweep may be unfinished at a time",
         "detach": "return as soon as all jobs of a sweep are submitted",
-        "follow": FOLLOW_HELP,
-        "plain": PLAIN_HELP,
     },
 )
 def submit_command(
@@ -291,9 +267,10 @@ def submit_command(
     output: str | None = None,
 ) -> None:
     """Submit a command as a job, or as a sweep of jobs."""
-    given, here = job_settings(c, flags), Path.cwd()
-    flags |= {"command": command_text(command), "template": template, "parameter": parameter, "ssh": ssh}
-    request = sdk.templates.request_from_flags(flags, given, secrets.job_secret, here)
+    more = {"command": command_text(command), "template": template, "parameter": parameter, "ssh": ssh}
+    options, here = job_options(flags, **more), Path.cwd()
+    given = job_settings(c, options)
+    request = sdk.templates.build_request(options, given, secrets.job_secret, here)
     found = sdk.sweeps.parse_points(sweep or (), sweep_file)
     client = connect(c, cluster_alias)
     packed, files = sdk.jobs.pack_files(client, request, here, sdk.files.mounts(given))
@@ -308,8 +285,7 @@ def submit_command(
 
 @job_task(
     *("update", "tag", "after", "preview"),
-    positional=["file"],
-    help={"file": "a job file: v2 YAML or v1 JSON", "follow": FOLLOW_HELP, "plain": PLAIN_HELP},
+    help={**FOLLOW_HELP, "file": "a job file: v2 YAML or v1 JSON"},
 )
 def submit(
     c: Context,
@@ -326,7 +302,7 @@ def submit(
     sdk.jobs.load_document(Path(file))  # report mistakes in the file before contacting the cluster
     client = connect(c, cluster_alias)
     takes_v1 = client.capabilities.v1_documents
-    read = sdk.jobs.read_job_file(Path(file), job_request(flags, settings(c)), takes_v1)
+    read = sdk.jobs.read_job_file(Path(file), job_request(job_options(flags), settings(c)), takes_v1)
     if read.converted:
         say(f"{file} is a v1 job; submitting it as v2")
     for change in read.renamed:
@@ -336,9 +312,6 @@ def submit(
 
 
 @task(
-    positional=["names"],
-    iterable=["names"],
-    kinds={"best": int},
     help={
         "names": RESULTS_HELP,
         "sort": "sort by this value of the results or the sweep, highest first",
@@ -366,8 +339,6 @@ def results(
 
 
 @task(
-    positional=["names"],
-    iterable=["names", "metric"],
     help={
         "names": RESULTS_HELP,
         "metric": "only metrics with this name, or pattern such as 'val_*'; repeat for more",
@@ -388,19 +359,19 @@ def metrics(
     output: str | None = None,
 ) -> None:
     """Show the metrics that jobs recorded: last and best values, or a plot by step."""
-    views.metrics.check_picture(picture)
+    views.sweeps.check_picture(picture)
     how = (connect(c, cluster_alias), names, Path.cwd(), sdk.files.mounts(settings(c)))
     if follow:
-        found = views.metrics.watch(sdk.sweeps.follow_metrics(*how), metric or (), plot)
+        found = views.sweeps.watch_metrics(sdk.sweeps.follow_metrics(*how), metric or (), plot)
     else:
         found = sdk.sweeps.gather_metrics(*how)
     chosen = sdk.jobs.select_metrics(found, metric or ())
-    views.metrics.report_none(found, chosen)
-    views.metrics.write_picture(chosen, picture)
-    show(c, sdk.jobs.metric_rows(chosen), lambda _: views.metrics.view(plot)(chosen), output)
+    views.sweeps.report_no_metrics(found, chosen)
+    views.sweeps.write_picture(chosen, picture)
+    show(c, sdk.jobs.metric_rows(chosen), lambda _: views.sweeps.metrics_view(chosen, plot), output)
 
 
-@task(positional=["files"], iterable=["files"], help={"files": "job files: v2 YAML or v1 JSON"})
+@task(help={"files": "job files: v2 YAML or v1 JSON"})
 def validate(c: Context, files: list[str], output: str | None = None) -> None:
     """Check job files without a cluster."""
     verdicts = [sdk.jobs.validate_file(Path(file)) for file in files]
@@ -411,9 +382,8 @@ def validate(c: Context, files: list[str], output: str | None = None) -> None:
 @task(help={"settings": "print the schema of the settings in an invoke.yaml instead"})
 def schema(c: Context, settings: bool = False) -> None:
     """Print the JSON Schema of job files, for editors."""
-    terminal.put(
-        json.dumps(sdk.templates.settings_schema() if settings else sdk.templates.job_schema(), indent=2)
-    )
+    found = sdk.templates.settings_schema() if settings else sdk.templates.job_schema()
+    terminal.put(json.dumps(found, indent=2))
 
 
 @task(positional=["template"], help={"template": "show the parameters of this template"})
@@ -434,11 +404,10 @@ def templates(c: Context, template: str | None = None, output: str | None = None
 
 @task(
     positional=["template", "file"],
-    iterable=["parameter"],
     help={
         "template": "name of a template, as job.templates lists it, or its file",
         "file": "the job file to write, or a folder for it; the job gets the file's name",
-        "parameter": "parameter of the template, name=value; repeat for more",
+        "parameter": PARAMETER_HELP,
         "force": "overwrite an existing file",
     },
 )
@@ -453,29 +422,23 @@ def new(
     """Write a job file from a template."""
     chosen = sdk.templates.find_template(template, Path.cwd())
     target = Path(file) if file is not None else None
-    written = sdk.templates.write_job_file(
-        chosen, target, sdk.templates.parse_template_parameters(parameter or ()), force
-    )
+    given = sdk.jobs.read_options({"parameter": parameter}).parameter
+    written = sdk.templates.write_job_file(chosen, target, given, force)
     show(c, [written], WRITTEN, output)
     say(f"`{hints.command('job.submit', str(written.file), '--follow')}` runs it")
 
 
-@task(
-    positional=["name"],
-    iterable=["update", "secret"],
-    kinds={"gpu": int},
+@job_task(
+    *("job_name", "update", "gpu", "secret"),
     help={
+        **RESUBMIT_HELP,
+        **FOLLOW_HELP,
         "name": NAME_HELP,
-        "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
-        "update": "change its document, path=value; repeat for more",
         "gpu": "GPUs of each task that uses any",
-        "secret": SECRET_HELP,
+        "secret": "name of a secret of the job, to read from your environment; repeat for more",
         "to": "the cluster to run it on (default: the same)",
-        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
         "resume": "continue at its last checkpoint, the default without --exact; fail if it has none",
         "exact": "repeat the recorded command, files and settings (./.openpai/jobs), or explain why not",
-        "follow": "show the output until the job ends, and exit with its exit code",
-        "plain": "with --follow: without colours and other terminal escapes",
         "preview": "show exactly what would be sent, and send nothing",
         "cluster-alias": "the cluster that has the job",
     },
@@ -483,10 +446,8 @@ def new(
 def resubmit(
     c: Context,
     name: str,
-    job_name: str | None = None,
-    update: list[str] | None = None,
-    gpu: int | None = None,
-    secret: list[str] | None = None,
+    *,
+    flags: dict[str, Any],
     to: str | None = None,
     fresh: bool = False,
     resume: bool = False,
@@ -500,30 +461,18 @@ def resubmit(
 ) -> None:
     """Submit a job again under a new name, with changes or exactly as it was."""
     start = sdk.jobs.choose_start(fresh, resume)
-    flags = {"job_name": job_name, "update": update, "gpu": gpu, "secret": secret}
-    request = sdk.jobs.build_changes(flags, secrets.job_secret)
+    request = sdk.jobs.build_changes(job_options(flags), secrets.job_secret)
     source = connect(c, cluster_alias)
     target = connect(c, to) if to else source
-    mounted = sdk.files.mounts(settings(c))
+    mounted, ask = sdk.files.mounts(settings(c)), secrets.document_secret
     submission = sdk.jobs.repeat(
-        source,
-        target,
-        name,
-        request,
-        Path.cwd(),
-        exact,
-        secrets.document_secret,
-        say,
-        mounted,
-        resume=start,
+        source, target, name, request, Path.cwd(), exact, ask, say, mounted, resume=start
     )
-    views.submitting.send(c, target, submission, follow, preview, output, plain, notify)
+    only = views.submitting.is_preview(c, {"preview": preview})
+    views.submitting.send(c, target, submission, follow, only, output, plain, notify)
 
 
-@task(
-    positional=["first", "second"],
-    help={"first": OTHER, "second": OTHER, "cluster-alias": ALIAS_HELP},
-)
+@task(help={"first": OTHER_HELP, "second": OTHER_HELP})
 def diff(
     c: Context, first: str, second: str, cluster_alias: str | None = None, output: str | None = None
 ) -> None:
@@ -536,13 +485,10 @@ def diff(
 
 
 @task(
-    positional=["name"],
-    iterable=["name"],
     help={
         "name": NAMES_HELP,
         "to": "copy the files into this folder; into DIR/JOB for several jobs, or for `--to DIR/`",
         "all": "include checkpoints, metrics and log records of the runtime, in .pai",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def outputs(
@@ -557,11 +503,12 @@ def outputs(
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(settings(c))
     names = sdk.sweeps.choose_names(client, name)
     found = views.transfers.find_outputs(client, names, mounted)
-    chosen = found if all else [one.of_program for one in found]
+    chosen = found if all else [one.without_runtime_files for one in found]
     if hidden := sum(len(one.files) for one in found) - sum(len(one.files) for one in chosen):
         say(f"{counted(hidden, 'file')} of the runtime left out; --all includes them")
     for one in chosen:
-        views.listings.report_left_out(one)
+        if one.left_out:
+            say(f"left out, not the job's own files: {', '.join(one.left_out)}")
         if to is not None and (one.files or len(names) == 1):
             is_inner = len(names) > 1 or to.endswith("/")
             views.transfers.download(one, Path(to) / one.job if is_inner else Path(to))
@@ -573,26 +520,14 @@ def outputs(
         show(c, rows, ("job", *columns), output)
 
 
-@task(
-    name="open",
-    positional=["name"],
-    help={
-        "name": NAME_HELP,
-        "no-browser": "only print the address",
-        "cluster-alias": ALIAS_HELP,
-    },
-)
+@task(name="open", help={"name": NAME_HELP, "no-browser": "only print the address"})
 def open_(c: Context, name: str, no_browser: bool = False, cluster_alias: str | None = None) -> None:
     """Open a job's page in the web portal, and print its address."""
     client = connect(c, cluster_alias)
     views.browsing.open_job(client, sdk.jobs.find(client, name), no_browser)
 
 
-@task(
-    positional=["name"],
-    iterable=["name"],
-    help={"name": NAMES_HELP, "cluster-alias": ALIAS_HELP},
-)
+@task(help={"name": NAMES_HELP})
 def why(c: Context, name: list[str], cluster_alias: str | None = None, output: str | None = None) -> None:
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
 from openpai_tasks import sdk
-from openpai_tasks.tasks import job as job_tasks
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import connect, say, settings, show
-from openpai_tasks.tasks.framework.task import same_flags_as, task
-from openpai_tasks.tasks.views.job_flags import RUN, job_request, job_settings, job_task
+from openpai_tasks.tasks.framework.task import flags_of, with_flags
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.tasks.job import RESUBMIT_HELP
+from openpai_tasks.tasks.views.job_flags import (
+    NAME_HELP,
+    RUN,
+    job_options,
+    job_request,
+    job_settings,
+    job_task,
+)
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
-    from openpai_tasks.tasks.views.serving import ServerAccess, ServeSession
+    from openpai_tasks.tasks.views.serving import ServeSession
 
 LOCAL = "local"
 NO_BROWSER_HELP = "do not open the result in a browser"
@@ -26,8 +35,6 @@ DETACH_HELP = "return as soon as the job is submitted; notebook.fetch fetches it
 
 @job_task(
     *RUN,
-    positional=["file"],
-    iterable=["parameter", "to"],
     help={
         "file": "the notebook",
         "parameter": "parameter, name=value, set after the cell with the defaults; repeat for more",
@@ -57,12 +64,13 @@ def run(
     output: str | None = None,
 ) -> None:
     """Run a notebook as a job, and fetch the executed notebook and a web page of it."""
-    given, here = job_settings(c, flags), Path.cwd()
+    wanted, here = job_options(flags), Path.cwd()
+    given = job_settings(c, wanted)
     notebook = sdk.notebooks.read_notebook(file, here)
     values = sdk.notebooks.parse_parameters(parameter or ())
     options = sdk.notebooks.run_options(values, to or (), kernel or "", timeout_per_cell or "", allow_errors)
     views.notebooks.show_notes(sdk.notebooks.remarks(notebook, options))
-    request = job_request(flags, given)
+    request = job_request(wanted, given)
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
     submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
     only = views.submitting.is_preview(c, flags)
@@ -71,21 +79,19 @@ def run(
         views.notebooks.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
 
 
-@task(positional=["file"], iterable=run.iterable, kinds=run.kinds, help=run.help)
-@same_flags_as(run, cluster_alias=LOCAL)
-def local(c: Context, file: str, flags: dict[str, Any]) -> None:
+@task(help=run.help)
+@with_flags(flags_of(run, without="cluster_alias"))
+def local(c: Context, file: str, *, flags: dict[str, Any]) -> None:
     """Run a notebook on the embedded cluster; otherwise like notebook.run."""
-    run.body(c, file, **flags)
+    run.body(c, file, **flags, cluster_alias=LOCAL)
 
 
 @task(
-    positional=["name"],
     help={
-        "name": job_tasks.NAME_HELP,
+        "name": NAME_HELP,
         "folder": "folder for the results (default: next to the notebook)",
         "follow": "wait until the job ends first, and show its progress",
         "no-browser": NO_BROWSER_HELP,
-        "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
 def fetch(
@@ -106,14 +112,10 @@ def fetch(
 
 @job_task(
     *("gpu", "cpu", "memoryMB", "image", "virtual_cluster", "job_name", "secret", "update", "preview"),
-    positional=["what"],
-    iterable=["parameter"],
     help={
+        **RESUBMIT_HELP,
         "what": "a notebook, to run as it is now with the flags of its last run; or a job, to repeat",
         "parameter": "parameter to change, name=value; the others stay; repeat for more",
-        "job-name": "name of the new job; each $ becomes random letters (default: made from the old one)",
-        "update": "change its document, path=value; repeat for more",
-        "fresh": "start from the beginning, without the checkpoints of the job, which are kept",
         "resume": "continue at its last checkpoint, as it does by default; fail if it has none",
         "source-cluster": "the cluster that has the job (default: the one it was submitted to from here)",
         "no-browser": NO_BROWSER_HELP,
@@ -137,7 +139,7 @@ def resubmit(
 ) -> None:
     """Run a notebook again with other resources, keeping its code and parameters."""
     start = sdk.jobs.choose_start(fresh, resume)
-    request = sdk.jobs.build_changes(flags, secrets.job_secret)
+    request = sdk.jobs.build_changes(job_options(flags), secrets.job_secret)
     parameters = sdk.notebooks.parse_parameters(parameter or ())
     here, mounted = Path.cwd(), sdk.files.mounts(settings(c))
     chosen = sdk.notebooks.choose_original(
@@ -170,7 +172,6 @@ def resubmit(
 @job_task(
     *(name for name in RUN if name not in ("retries", "max_time")),
     positional=["file"],
-    kinds={"port": int},
     help={
         "file": "the notebook to open (default: Jupyter shows the job's folder)",
         "idle": "end the job after this time without activity: 90s, 30m, 2h or never (default: 2h)",
@@ -206,21 +207,20 @@ def serve(
     output: str | None = None,
 ) -> None:
     """Serve Jupyter from a job and open it in the browser; Ctrl-C pulls your changes."""
-    given = job_settings(c, flags)
+    wanted = job_options(flags)
+    given = job_settings(c, wanted)
     here, mounted = Path.cwd(), sdk.files.mounts(given)
-    limit, way = sdk.amounts.parse_seconds(wait, "--wait"), sdk.notebooks.LinkOptions(direct, port)
+    limit, way = sdk.amounts.read("wait", sdk.amounts.seconds, wait), sdk.notebooks.LinkOptions(direct, port)
     chosen = views.serving.token_from_flags(token, token_file)
-    session = views.serving.ServeSession(given, limit, no_browser, stop, output, here, mounted)
+    session = views.serving.ServeSession(given, limit, no_browser, stop, output, mounted, way, chosen)
     if reconnect:
-        views.serving.refuse_new_job_flags(file, {**flags, "idle": idle, "timeout": timeout})
-        return _reconnect(
-            c, connect(c, cluster_alias), reconnect, views.serving.ServerAccess(way, chosen), session
-        )
+        views.serving.check_reconnect_flags(file, {**flags, "idle": idle, "timeout": timeout})
+        return _reconnect(c, connect(c, cluster_alias), reconnect, session)
     options = sdk.notebooks.serve_options(
         chosen, sdk.notebooks.IDLE if idle is None else idle, timeout or "", direct
     )
     notebook = sdk.notebooks.read_notebook(file, here) if file else None
-    request = job_request(flags, given)
+    request = job_request(wanted, given)
     client = connect(c, cluster_alias)
     came_from = sdk.notebooks.source_origins(notebook, given.sources, here)
     key = "" if direct else sdk.ssh.public_key(given)
@@ -231,30 +231,25 @@ def serve(
         sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))
         say(f"job {sent.name} submitted to {client.cluster.alias}")
         sdk.notebooks.forget_all_ended(client)
-        access = views.serving.ServerAccess(way, options.token, notebook.name if notebook else "")
-        views.serving.serve_until_done(c, client, sent, access, session)
+        session = dataclasses.replace(session, token=options.token, file=own[0])
+        views.serving.serve_until_done(c, client, sent, session)
 
 
-def _reconnect(c: Context, client: Backend, name: str, access: ServerAccess, session: ServeSession) -> None:
+def _reconnect(c: Context, client: Backend, name: str, session: ServeSession) -> None:
     """Open the server of an existing job; what is not given is read from the job."""
     job, document = sdk.jobs.job_document(client, name)
-    mark = sdk.notebooks.check_reconnect(job, document, access.way.direct)
-    token = sdk.notebooks.check_token(access.token) if access.token else sdk.notebooks.token_of(client, job)
-    views.serving.serve_until_done(
-        c,
-        client,
-        job,
-        views.serving.ServerAccess(sdk.notebooks.LinkOptions(mark.direct, access.way.port), token, mark.file),
-        session,
-    )
+    mark = sdk.notebooks.check_reconnect(job, document, session.way.direct)
+    given = session.token
+    token = sdk.notebooks.check_token(given) if given else sdk.notebooks.token_of(client, job)
+    way = sdk.notebooks.LinkOptions(mark.direct, session.way.port)
+    session = dataclasses.replace(session, way=way, token=token, file=mark.file)
+    views.serving.serve_until_done(c, client, job, session)
 
 
 @task(
-    positional=["name"],
     help={
-        "name": job_tasks.NAME_HELP,
+        "name": NAME_HELP,
         "target": "folder for the files (default: where they came from)",
-        "cluster-alias": job_tasks.ALIAS_HELP,
     },
 )
 def pull(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
@@ -13,13 +14,10 @@ from openpai_tasks.paddlecloud.request import OPTIONS
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import prompts, terminal
 from openpai_tasks.tasks.framework.base import say, settings_for, show
-from openpai_tasks.tasks.framework.task import task as any_task
-from openpai_tasks.tasks.framework.task import with_options
+from openpai_tasks.tasks.framework.task import PaiTask, typed_task, with_flags
 
 if TYPE_CHECKING:
     from openpai_tasks.paddlecloud.pfs_places import PfsPlaces
-
-task = functools.partial(any_task, single_dash=True)
 
 ALIAS_HELP = "the datacenter or cluster (default: the current one of ~/.paddle/config, else `local`)"
 JOB_HELP = "the job's name"
@@ -30,23 +28,33 @@ ALL_HELP = (
 )
 
 
+def task(help: Mapping[str, str], **options: Any) -> Callable[[Callable[..., Any]], PaiTask]:
+    """Make a task whose flags can be written with one dash."""
+    return typed_task(single_dash=True, help={"cluster-alias": ALIAS_HELP, **help}, **options)
+
+
 @task(
-    positional=["package"],
     nicknames={one.name: one.short for one in OPTIONS if one.short},
-    kinds={one.name: one.kind for one in OPTIONS if one.default is None},
     help={
         "package": "the folder to upload and run",
         **{one.name.replace("_", "-"): one.help for one in OPTIONS},
         "preview": "only show what would be uploaded and sent",
-        "cluster-alias": ALIAS_HELP,
     },
 )
-@with_options({one.name: one.default for one in OPTIONS})
+@with_flags(
+    inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.kind)
+    for one in OPTIONS
+)
 def submit(
-    c: Context, package: str, preview: bool = False, cluster_alias: str | None = None, **options: Any
+    c: Context,
+    package: str,
+    preview: bool = False,
+    cluster_alias: str | None = None,
+    *,
+    flags: dict[str, Any],
 ) -> None:
     """Upload a folder and start it as a job."""
-    request = paddlecloud.PaddleRequest(package, **options)
+    request = paddlecloud.PaddleRequest(package, **flags)
     collected = paddlecloud.prepare(request)
     is_preview = views.submitting.is_preview(c, {"preview": preview})
     given = settings_for(c, cluster_alias)
@@ -58,7 +66,7 @@ def submit(
         return
     terminal.put("Collecting package ... Done")
     places = paddlecloud.PfsPlaces(client, given, say)
-    with views.paddle.copying("Uploading ...", quiet=True) as meter:
+    with views.paddle.copying() as meter:
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
@@ -68,12 +76,10 @@ def submit(
 
 
 @task(
-    positional=["job"],
     help={
         "job": JOB_HELP,
         "remove": "also remove the job's folder, with its package, output and logs",
         "yes": "do not ask",
-        "cluster-alias": ALIAS_HELP,
     },
     nicknames={"remove": "rm"},
 )
@@ -95,10 +101,7 @@ def kill(
         paddlecloud.PfsPlaces(client, given, say).remove_folder(folder)
 
 
-@task(
-    nicknames={"all": "a"},
-    help={"all": ALL_HELP, "cluster-alias": ALIAS_HELP},
-)
+@task(nicknames={"all": "a"}, help={"all": ALL_HELP})
 def jobs(c: Context, all: bool = False, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List your jobs, newest first."""
     client = paddlecloud.connect(settings_for(c, cluster_alias), cluster_alias, say)
@@ -112,7 +115,6 @@ def jobs(c: Context, all: bool = False, cluster_alias: str | None = None, output
         "what": "jobs, workers or quota",
         "job": "with `workers`: the job",
         "all": ALL_HELP,
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def get(
@@ -132,13 +134,11 @@ def get(
 @task(
     positional=["job"],
     nicknames={"worker": "w"},
-    kinds={"lines": int},
     help={
         "job": f"{JOB_HELP} (default: the newest job)",
         "lines": "number of lines of each trainer",
         "worker": "only this worker, as `paddle.get workers JOB` lists them",
         "follow": "follow the output until the job ends, and exit with its exit code",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def logs(
@@ -160,9 +160,6 @@ def logs(
 
 @task(
     name="pfs-cp",
-    positional=["paths"],
-    iterable=["paths"],
-    kinds={"chunksize": int},
     nicknames={"verbose": "v"},
     help={
         "paths": f"the sources and, last, the target: one side on this machine, the other {PFS_HELP}",
@@ -170,7 +167,6 @@ def logs(
         "verbose": "also list files that are unchanged",
         "chunksize": "size of the pieces that travel, in KiB",
         "workers": "number of files to copy at once",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def pfs_cp(
@@ -197,13 +193,10 @@ def pfs_cp(
 
 @task(
     name="pfs-ls",
-    positional=["paths"],
-    iterable=["paths"],
     help={
         "paths": PFS_HELP,
         "recursive": "list everything below a folder",
         "names": "only the names",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def pfs_ls(
@@ -222,13 +215,10 @@ def pfs_ls(
 
 @task(
     name="pfs-rm",
-    positional=["paths"],
-    iterable=["paths"],
     help={
         "paths": PFS_HELP,
         "recursive": "remove folders with their contents",
         "yes": "do not ask",
-        "cluster-alias": ALIAS_HELP,
     },
 )
 def pfs_rm(
@@ -240,18 +230,13 @@ def pfs_rm(
     if not yes and sys.stdin.isatty():
         views.listings.confirm_removals(removals)
     elif not yes:
-        sdk.files.refuse_guesses(removals)
+        sdk.files.check_guesses(removals)
     for removal in removals:
         sdk.files.remove([removal])
         terminal.put(f"rm {removal.place.url}")
 
 
-@task(
-    name="pfs-mkdir",
-    positional=["paths"],
-    iterable=["paths"],
-    help={"paths": PFS_HELP, "cluster-alias": ALIAS_HELP},
-)
+@task(name="pfs-mkdir", help={"paths": PFS_HELP})
 def pfs_mkdir(c: Context, paths: list[str], cluster_alias: str | None = None) -> None:
     """Create folders on PFS, with missing parents."""
     paddlecloud.check_pfs(paths)

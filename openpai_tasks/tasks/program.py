@@ -22,8 +22,8 @@ from openpai_tasks import __version__, compat, exits
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.settings import ownership, project
 from openpai_tasks.tasks import COLLECTIONS, Namespace, namespace
-from openpai_tasks.tasks.framework import terminal, verbosity
-from openpai_tasks.tasks.framework.invoke_patches import patch_invoke
+from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.invoke_patches import apply_verbosity, patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
@@ -56,7 +56,7 @@ GROUPS = {
     },
 }
 """The everyday commands, with a short description of each."""
-NEEDED = 76
+PAGE_COLUMNS = 76
 """Columns of the page; on narrower terminals, lines are wrapped."""
 
 
@@ -72,14 +72,14 @@ class UnsafeModule(ConfigError, ModuleNotFoundError):
     """Raised for a module next to a tasks.py that another user could have written."""
 
 
-class OwnModules(FileFinder):
+class ProjectFinder(FileFinder):
     """Finds the modules in a project that no other user could have written, at the moment of their import."""
 
     @classmethod
-    def below(cls, folder: Path) -> Callable[[str], OwnModules]:
+    def path_hook_below(cls, folder: Path) -> Callable[[str], ProjectFinder]:
         """Return a path hook for the folder and its packages, but not for a virtual environment in it."""
 
-        def hook(path: str) -> OwnModules:
+        def hook(path: str) -> ProjectFinder:
             place, installed = Path(path), [Path(entry) for entry in sys.path if entry != str(folder)]
             if not place.is_relative_to(folder) or any(map(place.is_relative_to, installed)):
                 raise ImportError(f"not a package in {folder}", path=path)
@@ -121,10 +121,10 @@ class TasksLoader(FilesystemLoader):
         raise CollectionNotFound(name=name, start=self.start)
 
     def _add_to_path(self, folder: Path) -> None:
-        """Let the tasks import what is next to them, after all that is installed, which Invoke would hide."""
+        """Let the tasks import what is next to them; unlike in Invoke, installed packages come first."""
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
-            sys.path_hooks.insert(0, OwnModules.below(folder))
+            sys.path_hooks.insert(0, ProjectFinder.path_hook_below(folder))
             sys.path_importer_cache.pop(str(folder), None)
 
 
@@ -146,7 +146,7 @@ class PaiProgram(Program):
 
     def parse_core(self, argv: list[str] | None) -> None:
         super().parse_core(argv)
-        verbosity.apply(self)
+        apply_verbosity(self)
         sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
     def parse_core_args(self) -> None:
@@ -206,15 +206,11 @@ class PaiProgram(Program):
         if words[:1] == [HELP] and HELP not in self.collection.task_names:
             topic = [word for word in words[1:] if not word.startswith("-") and word != HELP]
             self.core.unparsed = []
-            name = self._topic(topic)
+            old = " ".join(topic[:2])
+            name = old if old in SPACED else ".".join(topic)  # `job sub` is `job.sub`
             shown = self.args.list if name in self.collection.collections else self.args.help
             shown.set_value(name or None, cast=False)
         super().parse_tasks()
-
-    def _topic(self, words: list[str]) -> str:
-        """Return what to explain: `job sub` is `job.sub`."""
-        flat = " ".join(words[:2])
-        return flat if flat in SPACED else ".".join(words)
 
     def no_tasks_given(self) -> None:
         own = [name for name in self.collection.tasks if name not in self.classic]
@@ -252,14 +248,14 @@ def front_page(program: str, columns: int, own: Iterable[str] = ()) -> str:
     """Return the page for this width; ``own`` are the tasks of the project itself."""
     lines = [f"usage: {program} COMMAND [WORDS] [--FLAGS]", ""]
     for group, commands in GROUPS.items():
-        lines += _group(program, group, commands, columns < NEEDED)
+        lines += _group(program, group, commands, columns < PAGE_COLUMNS)
     theirs = ", ".join(own)
     lines += ["", f"This project's own commands: {theirs}"] if theirs else [""]
     lines += [
         f"`{program} help COMMAND` explains one, `{program} --list` shows all of them,",
         f'and `{program} job.sub "echo hello" --follow` runs a first job on this machine.',
     ]
-    if columns >= NEEDED:
+    if columns >= PAGE_COLUMNS:
         return "\n".join(lines)
     wrapped = (textwrap.wrap(line, columns, subsequent_indent="    ") or [""] for line in lines)
     return "\n".join(part for parts in wrapped for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,16 @@ from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
-from openpai_tasks.tasks.framework import secrets
+from openpai_tasks.tasks.framework import secrets, terminal
 from openpai_tasks.tasks.framework.base import connect, say, settings, settings_for, show
-from openpai_tasks.tasks.framework.prompts import answer, confirm
-from openpai_tasks.tasks.framework.screen import say_view
-from openpai_tasks.tasks.framework.task import task
+from openpai_tasks.tasks.framework.prompts import answer
+from openpai_tasks.tasks.framework.task import typed_task as task
+from openpai_tasks.tasks.views.job_flags import COPY_HELP
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
-    from openpai_tasks.sdk.files.cleaning import Cleaning
     from openpai_tasks.sdk.files.job_folders import Home
     from openpai_tasks.sdk.files.storages import ClusterStorages
     from openpai_tasks.settings.config import Settings
@@ -31,18 +31,12 @@ STORAGES = (
     *("default", "selected", "workspace", "origin", "url"),
 )
 
-PATH = "a local path, or pai://CLUSTER/STORAGE/PATH"
-COPYING = {
-    "checksum": "compare files by content, not by size and time",
-    "workers": "number of files to copy at once",
-    "preview": "only show what would be done",
-}
-
+PATH_HELP = "a local path, or pai://CLUSTER/STORAGE/PATH"
 CHOICES = ("name", "type", "server", "permission", "default", "selected", "origin")
 ADDED = ("name", "type", "server", "permission", "origin", "url")
 
-WORKSPACE = "folder on the storage (default: the selected workspace, or yours on the default storage)"
-STATES = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
+WORKSPACE_HELP = "folder on the storage (default: the selected workspace, or yours on the default storage)"
+STATE_HELP = "only files of jobs in this state (SUCCEEDED, FAILED, STOPPED, GONE); repeat for more"
 
 
 @task(name="list", default=True, positional=["cluster_alias"])
@@ -54,9 +48,8 @@ def list_(c: Context, cluster_alias: str | None = None, output: str | None = Non
 @task(
     aliases=("ls",),
     positional=["paths"],
-    iterable=["paths"],
     help={
-        "paths": f"{PATH} (default: this folder)",
+        "paths": f"{PATH_HELP} (default: this folder)",
         "all": "include partial files of running or interrupted copies",
     },
 )
@@ -71,12 +64,9 @@ def listdir(c: Context, paths: list[str] | None = None, all: bool = False, outpu
 
 @task(
     aliases=("cp",),
-    positional=["paths"],
-    iterable=["paths"],
-    kinds={"workers": int},
     help={
-        **COPYING,
-        "paths": f"the sources and, last, the target; each {PATH}. A single folder becomes TARGET, or "
+        **COPY_HELP,
+        "paths": f"the sources and, last, the target; each {PATH_HELP}. A single folder becomes TARGET, or "
         "TARGET/FOLDER if TARGET ends with /",
         "recursive": "ignored, for compatibility with `cp -r`: folders are always copied with their contents",
     },
@@ -100,11 +90,9 @@ def copy(
 
 
 @task(
-    positional=["source", "target"],
-    kinds={"workers": int},
     help={
-        **COPYING,
-        "source": f"folder to copy from: {PATH}",
+        **COPY_HELP,
+        "source": f"folder to copy from: {PATH_HELP}",
         "target": "folder to make identical to it",
         "delete": "remove files that the source does not have, after everything else was copied",
     },
@@ -126,7 +114,7 @@ def sync(
     _report(c, copied, output)
 
 
-@task(aliases=("mkdir", "makedirs"), positional=["paths"], iterable=["paths"], help={"paths": PATH})
+@task(aliases=("mkdir", "makedirs"), help={"paths": PATH_HELP})
 def makedir(c: Context, paths: list[str]) -> None:
     """Create folders, with missing parents."""
     sdk.files.make_folders(paths, _storages(c))
@@ -134,10 +122,8 @@ def makedir(c: Context, paths: list[str]) -> None:
 
 @task(
     aliases=("rm", "delete"),
-    positional=["paths"],
-    iterable=["paths"],
     help={
-        "paths": PATH,
+        "paths": PATH_HELP,
         "recursive": "remove folders with their contents",
         "ask": "ask before removing anything; without a terminal, files of this machine need --yes",
         "yes": "do not ask",
@@ -151,33 +137,29 @@ def remove(
     if not yes and sys.stdin.isatty():
         views.listings.confirm_removals(removals, ask)
     elif not yes:
-        sdk.files.refuse_guesses(removals, ask)
+        sdk.files.check_guesses(removals, ask)
     sdk.files.remove(removals)
 
 
-@task(
-    aliases=("info",),
-    positional=["path"],
-    help={"path": PATH, "checksum": "include a checksum of the file's content"},
-)
+@task(aliases=("info",), help={"path": PATH_HELP, "checksum": "include a checksum of the file's content"})
 def getinfo(c: Context, path: str, checksum: bool = False, output: str | None = None) -> None:
     """Show details of a file or folder."""
     show(c, sdk.files.file_facts(sdk.files.locate(path, _storages(c)), checksum), render.facts, output)
 
 
-@task(positional=["paths"], iterable=["paths"], help={"paths": PATH})
+@task(help={"paths": PATH_HELP})
 def cat(c: Context, paths: list[str]) -> None:
     """Print the contents of files."""
-    views.listings.write_bytes(sdk.files.read_files(sdk.files.locate_all(paths, _storages(c))))
+    terminal.write_bytes(sdk.files.read_files(sdk.files.locate_all(paths, _storages(c))))
 
 
-@task(positional=["path"], kinds={"lines": int}, help={"path": PATH, "lines": "number of lines"})
+@task(help={"path": PATH_HELP, "lines": "number of lines"})
 def head(c: Context, path: str, lines: int = 10) -> None:
     """Print the first lines of a file."""
-    views.listings.write_bytes(sdk.files.head(sdk.files.locate(path, _storages(c)), lines))
+    terminal.write_bytes(sdk.files.head(sdk.files.locate(path, _storages(c)), lines))
 
 
-@task(positional=["path"], help={"path": f"{PATH} (default: this folder)"})
+@task(positional=["path"], help={"path": f"{PATH_HELP} (default: this folder)"})
 def du(c: Context, path: str = ".", output: str | None = None) -> None:
     """Show the disk usage of everything in a folder."""
     found = sdk.files.disk_usage(sdk.files.locate(path, _storages(c)))
@@ -186,8 +168,7 @@ def du(c: Context, path: str = ".", output: str | None = None) -> None:
 
 @task(
     positional=["path"],
-    kinds={"depth": int},
-    help={"path": f"{PATH} (default: this folder)", "depth": "number of levels; 0 for all"},
+    help={"path": f"{PATH_HELP} (default: this folder)", "depth": "number of levels; 0 for all"},
 )
 def tree(c: Context, path: str = ".", depth: int = 0, output: str | None = None) -> None:
     """Show a folder and everything below it as a tree."""
@@ -197,9 +178,8 @@ def tree(c: Context, path: str = ".", depth: int = 0, output: str | None = None)
 
 @task(
     positional=["path"],
-    kinds={"min_size": str},
     help={
-        "path": f"{PATH} (default: this folder)",
+        "path": f"{PATH_HELP} (default: this folder)",
         "name": "pattern for names, such as '*.csv'",
         "type": "file or folder",
         "min-size": "only files of at least this size: bytes, or a size such as 64K or 1G",
@@ -243,13 +223,12 @@ def select(
 ) -> None:
     """Select a cluster's storage (pai://CLUSTER/0/) and your workspace on it."""
     given = settings_for(c, cluster_alias)
-    storage = storage_name or _ask_storage(given, None)
+    storage = storage_name or _ask_storage(given)
     show(c, sdk.files.select_storage(given, None, storage, workspace, say), render.facts, output)
 
 
 @task(
     positional=["name", "options"],
-    iterable=["option", "options"],
     help={
         "name": "your name for the storage (default: its type)",
         "options": "options as NAME=VALUE, the way the older clients took them",
@@ -285,7 +264,7 @@ def add(
     show(c, [sdk.files.add_storage(settings_for(c, cluster_alias), None, own, secret, say)], ADDED, output)
 
 
-@task(positional=["names"], iterable=["names"], help={"names": "storages that you added"})
+@task(help={"names": "storages that you added"})
 def forget(c: Context, names: list[str], cluster_alias: str | None = None) -> None:
     """Remove storages that you added from the list; their files stay."""
     sdk.files.forget_storages(settings_for(c, cluster_alias), None, names, say)
@@ -293,23 +272,21 @@ def forget(c: Context, names: list[str], cluster_alias: str | None = None) -> No
         say(f"removed storage {name}; its files stay")
 
 
-def _ask_storage(given: Settings, alias: str | None) -> str:
+def _ask_storage(given: Settings) -> str:
     """Show the storages and ask for one."""
-    if not sys.stdin.isatty():
-        raise sdk.files.no_storage_named(given, alias, say)
-    rows = render.format_values(sdk.files.list_storages(given, alias, say), CHOICES, "table")
-    say(*rows.split("\n"), always=True)
-    chosen = answer("storage: ")
+    chosen = ""
+    if sys.stdin.isatty():
+        rows = render.format_values(sdk.files.list_storages(given, None, say), CHOICES, "table")
+        say(*rows.split("\n"), always=True)
+        chosen = answer("storage: ")
     if not chosen:
-        raise sdk.files.no_storage_named(given, alias, say)
+        raise sdk.files.no_storage_named(given, None, say)
     return chosen
 
 
 @task(
-    positional=["folder", "target"],
-    kinds={"workers": int},
     help={
-        "folder": f"folder to pack: {PATH}",
+        "folder": f"folder to pack: {PATH_HELP}",
         "target": "folder for the shards and their index; created if missing, must hold nothing else",
         "format": "tar, tfrecord or sequencefile",
         "shard-size": "size of a shard, such as 64M or 1G",
@@ -330,22 +307,20 @@ def pack(
     output: str | None = None,
 ) -> None:
     """Pack a folder into a few large files with an index, written directly to the storage."""
-    tree, place = _located(c, folder, target)
+    tree, place = _locate(c, folder, target)
     rules = sdk.files.packing_rules(tree, format, shard_size, name, replace, workers)
     with (
-        views.transfers.metered() as meter,
-        views.transfers.ended_by(lambda: "nothing was written; run it again"),
+        contextlib.closing(views.transfers.Meter()) as meter,
+        views.transfers.report_interrupt(lambda: "nothing was written; run it again"),
     ):
         packed = sdk.files.pack(tree, place, rules, meter)
     show(c, packed, views.listings.describe_pack, output)
 
 
 @task(
-    positional=["source", "target"],
-    kinds={"workers": int},
     help={
-        **COPYING,
-        "source": f"folder with the index; or shards without an index, also as a pattern: {PATH}",
+        **COPY_HELP,
+        "source": f"folder with the index; or shards without an index, also as a pattern: {PATH_HELP}",
         "target": "folder for the files",
     },
 )
@@ -359,19 +334,19 @@ def unpack(
     output: str | None = None,
 ) -> None:
     """Unpack packed files; run it again to continue."""
-    packed, place = _located(c, source, target)
+    packed, place = _locate(c, source, target)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
     with views.transfers.copying(c, output, preview) as meter:
         copied = sdk.files.unpack(packed, place, rules, meter)
     _report(c, copied, output)
 
 
-def _located(c: Context, *texts: str) -> list[Location]:
+def _locate(c: Context, *texts: str) -> list[Location]:
     book = _storages(c)
     return [sdk.files.locate(text, book) for text in texts]
 
 
-@task(help={"workspace": WORKSPACE})
+@task(help={"workspace": WORKSPACE_HELP})
 def usage(
     c: Context, workspace: str | None = None, cluster_alias: str | None = None, output: str | None = None
 ) -> None:
@@ -382,15 +357,14 @@ def usage(
 
 @task(
     positional=["paths"],
-    iterable=["paths", "state"],
     help={
         "paths": "remove what interrupted copies left below these folders, instead of files of jobs",
         "older-than": "only files of jobs that ended, or parts of copies of other machines that changed, "
         "longer ago than this: 30d, 12h, 90m",
-        "state": STATES,
+        "state": STATE_HELP,
         "yes": "do not ask",
         "preview": "only show what would be removed",
-        "workspace": WORKSPACE,
+        "workspace": WORKSPACE_HELP,
     },
 )
 def clean(
@@ -405,22 +379,28 @@ def clean(
     output: str | None = None,
 ) -> None:
     """Remove outputs and sources of ended jobs or, in given folders, what interrupted copies left."""
-    seconds = None if older_than is None else sdk.amounts.parse_seconds(older_than, "--older-than")
+    age = None if older_than is None else sdk.amounts.read("older_than", sdk.amounts.seconds, older_than)
     if paths:
         if state or workspace or cluster_alias:
             raise ConfigError(
                 "--state, --workspace and --cluster-alias are for files of jobs, not for a path"
             )
         places = sdk.files.locate_all(paths, _storages(c))
-        parts = sdk.files.clean_parts(places, seconds, preview)
+        parts = sdk.files.clean_parts(places, age, preview)
         show(c, parts, views.leftovers.cleaned_parts, output)
         return sdk.files.check_parts(parts)
-    if seconds is None:
+    if age is None:
         raise ConfigError("--older-than is required, for example --older-than 30d")
     client, home = _home(c, cluster_alias, workspace)
-    cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), seconds, state or ())
+    cleaning = sdk.files.plan_cleanup(sdk.files.find_leftovers(client, home), age, state or ())
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
-        _ask(cleaning, home.url)
+        jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
+        count = f"{jobs} and {archives} of sources"
+        views.leftovers.confirm(
+            views.leftovers.table(cleaning.jobs),
+            f"remove the files of {count} ({render.size(cleaning.size)}) from {home.url}?",
+            f"not removed from {home.url}: {count}; add --yes to remove or --preview to list them",
+        )
     cleaned = sdk.files.clean_up(client, home, cleaning, preview)
     show(c, cleaned, views.leftovers.cleaned, output)
     sdk.files.check_cleaned(cleaned)
@@ -433,13 +413,3 @@ def _home(c: Context, cluster_alias: str | None, workspace: str | None) -> tuple
     if home.note:
         say(home.note)
     return client, home
-
-
-def _ask(cleaning: Cleaning, url: str) -> None:
-    """Show what would be removed, and ask; raise if there is no terminal to ask on."""
-    jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
-    count = f"{jobs} and {archives} of sources"
-    if not sys.stdin.isatty():
-        raise ConfigError(f"not removed from {url}: {count}; add --yes to remove or --preview to list them")
-    say_view(views.leftovers.table(cleaning.jobs))
-    confirm(f"remove the files of {count} ({render.size(cleaning.size)}) from {url}?")

@@ -1,109 +1,115 @@
-"""Install this version of the package on a login node, into a virtual environment there."""
+"""Install this version of the package on another machine, into a virtual environment there.
+
+That machine needs nothing but sshd and Python. Its own package index is tried first; if that fails, the
+requirements are fetched here and sent.
+"""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
-import re
-import zipfile
-from collections.abc import Callable, Iterator
-from importlib import metadata
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from openpai_tasks import __version__
-from openpai_tasks.errors import ConfigError, Unreachable
+from openpai_tasks.errors import ConfigError, PaiError, Unreachable
 from openpai_tasks.net.ssh_address import SshAddress
 from openpai_tasks.settings.home import locked
-from openpai_tasks.tunnel.login_node import VENV, login_shell
-from openpai_tasks.tunnel.openssh import SharedConnection
+from openpai_tasks.text.plain import one_line
+from openpai_tasks.text.plurals import counted
+from openpai_tasks.tunnel import remote_installer
+from openpai_tasks.tunnel.openssh import RemoteResult, SharedConnection
+from openpai_tasks.tunnel.remote_installer import INDEX, NO_PIP, PIP, PIP_FAILED, SENT
+from openpai_tasks.tunnel.remote_server import login_shell
+from openpai_tasks.tunnel.wheels import (
+    SECONDS,
+    WHEEL,
+    Pip,
+    Target,
+    is_offline,
+    last_error,
+    make_wheel,
+    not_found,
+)
 
-NAME = "openpai_tasks"
-SECONDS = 1800.0  # over a slow line
 NO_PYTHON = 68
-_FOLDER = f"{NAME}-{__version__}.dist-info"
-_WHEEL = "Wheel-Version: 1.0\nGenerator: openpai-tasks\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_NEEDED = "sqlite3, ssl, venv, zlib"
 _PYTHONS = " ".join(f"python3.{minor}" for minor in range(14, 9, -1))
+# One line without exclamation marks and backslashes, since the user's shell may be csh or fish.
 _SCRIPT = (
-    f'umask 077; file="$HOME/.openpai/{NAME}-{__version__}-py3-none-any.whl"; '
-    'mkdir -p "$HOME/.openpai" || exit 1; '
-    'cat > "$file" || exit 1; python=; '
-    f"for name in python3 {_PYTHONS}; do "
-    'if "$name" -c "import sys, venv; sys.exit(sys.version_info < (3, 10))" 2>/dev/null; '
-    f'then python=$name; break; fi; done; [ -n "$python" ] || exit {NO_PYTHON}; '
-    f'[ -x "{VENV}/bin/python" ] || "$python" -m venv "{VENV}" || exit 1; '
-    f'"{VENV}/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall "$file"; '
-    'code=$?; rm -f "$file"; exit $code'
+    f"python=; best=9; for name in python3 {_PYTHONS}; do "
+    f'minor=$("$name" -I -c "import sys, {_NEEDED}; print(sys.version_info[1])" 2>/dev/null </dev/null) '
+    '&& [ "$minor" -gt "$best" ] && best=$minor && python=$name; done; '
+    f'[ -n "$python" ] || exit {NO_PYTHON}; exec "$python" -I -c '
+    '"import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))" '
+    f"{__version__} "
 )
 
 
 def install(address: SshAddress, say: Callable[[str], object]) -> None:
-    """Send this package as a wheel, and let pip install it there with its requirements."""
-    wheel = make_wheel()
+    """Install in ``~/.openpai/venv`` there; an older version stays in use until the new one works."""
     ssh = SharedConnection(address)
     was_open = ssh.is_open()
     try:
-        with locked(ssh.folder / "install"):
+        with locked(ssh.folder / "install"), tempfile.TemporaryDirectory() as folder:
             ssh.open()
             say(f"installing openpai-tasks {__version__} on {address.label}, in ~/.openpai/venv")
-            done = ssh.run(login_shell(_SCRIPT), SECONDS, wheel)
-        if done.code == NO_PYTHON:
-            raise ConfigError(f"{address.label}: there is no Python 3.10 or newer with the module venv")
-        if done.code:
-            why = done.last_line or f"exit code {done.code}"
-            raise Unreachable(f"{address.label}: the installation failed: {why}")
+            _install(ssh, Pip(Path(folder)), say)
     except BaseException:
         if not was_open:
             ssh.remove()
         raise
 
 
-def make_wheel() -> bytes:
-    """Return this package as a wheel, however it is installed here."""
-    packed, record = io.BytesIO(), []
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in (*_files(), *_about()):
-            archive.writestr(name, content)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            record.append(f"{name},sha256={digest},{len(content)}\n")
-        archive.writestr(f"{_FOLDER}/RECORD", "".join([*record, f"{_FOLDER}/RECORD,,\n"]))
-    return packed.getvalue()
+def _install(ssh: SharedConnection, pip: Pip, say: Callable[[str], object]) -> None:
+    wheel, packed = make_wheel(), pip.pack()
+    tools = {PIP: packed} if packed else {}
+    done = _send(ssh, INDEX, {WHEEL: wheel, **tools})
+    if done.code == NO_PIP and (packed := pip.fetch_newer(done.out.split()[-1])):
+        tools = {PIP: packed}
+        done = _send(ssh, INDEX, {WHEEL: wheel, **tools})
+    if done.code == PIP_FAILED and (reason := _index_problem(done.err)):
+        try:
+            wheels = pip.fetch(wheel, Target.read(done.out))
+        except PaiError as err:
+            hint = "name an index that it can reach in ~/.config/pip/pip.conf there"
+            raise Unreachable(f"{ssh.address.label} {reason}, and {err}; {hint}") from err
+        size = f"{counted(len(wheels), 'package')} ({sum(map(len, wheels.values())) / 1e6:.1f} MB)"
+        say(f"{ssh.address.label} {reason}: sending {size} from here")
+        done = _send(ssh, SENT, {**wheels, **tools})
+    if done.code:
+        raise _error(ssh.address.label, done)
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
-    package = Path(__file__).parent.parent
-    templates = package.parent / "job_templates"  # of a checkout, where they are beside the package
-    found = [(path, f"{NAME}/{path.relative_to(package).as_posix()}") for path in package.rglob("*")]
-    if not (package / templates.name).is_dir():
-        found += [
-            (path, f"{NAME}/{path.relative_to(package.parent).as_posix()}") for path in templates.glob("**/*")
-        ]
-    for path, name in sorted(found, key=lambda one: one[1]):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield name, path.read_bytes()
+def _send(ssh: SharedConnection, source: str, files: Mapping[str, bytes]) -> RemoteResult:
+    """Run the installer there, with these files."""
+    script = Path(remote_installer.__file__).read_bytes()
+    stream = io.BytesIO(b"%d\n%b" % (len(script), script))
+    stream.seek(0, io.SEEK_END)
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return ssh.run(login_shell(_SCRIPT + source), SECONDS, stream.getvalue())
 
 
-def _about() -> Iterator[tuple[str, bytes]]:
-    points, known = _metadata()
-    # a checkout may be newer than its metadata, and pip compares the version with the wheel's name
-    known = re.sub(r"^Version: .*$", f"Version: {__version__}", known, count=1, flags=re.M)
-    for name, text in {"METADATA": known, "entry_points.txt": points, "WHEEL": _WHEEL}.items():
-        yield f"{_FOLDER}/{name}", text.encode()
+def _index_problem(printed: str) -> str:
+    """Return why pip there could not get packages; empty if it failed for another reason."""
+    if is_offline(printed):
+        return "cannot reach a package index"
+    missing = not_found(printed)
+    return f"does not find {missing} in its package index" if missing else ""
 
 
-def _metadata() -> tuple[str, str]:
-    """Return the entry points and the metadata; a checkout has an ``egg-info`` too, or nothing else."""
-    found = list(metadata.distributions(name="openpai-tasks"))
-    for read in (lambda one: one.read_text("METADATA"), _from_egg_info):
-        for one in found:
-            points, known = one.read_text("entry_points.txt"), read(one)
-            if points and known:
-                return points, known
-    raise ConfigError("openpai-tasks is not installed here with its metadata: pip install it first")
-
-
-def _from_egg_info(found: metadata.Distribution) -> str:
-    """Return the metadata with the requirements, which old versions of setuptools write to another file."""
-    first, _, more = (found.read_text("PKG-INFO") or "").partition("\n")
-    needed = [] if "\nRequires-Dist:" in more else [f"Requires-Dist: {one}" for one in found.requires or ()]
-    return "\n".join([first, *needed, more]) if first else ""
+def _error(where: str, done: RemoteResult) -> PaiError:
+    if done.code == NO_PYTHON:
+        tried = f"python3, {_PYTHONS.replace(' ', ', ')}"
+        return ConfigError(f"{where}: no Python 3.10 or newer with the modules {_NEEDED}; tried {tried}")
+    if done.code == NO_PIP:
+        python = one_line(done.out.split()[-1])
+        hint = "`python3 -m pip install --upgrade pip` here gets it"
+        return ConfigError(f"{where}: there is no pip, and none here for its Python {python}; {hint}")
+    reason = last_error(done.err) or f"exit code {done.code}"
+    return Unreachable(f"{where}: the installation failed: {reason}")

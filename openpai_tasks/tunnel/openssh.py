@@ -15,17 +15,18 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SshAddress
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.settings.credentials import hidden_environment
 from openpai_tasks.settings.home import home, locked, socket_folder
+from openpai_tasks.text.plain import last_line
 
 CONNECT_SECONDS = 20
 CHECK_SECONDS = 20.0
-LOGIN_SECONDS = 60.0  # if nobody can be asked for a password
+LOGIN_SECONDS = 60.0  # without a terminal to ask for a password
 ALIVE_SECONDS, ALIVE_TRIES = 5, 3  # a connection that is dead ends after 15 seconds
 FAILED = 255
 """Exit code of ssh itself."""
@@ -118,31 +119,14 @@ class SharedConnection:
             if path.is_socket():  # of a process that was killed
                 path.unlink()
         is_batch = not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
-        argv = [
-            *self._argv(*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}"),
-            "-f",
-            "-N",
-            "-E",
-            str(self.log),
-        ]
+        options = (*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}")
+        argv = [*self._argv(*options), "-f", "-N", "-E", str(self.log), *self.address.words]
         self.log.unlink(missing_ok=True)
         # not a pipe, which would stay open with the process
         handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             quiet, limit = subprocess.DEVNULL, LOGIN_SECONDS if is_batch else None
-            done = subprocess.run(
-                [*argv, *self.address.words],
-                stdin=quiet,
-                stdout=quiet,
-                stderr=handle,
-                env=hidden_environment(),
-                timeout=limit,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as err:
-            raise Unreachable(f"ssh: {self.address.label} did not answer within {LOGIN_SECONDS:g} s") from err
-        except OSError as err:
-            raise _no_ssh(err) from err
+            done = self._run(argv, limit, stdin=quiet, stdout=quiet, stderr=handle)
         finally:
             os.close(handle)
         if done.returncode:
@@ -163,26 +147,14 @@ class SharedConnection:
     def run(self, command: str, seconds: float, sent: bytes = b"") -> RemoteResult:
         """Run a command on the machine; raise Unreachable if the connection does not carry it."""
         argv = [*self.argv("BatchMode=yes"), *self.address.words, command]
-        try:
-            done = subprocess.run(
-                argv,
-                input=sent,
-                capture_output=True,
-                env=hidden_environment(),
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as err:
-            raise Unreachable(f"ssh: {self.address.label} did not answer within {seconds:g} s") from err
-        except OSError as err:
-            raise _no_ssh(err) from err
+        done = self._run(argv, seconds, input=sent, capture_output=True)
         out, errors = (one.decode("utf-8", "replace") for one in (done.stdout, done.stderr))
         if done.returncode == FAILED:
             raise login_error(self.address, errors)
         return RemoteResult(done.returncode, out, errors)
 
     def start(self, *flags: str, command: str = "", errors: int | None = None) -> socket.socket:
-        """Start a session or a channel in a process of its own, and return the pipe to it."""
+        """Start a session or a channel in another process, and return the pipe to it."""
         ours, theirs = socket.socketpair()
         argv = [*self.argv("BatchMode=yes"), *flags, *self.address.words, *([command] if command else [])]
         try:
@@ -211,7 +183,7 @@ class SharedConnection:
             raise Unreachable(f"ssh: cannot forward to {self.address.label}: {_last_line(done.stderr)}")
 
     def argv(self, *options: str) -> list[str]:
-        """Return the words of an ssh command that uses the connection, or logs in if there is none."""
+        """Return the words of an ssh command that uses the connection, or logs in if it is closed."""
         return self._argv(
             "ControlMaster=no", "ClearAllForwardings=yes", f"ConnectTimeout={CONNECT_SECONDS}", *options
         )
@@ -220,20 +192,17 @@ class SharedConnection:
         words = [word for option in (*_NO_EXTRAS, *options) for word in ("-o", option)]
         return ["ssh", "-T", "-S", str(self.control).replace("%", "%%"), *words]
 
-    def _control(self, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def _control(self, verb: str, *more: str) -> subprocess.CompletedProcess[Any]:
         argv = [*self._argv(), "-O", verb, *more, *self.address.words]
+        return self._run(argv, LOGIN_SECONDS, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+    def _run(self, argv: list[str], seconds: float | None, **pipes: Any) -> subprocess.CompletedProcess[Any]:
         try:
-            return subprocess.run(
-                argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                env=hidden_environment(),
-                timeout=LOGIN_SECONDS,
-                check=False,
-            )
+            return subprocess.run(argv, env=hidden_environment(), timeout=seconds, check=False, **pipes)
         except subprocess.TimeoutExpired as err:
-            raise Unreachable(f"ssh: its process for {self.address.label} does not answer") from err
+            raise Unreachable(f"ssh: {self.address.label} did not answer within {seconds:g} s") from err
+        except OSError as err:
+            raise _no_ssh(err) from err
 
 
 def connects(path: Path) -> bool:
@@ -257,16 +226,13 @@ def login_error(address: SshAddress, text: str) -> PaiError:
         hint = f"`ssh {' '.join(address.words).replace('-- ', '')}` shows it and asks"
         return Denied(f"ssh: the host key of {address.label} is not known yet; {hint}", 403)
     last = _last_line(text) or f"cannot connect to {address.label}"
-    return (
-        Denied(f"ssh: {last}", 401)
-        if "Permission denied" in text
-        else Unreachable(f"ssh: {last}", is_outage=True)
-    )
+    if "Permission denied" in text:
+        return Denied(f"ssh: {last}", 401)
+    return Unreachable(f"ssh: {last}", is_outage=True)
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return one_line(lines[-1]).removeprefix("ssh: ") if lines else ""
+    return last_line(text).removeprefix("ssh: ")
 
 
 def _no_ssh(err: OSError) -> ConfigError:

@@ -4,7 +4,14 @@ import os
 
 import pytest
 
+from openpai_tasks.text import hints
 from tests.forkserver import BIN
+
+
+@pytest.fixture(autouse=True)
+def _no_program(_hints_name_pai):
+    """Name options as for programs in Python, which run no command."""
+    hints.use_options(hints.argument)
 
 
 @pytest.fixture

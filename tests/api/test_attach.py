@@ -138,7 +138,7 @@ def test_a_last_line_that_is_cut_is_ignored(cluster):
     with record_path(cluster, "cut").open("a") as file:
         file.write('{"cut-2": [2')
     record = ExecutorRecord.load("cut")
-    assert [parcel.jobs for parcel in record.parcels] == [{"cut-1": [1]}] and record.submitted == {"cut-1"}
+    assert [bundle.jobs for bundle in record.bundles] == [{"cut-1": [1]}] and record.submitted == {"cut-1"}
     record_path(cluster, "cut").write_text("[]\n")
     with pytest.raises(ConfigError, match="not a valid record of an executor"):
         PaiExecutor.attach("cut")
@@ -159,8 +159,8 @@ def test_a_job_that_is_removed_is_not_submitted_again(cluster):
     with PaiExecutor(cpu=1, name="removed") as executor:
         assert executor.submit(abs, -1).result() == 1
     record = ExecutorRecord.load("removed")
-    record.add(dataclasses.replace(record.parcels[0], jobs={"removed-2": [2], "removed-3": [3]}))
-    record.note("removed-2")
+    record.add(dataclasses.replace(record.bundles[0], jobs={"removed-2": [2], "removed-3": [3]}))
+    record.mark_submitted("removed-2")
     with PaiExecutor.attach("removed") as later:
         first, removed, unknown = later.futures
         assert first.result() == 1
@@ -175,7 +175,7 @@ def test_secrets_are_not_recorded_so_their_jobs_cannot_be_submitted_later(cluste
         assert executor.submit(abs, -1).result() == 1
     assert "s3cret-value" not in record_path(cluster, "secretive").read_text()
     record = ExecutorRecord.load("secretive")
-    record.add(dataclasses.replace(record.parcels[0], jobs={"secretive-2": [2]}))
+    record.add(dataclasses.replace(record.bundles[0], jobs={"secretive-2": [2]}))
     with PaiExecutor.attach("secretive") as later:
         assert isinstance(later.futures[1].exception(), NotFound)
 

@@ -17,10 +17,10 @@ from openpai_tasks import Cluster, Job, JobRequest, submit
 from openpai_tasks.errors import (
     ConfigError,
     Conflict,
+    InvalidOption,
     JobFailed,
     NotFound,
     PathError,
-    ProtocolError,
     TimedOut,
 )
 from openpai_tasks.protocol import validate
@@ -211,7 +211,7 @@ def test_a_template_takes_parameters(project):
 
 def test_validate_needs_no_cluster(alone):
     Job("fine").one_liner("true").validate()
-    with pytest.raises(ProtocolError, match="name"):
+    with pytest.raises(InvalidOption, match=r"^job_name must match"):
         Job("not fine!").one_liner("true").validate()
     with pytest.raises(ConfigError, match="the command is empty"):
         Job("empty").one_liner("").validate()

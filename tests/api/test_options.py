@@ -10,12 +10,14 @@ from openpai_tasks.api.options import (
     NAMES,
     SHORT_NAMES,
     JobOptions,
+    Options,
     ShortNames,
     document_secret,
     read_options,
     secret_reader,
 )
 from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.sdk.jobs.options import setting_overrides
 from openpai_tasks.tasks import job
 from openpai_tasks.tasks.framework.task import NICKNAMES
 
@@ -76,7 +78,7 @@ def test_jobs_takes_every_flag_of_job_list():
     assert parameters(Cluster.jobs) == (flags(job.list_) - SCREEN - {"cluster", "cluster_alias"}) | {"name"}
 
 
-def test_python_values_become_flags():
+def test_values_keep_their_types():
     given = read_options(
         {
             "env": {"RATE": 0.1, "NAME": "a=b"},
@@ -92,17 +94,42 @@ def test_python_values_become_flags():
             "image": None,
         }
     )
-    assert given == {
-        "env": ("RATE=0.1", "NAME=a=b"),
-        "ports": ("web=2",),
-        "update": ('defaults.virtualCluster="lab"', "jobRetryCount=3"),
-        "sources": ("train.py",),
-        "tag": ("one",),
-        "after": ("first", "second"),
-        "memoryMB": "512",
-        "max_time": "90",
-        "gpu": 0,
-    }
+    assert given == Options(
+        env={"RATE": "0.1", "NAME": "a=b"},
+        ports={"web": 2},
+        update=(("defaults.virtualCluster", "lab"), ("jobRetryCount", 3)),
+        sources=("train.py",),
+        tag=("one",),
+        after=("first", "second"),
+        memoryMB=512,
+        max_time=90,
+        gpu=0,
+    )
+
+
+def test_texts_are_read_as_on_the_command_line():
+    given = read_options(
+        {
+            "env": ["RATE=0.1", "NAME=a=b"],
+            "ports": "web=2",
+            "update": ["defaults.virtualCluster=lab", "jobRetryCount=3"],
+            "memoryMB": "2g",
+            "max_time": "1h30m",
+        }
+    )
+    assert given == Options(
+        env={"RATE": "0.1", "NAME": "a=b"},
+        ports={"web": 2},
+        update=(("defaults.virtualCluster", "lab"), ("jobRetryCount", 3)),
+        memoryMB=2048,
+        max_time=5400,
+    )
+
+
+def test_an_empty_text_overrides_a_setting_and_is_no_other_option():
+    given = read_options({"workspace": "", "virtual_cluster": "", "job_name": "", "max_time": "", "tag": []})
+    assert given == Options(workspace="", virtual_cluster="")
+    assert setting_overrides(given)["workspace"] == "" and setting_overrides(given)["image"] is None
 
 
 def test_an_unknown_option_is_refused_with_a_hint():
@@ -111,7 +138,7 @@ def test_an_unknown_option_is_refused_with_a_hint():
 
 
 def test_a_number_must_be_one(alone):
-    with pytest.raises(ConfigError, match="instances= needs a whole number, got '2'"):
+    with pytest.raises(ConfigError, match="instances needs a whole number, got '2'"):
         submit("true", instances="2")
     with pytest.raises(PaiError, match=r"missing\.yaml"):
         submit("missing.yaml")
@@ -155,7 +182,7 @@ def test_a_document_does_not_get_a_variable_by_naming_it(monkeypatch, name):
         ({"cluster": 3}, "a cluster is its alias or a Cluster, got 3"),
         ({"secret": "KEY=value"}, "in a mapping: secret={'KEY': value}"),
         ({"env": {"A": {1, 2}}}, "cannot write {1, 2} as text: set is not a number"),
-        ({"update": {"a": {1}}}, "cannot write a value of update= as JSON"),
+        ({"update": {"a": {1}}}, "update: cannot use a value in a job document: set is not a number"),
         ({"mem": "1g", "memoryMB": 5}, "mem and memoryMB are the same option"),
     ],
 )
@@ -177,12 +204,9 @@ def test_short_names_are_those_of_the_command_line():
         for short in several
         if len(short) > 1
     }
-    assert read_options({"mem": "1g", "vc": "lab", "src": "a.py", "pip": ["b"]}) == {
-        "memoryMB": "1g",
-        "virtual_cluster": "lab",
-        "sources": ("a.py",),
-        "pip_installs": ("b",),
-    }
+    assert read_options({"mem": "1g", "vc": "lab", "src": "a.py", "pip": ["b"]}) == Options(
+        memoryMB=1024, virtual_cluster="lab", sources=("a.py",), pip_installs=("b",)
+    )
     assert set(SHORT_NAMES) == set(ShortNames.__annotations__) < set(JobOptions.__annotations__)
 
 
@@ -196,14 +220,13 @@ def test_scalars_of_numpy_and_paths_are_values():
             "update": {"jobRetryCount": numpy.int32(1)},
         }
     )
-    assert given["gpu"] == 2 and type(given["gpu"]) is int
-    assert given["env"] == ("RATE=0.5", "DATA=a/b", "SIZES=[3]") and given["update"] == ("jobRetryCount=1",)
+    assert (given.gpu, type(given.gpu)) == (2, int)
+    assert given.env == {"RATE": "0.5", "DATA": "a/b", "SIZES": "[3]"}
+    assert given.update == (("jobRetryCount", 1),) and type(given.update[0][1]) is int
 
 
 def test_roles_are_a_mapping_or_texts(alone):
     roles = {"ps": 1, "worker": {"instances": 2, "gpu": 1, "ports": {"rpc": 2}, "command": "echo a, b=c"}}
-    assert read_options({"role": roles})["role"] == (
-        "ps:1",
-        "worker:instances=2,gpu=1,ports=rpc:2,command=echo a, b=c",
-    )
+    texts = ["ps:1", "worker:instances=2,gpu=1,ports=rpc:2,command=echo a, b=c"]
+    assert read_options({"role": roles}) == read_options({"role": texts})
     Job("roles").one_liner("true", role=roles).validate()

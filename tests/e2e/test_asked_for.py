@@ -24,7 +24,7 @@ def no_gpu(shell):
 
 def one_gpu(shell):
     program = shell.project / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 0, GPU-aa, test, 100\n")
+    program.write_text(f"#!/bin/sh\necho 0, GPU-{os.getpid()}, test, 100\n")
     program.chmod(0o755)
     shell.environment["CUDA_VISIBLE_DEVICES"] = "0"
 

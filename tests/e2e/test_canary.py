@@ -51,6 +51,7 @@ RUNS = {
     "cluster.start": [""],
     "cluster.clean": ["--preview"],
     "cluster.status": [""],
+    "cluster.restart": [""],
     "cluster.stop": [""],
     "cluster.update": ["lab", "lab --user ann --password-file {project}/wrong"],
     "config.completion": ["bash"],

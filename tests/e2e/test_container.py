@@ -258,6 +258,7 @@ def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
     inside.ok("container.put", "train", "page")
     serve = f"python3 -m http.server {there} --bind 127.0.0.1"
     inside.ok("container.run", "train", f"setsid {serve} >web.log 2>&1 </dev/null & echo $! >web.pid")
+    wait_for(lambda: page(there))  # otherwise the command may first report that nothing listens
     forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
     try:
         assert f"127.0.0.1:{here}" in forward.stderr.readline()

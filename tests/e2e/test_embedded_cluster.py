@@ -188,7 +188,7 @@ def test_invalid_port_is_reported_in_one_line(shell, port):
 
 def test_engine_of_a_start_is_checked_first(shell):
     ran = shell.inv("cluster.start", "--engine", "foo")
-    known = "auto, process, docker, podman, slurm"
+    known = "auto, process, docker, podman, slurm, kubernetes"
     assert (ran.code, ran.err) == (120, f"error: no engine named 'foo' (known: {known})\n")
     assert not (shell.home / "local").exists()
 

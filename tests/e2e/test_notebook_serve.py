@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -182,14 +183,13 @@ def kernel(lab):
     return lab.kernel("deep/my book.ipynb")
 
 
-def processes_of_job(name):
-    """Yield the processes of a job, found by their environment."""
+def processes_of_job(cluster, name):
+    """Yield the processes of a job of this cluster, found by their environment."""
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"~{name}\0".encode() in (entry / "environ").read_bytes():
+        with contextlib.suppress(OSError):
+            environment = (entry / "environ").read_bytes()
+            if f"~{name}\0".encode() in environment and bytes(cluster.home) in environment:
                 yield entry
-        except OSError:
-            continue
 
 
 def listening(processes):
@@ -213,28 +213,50 @@ def until(condition, seconds=60):
     raise AssertionError("it did not come to pass")
 
 
+@contextlib.contextmanager
+def kept_active(cluster, name):
+    """Touch the notebook of a job again and again, which counts as activity however slow the machine is."""
+    done = threading.Event()
+
+    def touch():
+        while not done.wait(0.2):
+            for path in (cluster.home / "local" / "jobs").glob(f"*~{name}/*/*/work/{name}.ipynb"):
+                path.touch()
+
+    thread = threading.Thread(target=touch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def test_idle_server_ends_its_job_whose_files_stay_and_a_busy_kernel_counts_as_activity(cluster, calls):
-    call, project = calls["idle"], cluster.project
-    until(lambda: (project / "browser.sh.page").exists(), 60)
-    page = (project / "browser.sh.page").read_text()
-    jupyter = Jupyter(json.loads(re.search(r"location.replace\((.*)\)", page)[1]))
-    assert jupyter.address.startswith(f"{jupyter.base}/lab/tree/idle.ipynb?token=")
-    arguments = (project / "browser.sh.args").read_text()
-    assert arguments.startswith("file://") and jupyter.token not in arguments
-    number = jupyter.kernel("idle.ipynb")
-    open_tab = jupyter.channels(number)
-    jupyter.run(number, "import time; time.sleep(15)", wait=False)
-    began = time.monotonic()
-    addresses = dict(reversed(one) for one in listening(processes_of_job("idle")))
-    assert addresses.pop(urlsplit(jupyter.base).port) == EVERYWHERE
-    assert set(addresses.values()) <= LOOPBACK and addresses
-    jupyter.save("idle.ipynb", book("2", THERE))
-    time.sleep(max(0, 11.5 - (time.monotonic() - began)))
+    call, project, gate = calls["idle"], cluster.project, cluster.project / "idle.gate"
+    with kept_active(cluster, "idle"):
+        until(lambda: (project / "browser.sh.page").exists(), 60)
+        page = (project / "browser.sh.page").read_text()
+        jupyter = Jupyter(json.loads(re.search(r"location.replace\((.*)\)", page)[1]))
+        assert jupyter.address.startswith(f"{jupyter.base}/lab/tree/idle.ipynb?token=")
+        arguments = (project / "browser.sh.args").read_text()
+        assert arguments.startswith("file://") and jupyter.token not in arguments
+        number = jupyter.kernel("idle.ipynb")
+        open_tab = jupyter.channels(number)
+        busy = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.1)"
+        jupyter.run(number, busy, wait=False)
+        addresses = dict(reversed(one) for one in listening(processes_of_job(cluster, "idle")))
+        assert addresses.pop(urlsplit(jupyter.base).port) == EVERYWHERE
+        assert set(addresses.values()) <= LOOPBACK and addresses
+        jupyter.save("idle.ipynb", book("2", THERE))
+    time.sleep(11.5)  # longer than the idle limit
     assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "RUNNING"
+    began = time.monotonic()
+    gate.touch()
     code, err = call.end()
     open_tab.close()
     assert code == 0 and f"warning: {jupyter.base} is plain HTTP" in err
-    assert jupyter.token not in err and time.monotonic() - began >= 24
+    assert jupyter.token not in err and time.monotonic() - began >= 10
     assert cluster.ok("job.status", "idle", "-o", "json").json()["state"] == "SUCCEEDED"
     assert sources_of(project / "idle.ipynb") == ["2", THERE]
     assert "idle for 10 s, stopping" in cluster.ok("job.logs", "idle").out
@@ -326,12 +348,12 @@ def test_files_of_jupyter_stay_in_the_folder_of_the_job(lab, kernel):
     assert config.stat().st_mode & 0o777 == 0o600 and Path(root, ".pai-jupyter").stat().st_mode & 0o077 == 0
 
 
-def test_kernels_and_terminals_start_in_the_folder_of_the_job(lab, kernel):
+def test_kernels_and_terminals_start_in_the_folder_of_the_job(cluster, lab, kernel):
     root = lab.run(kernel, "import os; print(os.path.dirname(os.getcwd()))").strip()
     (own,) = [lab.ask("/api/kernels", {"name": "python3"}, "POST")["id"]]
     assert lab.run(own, "import os; print(os.getcwd())").strip() == root
     name = lab.ask("/api/terminals", {}, "POST")["name"]
-    until(lambda: {folder_of(entry) for entry in processes_of_job("lab") if is_terminal(entry)} == {root})
+    until(lambda: {folder_of(one) for one in processes_of_job(cluster, "lab") if is_terminal(one)} == {root})
     for path in (f"/api/terminals/{name}", f"/api/kernels/{own}"):
         with contextlib.suppress(ValueError):  # the response is empty
             lab.ask(path, method="DELETE")
@@ -366,7 +388,7 @@ def test_a_wrong_token_is_refused(lab, kernel, token):
 
 def test_jupyter_and_the_tunnel_listen_on_loopback_only(cluster, lab, kernel):
     port = int(cluster.ok("job.status", "lab", "-o", "json").json()["tasks"][0]["ports"]["jupyter"])
-    found = dict(reversed(one) for one in listening(processes_of_job("lab")))
+    found = dict(reversed(one) for one in listening(processes_of_job(cluster, "lab")))
     assert set(found.values()) <= LOOPBACK and port in found and len(found) > 5  # those of the kernel too
     tunnel = [Path(f"/proc/{pid}") for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]]
     addresses = {one for one, number in listening(tunnel) if number == urlsplit(lab.base).port}
@@ -423,6 +445,23 @@ def test_pull_downloads_changes_and_overwrites_no_local_changes(cluster, lab):
     assert sources_of(mine.with_name("my book.remote-2.ipynb")) == ["1 + 5"]
 
 
+def test_pull_waits_for_a_slow_server_to_save_the_latest_changes(cluster, lab):
+    [saver] = [
+        int(entry.name)
+        for entry in processes_of_job(cluster, "lab")
+        if b"notebook_server.py\0" in (entry / "cmdline").read_bytes()
+    ]
+    os.kill(saver, signal.SIGSTOP)
+    try:
+        lab.save("slow.ipynb", book("slow"))
+        pull = cluster.start("inv", "notebook.pull", "lab")
+        with pytest.raises(subprocess.TimeoutExpired):
+            pull.wait(4)
+    finally:
+        os.kill(saver, signal.SIGCONT)
+    assert pull.wait(60) == 0 and sources_of(cluster.project / "slow.ipynb") == ["slow"]
+
+
 def answer_question(shell, name, keys, expected):
     """Leave a server with Ctrl-C at a terminal, answer the question by these keys; return the state."""
     with open_terminal(shell, "inv", "notebook.serve", "--reconnect", name, "--no-browser") as terminal:
@@ -464,14 +503,14 @@ def test_ctrl_c_pulls_the_changes_and_leaves_the_job_running_unless_stopped(clus
     jupyter = Jupyter(again.json()["url"])
     assert jupyter.token == lab.token and "my%20book.ipynb" in jupyter.address
     jupyter.save("helper.py", "x = 5\n")
-    folders = {Path(folder_of(entry)) for entry in processes_of_job("lab")}
+    folders = {Path(folder_of(entry)) for entry in processes_of_job(cluster, "lab")}
     [own] = folders & {path.parent for path in cluster.home.rglob(".pai-jupyter") if "lab" in str(path)}
     assert list(holding(own / ".pai-jupyter", lab.token))
     code, err = again.interrupt()
     assert code == 0 and "job lab stopped" in err
     assert (cluster.project / "helper.py").read_text() == "x = 5\n"
     assert cluster.inv("job.wait", "lab").code == 143
-    assert not list(processes_of_job("lab")) and own.is_dir() and not list(holding(own, lab.token))
+    assert not list(processes_of_job(cluster, "lab")) and own.is_dir() and not list(holding(own, lab.token))
 
 
 def check_that_no_browser_blocks_the_command(cluster):

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from openpai_tasks.server.api.notices import is_named
+from openpai_tasks.server.api.submission import is_named
 
 IMAGE = "the image python:3.12 is not used: jobs run as processes of this machine\n"
 MOUNT = (

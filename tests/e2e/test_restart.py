@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from openpai_tasks import __version__
 from openpai_tasks.sdk.clusters.start_options import LocalOptions
 from openpai_tasks.settings.config import VARIABLES
 from openpai_tasks.tasks import cluster as tasks
@@ -24,6 +25,18 @@ SETTINGS = {
     "local.enforce": lambda folder: "true",
     "local.engine": lambda folder: "podman",  # the flag counts more
     "local.keep": lambda folder: "30d",
+    "local.kubernetes-context": lambda folder: "lab",
+    "local.kubernetes-gang": lambda folder: "volcano",
+    "local.kubernetes-gpu-resource": lambda folder: "amd.com/gpu",
+    "local.kubernetes-gpu-type-label": lambda folder: "gpu",
+    "local.kubernetes-kubeconfig": lambda folder: "/lab/config",
+    "local.kubernetes-namespace": lambda folder: "lab",
+    "local.kubernetes-node-selector": lambda folder: "pool=gpu",
+    "local.kubernetes-priority-class": lambda folder: "low",
+    "local.kubernetes-pull-secrets": lambda folder: "registry",
+    "local.kubernetes-service-account": lambda folder: "lab",
+    "local.kubernetes-storages": lambda folder: "home=pvc:home",
+    "local.kubernetes-tolerations": lambda folder: "gpu:NoSchedule",
     "local.profile": lambda folder: "1.8",
     "local.slurm-images": lambda folder: "auto",
     "local.slurm-options": lambda folder: "--account=lab",
@@ -101,6 +114,36 @@ def test_a_setting_that_was_changed_since_counts_more_than_the_last_start(shell:
     assert "already running" in shell.ok("cluster.start", "--fresh").err
     refused = shell.inv("cluster.start", "--fresh", INVOKE_OPENPAI_LOCAL_ENFORCE="true")
     assert refused.code == 120 and "local.enforce is still gpu; it changes to true" in refused.err
+
+
+def test_a_restart_keeps_running_jobs_and_applies_changed_settings(shell: Shell, tmp_path: Path) -> None:
+    runs, go = tmp_path / "runs", tmp_path / "go"
+    shell.ok("job.sub", f"echo run >>{runs}; until [ -e {go} ]; do sleep 0.1; done", "-j", "long")
+    until(runs.exists)
+    before = facts(shell)
+    shell.ok("config.set", "-g", "local.keep=30d")
+    assert "it changes to 30d after `inv cluster.restart`" in shell.ok("job.list").err
+    shell.ok("cluster.restart")
+    assert facts(shell)["pid"] != before["pid"] and facts(shell)["keep"] == "30d"
+    refused = shell.inv("cluster.restart", INVOKE_OPENPAI_LOCAL_ENGINE="podman")
+    assert refused.code and "the engine process has 1 unfinished job here" in refused.err
+    go.touch()
+    shell.ok("job.wait", "long")
+    assert runs.read_text() == "run\n"
+
+
+def test_a_server_of_another_version_is_reported_and_of_another_minor_version_refused(shell: Shell) -> None:
+    shell.ok("cluster.start")
+    path = shell.home / "local/server.json"
+    text, (major, minor, _) = path.read_text(), __version__.split(".")
+    path.write_text(text.replace(__version__, f"{major}.{minor}.99"))
+    ran = shell.ok("job.list")
+    assert f"is still openpai-tasks {major}.{minor}.99, this is {__version__}; `inv cluster." in ran.err
+    path.write_text(text.replace(__version__, f"{major}.99.0"))
+    ran = shell.inv("job.list")
+    assert ran.code and ran.err.count("\n") == 1 and "`inv cluster.restart` updates it" in ran.err
+    shell.ok("cluster.restart")
+    assert shell.ok("job.list").err == "" and facts(shell)["version"] == __version__
 
 
 def test_an_engine_that_is_gone_is_not_replaced_by_another(shell: Shell, docker: Path) -> None:

@@ -132,8 +132,9 @@ def test_gpu_flag_is_refused_for_several_roles_without_gpus(cluster):
 def test_a_preview_of_a_clone_sends_nothing(cluster):
     first = submit(cluster, "true", "-j", "looked-at")
     before = len(cluster.ok("job.list", "-o", "json").json())
-    ran = cluster.ok("job.resubmit", first, "-j", "never-sent", "--preview")
-    assert yaml.safe_load(ran.out)["name"] == "never-sent"
+    again = ("job.resubmit", first, "-j", "never-sent")
+    for words in ((*again, "--preview"), ("--dry", *again)):
+        assert yaml.safe_load(cluster.ok(*words).out)["name"] == "never-sent"
     assert len(cluster.ok("job.list", "-o", "json").json()) == before
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import paramiko
 import pytest
@@ -20,110 +16,30 @@ from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
 from openpai_tasks.sdk.ssh.target import gateway_to
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
-from tests.conftest import Shell, make_shell
-from tests.e2e.test_container import SECONDS, page, wait_for
+from tests.e2e.laptop import Laptop, laptop_with
+from tests.e2e.test_container import SECONDS
 from tests.forkserver import BIN
 from tests.ports import free_port
-from tests.sdk import sshd_server
-from tests.sdk.sshd_server import Sshd
 from tests.server.engines.slurm_cluster import slurm_cluster
 from tests.server.workshop import until
 
 SMALL = ("--cpu", "1", "--mem", "100", "-a", "hpc")
-SSH_CONFIG = """\
-Include {folder}/home/ssh/config
-Host login other
-  HostName 127.0.0.1
-  Port {sshd.port}
-Host *
-  IdentityFile {key}
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
-"""
-
-
-@dataclass
-class Laptop:
-    """A user's machine, and the home of the same user on the login node."""
-
-    shell: Shell
-    sshd: Sshd
-    folder: Path
-    remote: Path
-
-    def ssh(self, key: Path | None = None) -> None:
-        """Write the user's configuration of ssh."""
-        values = {"sshd": self.sshd, "key": key or self.sshd.folder / "id", "folder": self.folder}
-        (self.folder / "config").write_text(SSH_CONFIG.format(**values))
-
-    def know(self, host_key: str = "host") -> None:
-        public = (self.sshd.folder / f"{host_key}.pub").read_text()
-        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.sshd.port} {public}")
-
-    def calls(self) -> list[str]:
-        """The arguments of every ssh that was started."""
-        return (self.folder / "calls").read_text().splitlines()
-
-    def server(self) -> int:
-        return int(json.loads((self.remote / ".openpai/local/server.json").read_text())["pid"])
-
-    def processes(self) -> dict[int, list[str]]:
-        """The words of the processes that use a file of the laptop or of the login node."""
-        found = {}
-        for place in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # others end meanwhile
-                words = os.fsdecode(place.read_bytes()).split("\0")
-                if any(word.startswith(f"{self.folder}/") for word in words):
-                    found[int(place.parent.name)] = words
-        return found
-
-    def tunnels(self) -> list[int]:
-        """The processes of ssh that keep the connection."""
-        config = str(self.folder / "config")
-        return [pid for pid, words in self.processes().items() if "-N" in words and config in words]
-
-    def clean(self) -> None:
-        """End what tests that failed have left: tunnels, servers and the sshd."""
-        self.sshd.stop()
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def kill_tunnel(self) -> None:
-        (found,) = self.tunnels()
-        os.kill(found, signal.SIGKILL)
-        until(lambda: not self.tunnels())
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    folder = tmp_path_factory.mktemp("laptop")
-    remote = folder / "remote"
-    remote.mkdir()
-    sshd = sshd_server.make(folder / "sshd")
     with slurm_cluster(tmp_path_factory.mktemp("slurm")) as slurm:
-        path = f"{BIN}:{slurm.environment['PATH']}"
-        conf = slurm.environment["SLURM_CONF"]
-        (remote / ".bash_profile").write_text(f"echo Welcome\nexport PATH={path} SLURM_CONF={conf}\n")
-        sshd.start(variables=f"HOME={remote} OPENPAI_HOME={remote}/.openpai")
-        shell = make_shell(folder)
-        found = Laptop(shell, sshd, folder, remote)
-        found.ssh()
-        found.know()
-        (folder / "bin").mkdir()
-        wrapper = folder / "bin" / "ssh"
-        wrapper.write_text(
-            f'#!/bin/sh\necho "$*" >>{folder}/calls\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n'
-        )
-        wrapper.chmod(0o755)
-        shell.environment["PATH"] = f"{folder}/bin:{shell.environment['PATH']}"
-        try:
-            shell.ok("cluster.add", "hpc", "--type", "slurm", "--ssh", "login")
-            yield found
-        finally:
-            shell.inv("cluster.delete", "hpc")
-            shell.inv("cluster.stop", OPENPAI_HOME=f"{remote}/.openpai", SLURM_CONF=conf, PATH=path)
-            found.clean()
+        path, conf = f"{BIN}:{slurm.environment['PATH']}", slurm.environment["SLURM_CONF"]
+        profile = f"echo Welcome\nexport PATH={path} SLURM_CONF={conf}\n"
+        with laptop_with(tmp_path_factory.mktemp("laptop"), profile) as found:
+            shell = found.shell
+            try:
+                shell.ok("cluster.add", "hpc", "--type", "slurm", "--ssh", "login")
+                yield found
+            finally:
+                shell.inv("cluster.delete", "hpc")
+                home = f"{found.remote}/.openpai"
+                shell.inv("cluster.stop", OPENPAI_HOME=home, SLURM_CONF=conf, PATH=path)
 
 
 def test_a_job_with_sources_runs_and_is_followed(laptop: Laptop) -> None:
@@ -162,13 +78,7 @@ def test_containers_are_reached_through_the_login_node(laptop: Laptop) -> None:
     assert shell.run(*by_hand, "cat note.txt").out == "hello"
     shell.ok("container.ssh-config", "open", "-a", "hpc")
     assert shell.run("ssh", "open", "cat note.txt").out == "hello"
-    forward = shell.start("inv", "container.forward", "open", "web", "-a", "hpc")
-    try:
-        here = int(forward.stderr.readline().split()[1].rpartition(":")[2])
-        assert wait_for(lambda: page(here)) == b"hello\n"
-    finally:
-        forward.send_signal(signal.SIGINT)
-        forward.communicate(timeout=SECONDS)
+    laptop.check_forward("open", "hpc")
     shell.ok("job.stop", "open", "-a", "hpc")
 
 
@@ -257,7 +167,8 @@ def test_a_cluster_that_cannot_be_added_is_explained_in_one_line(
             profile.write_text(f"export PATH={BIN}:/bin OPENPAI_HOME={laptop.remote}/empty\n")
         elif spoil == "programs":
             profile.write_text(f"export PATH={BIN} OPENPAI_HOME={laptop.remote}/empty\n")
-        ran = laptop.shell.pai("cluster.add", "bad", "--ssh", "other", *more.get(spoil, []))
+        words = ["--type", "slurm", "--ssh", "other", *more.get(spoil, [])]
+        ran = laptop.shell.pai("cluster.add", "bad", *words)
     finally:
         profile.write_text(before)
         laptop.ssh()

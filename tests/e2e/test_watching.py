@@ -234,7 +234,7 @@ def test_an_earlier_attempt_can_be_read(calm, tmp_path):
     assert calm.ok("job.logs", name).out == "second\n"
     for wrong in ("2", "-1"):
         ran = calm.inv("job.logs", name, f"--attempt={wrong}")
-        assert ran.code == 120 and f"has attempts 0 to 1, got --attempt {wrong}" in ran.err
+        assert ran.code == 120 and f"--attempt {wrong}: job" in ran.err and "has attempts 0 to 1" in ran.err
     ran = calm.inv("job.logs", name, "--attempt", "0", "--follow")
     assert ran.code == 120 and "cannot be combined with --follow" in ran.err
 

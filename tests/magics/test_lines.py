@@ -1,9 +1,11 @@
 """The `%pai` line: shell quoting, and notebook variables in braces."""
 
+import selectors
+
 import pytest
 
+from openpai_tasks.magics import commands, split_line
 from openpai_tasks.magics.commands import ErrorStream, Failed
-from openpai_tasks.magics.lines import split_line
 
 KNOWN = {"name": "first", "rows": [{"name": "job 1"}], "names": ["a", "b c"], "n": 3, "none": None}
 
@@ -52,3 +54,25 @@ def test_error_stream_releases_an_error_that_is_followed_by_more_lines():
     lines = "".join(f"line {number}\n" for number in range(30))
     assert errors.feed("error: early\n" + lines) == "error: early\n" + lines
     assert errors.error() == ""
+
+
+class LateSelector(selectors.DefaultSelector):
+    """A selector that finds nothing at first, while the command writes all of its output and ends."""
+
+    def __init__(self, process):
+        super().__init__()
+        self._process = process
+
+    def select(self, timeout=None):
+        if self._process is None:
+            return super().select(timeout)
+        self._process.wait()
+        self._process = None
+        return []
+
+
+def test_output_that_a_command_writes_before_it_ends_is_shown_however_late_it_is_read(monkeypatch, capsys):
+    command = commands._Command(["no.such.task"], print)
+    monkeypatch.setattr(commands.selectors, "DefaultSelector", lambda: LateSelector(command._process))
+    assert command.wait() != 0
+    assert "no.such.task" in command.errors.error() + capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import CutShort, StreamedBody
+from openpai_tasks.net.http1 import ProtocolError, StreamedBody
 from tests.hostile import CHUNKED, OK, Hostile
 
 HELLO = (200, b"hello")
@@ -115,14 +115,14 @@ def test_connection_is_not_used_again_after_its_last_answer(pool):
 def test_invalid_and_incomplete_answers_are_refused(pool):
     accepted = []
     for name, answer in REFUSED.items():
-        with Hostile(then_close(answer)) as server, contextlib.suppress(CutShort):
+        with Hostile(then_close(answer)) as server, contextlib.suppress(ProtocolError):
             accepted.append((name, get(pool, server)))
     assert accepted == []
 
 
 def test_error_about_an_invalid_answer_is_one_short_line(pool):
     answer = then_close(b"no\x1b[31m HTTP" * 1000 + b"\r\n\r\n")
-    with Hostile(answer) as server, pytest.raises(CutShort, match=r"^invalid HTTP answer: ") as caught:
+    with Hostile(answer) as server, pytest.raises(ProtocolError, match=r"^invalid HTTP answer: ") as caught:
         get(pool, server)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 200
 

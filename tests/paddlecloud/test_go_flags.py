@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.paddlecloud.go_flags import Option, WrongUsage, read_line
+from openpai_tasks.paddlecloud.go_flags import Option, UsageError, read_line
 
 OPTIONS = (
     Option("parallelism", int, "", "p"),
@@ -78,6 +78,6 @@ def test_levels_of_logging_are_a_switch(level):
     ],
 )
 def test_mistakes_are_named(argv, message):
-    with pytest.raises(WrongUsage) as error:
+    with pytest.raises(UsageError) as error:
         read(*argv)
     assert str(error.value).startswith(message)

@@ -8,7 +8,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.paddlecloud.package import collect_package, prepare
-from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption
+from openpai_tasks.paddlecloud.request import InvalidArgument, PaddleRequest
 from openpai_tasks.sdk.files import operations
 from openpai_tasks.storage.copying.copy import WORKERS
 from openpai_tasks.storage.local.store import LocalStore
@@ -41,13 +41,13 @@ def test_a_package_may_be_named_from_below_or_by_a_link(package, monkeypatch):
 @pytest.mark.parametrize("path", ["", "missing", "train.py", "a\0b"])
 def test_what_is_not_a_folder_is_refused(package, monkeypatch, path):
     monkeypatch.chdir(package)
-    with pytest.raises(WrongOption, match="package"):
+    with pytest.raises(InvalidArgument, match="package"):
         collect_package(path)
 
 
 def test_a_folder_without_files_is_refused(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
-    with pytest.raises(WrongOption, match="is empty"):
+    with pytest.raises(InvalidArgument, match="is empty"):
         collect_package(str(tmp_path / "a"))
 
 
@@ -123,5 +123,5 @@ def test_pipes_and_sockets_are_refused(package, monkeypatch):
 
 def test_the_topology_is_a_file_of_the_package(package):
     prepare(PaddleRequest(str(package), topology="modules/net.py"))
-    with pytest.raises(WrongOption, match=r"no file .net\.py. in the package"):
+    with pytest.raises(InvalidArgument, match=r"no file .net\.py. in the package"):
         prepare(PaddleRequest(str(package), topology="net.py"))

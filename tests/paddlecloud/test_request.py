@@ -2,7 +2,7 @@
 
 import pytest
 
-from openpai_tasks.paddlecloud.request import PaddleRequest, WrongOption, check_request
+from openpai_tasks.paddlecloud.request import InvalidArgument, PaddleRequest, check_request
 
 
 def check(**options):
@@ -16,12 +16,12 @@ def test_labels_of_kubernetes_are_job_names(name):
 
 @pytest.mark.parametrize("name", ["A", "a_b", "a.b", "-a", "a-", "a b", "ä", "a\n", "a" * 56, "../x", "a/b"])
 def test_other_job_names_are_refused(name):
-    with pytest.raises(WrongOption, match="invalid job name"):
+    with pytest.raises(InvalidArgument, match="invalid job name"):
         check(jobname=name)
 
 
 def test_a_refused_name_comes_with_a_valid_one():
-    with pytest.raises(WrongOption, match=r"such as my-job-1$"):
+    with pytest.raises(InvalidArgument, match=r"such as my-job-1$"):
         check(jobname="My_job.1")
 
 
@@ -37,7 +37,7 @@ def test_quantities_of_kubernetes_are_sizes(size):
 )
 @pytest.mark.parametrize("option", ["memory", "psmemory"])
 def test_other_sizes_are_refused(option, size):
-    with pytest.raises(WrongOption, match=f"-{option} needs a quantity"):
+    with pytest.raises(InvalidArgument, match=f"-{option} needs a quantity"):
         check(**{option: size})
 
 
@@ -58,35 +58,35 @@ def test_other_sizes_are_refused(option, size):
     ],
 )
 def test_numbers_out_of_range_are_refused(option, value):
-    with pytest.raises(WrongOption, match=f"-{option} "):
+    with pytest.raises(InvalidArgument, match=f"-{option} "):
         check(**{option: value})
 
 
 def test_the_least_number_of_trainers_is_not_above_the_largest():
     check(min_instance=2, max_instance=2)
-    with pytest.raises(WrongOption, match="-min_instance 3 is more than -max_instance 2"):
+    with pytest.raises(InvalidArgument, match="-min_instance 3 is more than -max_instance 2"):
         check(min_instance=3, max_instance=2)
 
 
 def test_there_is_something_to_run():
     check(entry="", topology="modules/train.py")
-    with pytest.raises(WrongOption, match="what should the trainers run"):
+    with pytest.raises(InvalidArgument, match="what should the trainers run"):
         check(entry=" ", topology="")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../train.py", "a/../../b"])
 def test_a_topology_is_inside_the_package(path):
-    with pytest.raises(WrongOption, match="inside the package"):
+    with pytest.raises(InvalidArgument, match="inside the package"):
         check(topology=path)
 
 
 @pytest.mark.parametrize("option", ["image", "registry"])
 def test_images_and_registries_have_no_spaces(option):
     check(**{option: "reg.example:5000/paddle@sha256:0a"})
-    with pytest.raises(WrongOption, match=f"-{option} cannot contain spaces"):
+    with pytest.raises(InvalidArgument, match=f"-{option} cannot contain spaces"):
         check(**{option: "a b"})
 
 
 def test_an_entry_cannot_contain_nul():
-    with pytest.raises(WrongOption, match="NUL"):
+    with pytest.raises(InvalidArgument, match="NUL"):
         check(entry="true\0")

@@ -65,6 +65,7 @@ def lab(cluster):
         },
     }
     capacity = {"resourcesUsed": amounts(6), "resourcesGuaranteed": amounts(8), "resourcesTotal": amounts(16)}
+    capacity["openpaiTasks"] = {"takenGpus": [f"GPU 1: ann ({TEXT}, pid 7)", "GPU 2: bob"]}
     server = Scripted(
         {
             f"GET {API}/info": {"version": "v1.8.1", "launcherType": "k8s", "authnMethod": "basic"},
@@ -92,6 +93,7 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
     text = page.text
     assert page.status_code == 200 and "v1.8.1" in text and "alice" in text
     assert "6 of 8" in text and "(16 in all)" in text and "75 % of the GPUs in use" in text
+    assert "others than jobs of this cluster: GPU 1: ann (" in text and "pid 7), GPU 2: bob<" in text
     assert text.index(">first<") < text.index(">second")
     assert "GPUs in use in the last day" in text and "<polyline points=" in text
     assert "Not ready" in text and "1.0 GiB" in text

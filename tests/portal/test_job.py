@@ -74,7 +74,7 @@ def test_earlier_attempts_can_be_seen(visitor, failed):
     assert "/c/local/jobs/fails/logs?role=main&amp;index=0&amp;attempt=0" in first
     none = visitor.get("/c/local/jobs/fails?attempt=7")
     assert none.status_code == 400 and "has attempts 0 to 1" in none.text
-    assert "got “Attempt” 7" in none.text
+    assert "“Attempt” 7: job" in none.text
 
 
 def test_commands_to_copy_name_the_job(visitor, failed):

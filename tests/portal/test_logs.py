@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from openpai_tasks.errors import Unreachable
-from openpai_tasks.portal.feeds import KEPT_CHARACTERS, LiveFeed
-from openpai_tasks.portal.live import LiveEvent
+from openpai_tasks.portal.live import KEPT_CHARACTERS, Event, Feed
 from openpai_tasks.portal.pages.logs import LogTexts
 from openpai_tasks.sdk.logs.output import Chunk
 from tests.e2e.test_request_counts import Relay
@@ -261,7 +260,7 @@ def test_earlier_attempts_have_their_own_output(cluster, visitor):
 
 def test_a_page_starts_again_if_what_it_missed_is_no_longer_kept():
     half = KEPT_CHARACTERS // 2 + 1
-    feed = LiveFeed(LiveEvent("log", letter * half) for letter in "abc")
+    feed = Feed(Event("log", letter * half) for letter in "abc")
     reader = feed.read(0)
     assert [next(reader).value[0] for _ in range(3)] == ["a", "b", "c"]
     assert not feed.has_after(1) and feed.has_after(2) and feed.has_after(3) and not feed.has_after(4)
@@ -270,10 +269,10 @@ def test_a_page_starts_again_if_what_it_missed_is_no_longer_kept():
 
 def test_output_that_failed_is_not_continued():
     def steps():
-        yield LiveEvent("log", "a")
+        yield Event("log", "a")
         raise Unreachable("gone")
 
-    feed = LiveFeed(steps())
+    feed = Feed(steps())
     reader = feed.read(0)
     next(reader)
     with pytest.raises(Unreachable):

@@ -11,7 +11,7 @@ import requests
 from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.portal import app
-from openpai_tasks.portal.sessions import SESSION_SECONDS, PortalSession, PortalSessions
+from openpai_tasks.portal.sessions import SESSION_SECONDS, Session, Sessions
 from openpai_tasks.portal.starting import link_file
 from tests.portal.conftest import Visitor, Web
 from tests.ports import free_port
@@ -114,8 +114,8 @@ def test_other_sites_cannot_sign_a_browser_in(guest, account):
 
 
 def test_sessions_expire_when_they_are_not_used(tmp_path):
-    sessions = PortalSessions(tmp_path)
-    session = sessions.open(PortalSession(lambda alias: None, host="host", caller="uid 1"))
+    sessions = Sessions(tmp_path)
+    session = sessions.open(Session(lambda alias: None, host="host", caller="uid 1"))
     for host, caller in (("other", "uid 1"), ("host", "uid 2"), ("host", "nobody")):
         assert sessions.find(session.id, host, caller) is None
     assert sessions.find(session.id, "host", "uid 1") is session
@@ -126,7 +126,7 @@ def test_sessions_expire_when_they_are_not_used(tmp_path):
 
 
 def test_links_expire(tmp_path):
-    sessions = PortalSessions(tmp_path)
+    sessions = Sessions(tmp_path)
     for age, is_valid in ((0, True), (3600, False), (-3600, False)):
         file = link_file(tmp_path, "token")
         file.parent.mkdir(exist_ok=True)

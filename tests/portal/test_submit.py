@@ -20,8 +20,8 @@ import yaml
 from openpai_tasks.errors import PaiError
 from openpai_tasks.portal import uploads
 from openpai_tasks.portal.request import PortalRequest
-from openpai_tasks.portal.sessions import PortalSession
-from openpai_tasks.portal.uploads import SourceUpload
+from openpai_tasks.portal.sessions import Session
+from openpai_tasks.portal.uploads import Upload
 from tests.portal.conftest import Web
 
 HERE = "/c/local/submit"
@@ -383,10 +383,10 @@ def test_other_users_get_nothing_of_the_project(cluster, visitor):
 @pytest.fixture
 def make_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    session = PortalSession(lambda alias: pytest.fail("no cluster is asked"))
+    session = Session(lambda alias: pytest.fail("no cluster is asked"))
 
-    def make(draft: str = "draft", session: PortalSession = session) -> SourceUpload:
-        return SourceUpload(PortalRequest(session, tmp_path, "", {}, {}, form={"draft": draft}))
+    def make(draft: str = "draft", session: Session = session) -> Upload:
+        return Upload(PortalRequest(session, tmp_path, "", {}, {}, form={"draft": draft}))
 
     yield make
     uploads._new_root.cache_clear()
@@ -395,7 +395,7 @@ def make_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_uploads_are_private_and_each_session_has_its_own(make_upload):
     mine = make_upload()
     mine.add([("a/b/c", io.BytesIO(b"1"))])
-    other = make_upload(session=PortalSession(lambda alias: pytest.fail("no cluster is asked")))
+    other = make_upload(session=Session(lambda alias: pytest.fail("no cluster is asked")))
     assert mine.names == ("a",) and other.names == () and make_upload("else").names == ()
     folders = [mine.folder.parent, mine.folder, mine.folder / "a", mine.folder / "a" / "b"]
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
@@ -587,11 +587,13 @@ def test_the_form_sends_chosen_files_and_copies_its_texts(cluster, tab, tmp_path
     expect(tab.locator("[data-preview-files]")).to_contain_text("code/main.py")
     tab.get_by_role("button", name="Close").click()
     tab.get_by_label("Memory per task").fill("much")
-    expect(tab.locator("#form-problem")).to_contain_text("needs megabytes")
+    expect(tab.locator("#form-problem")).to_contain_text("“Memory per task” needs megabytes")
+    expect(tab.get_by_label("Memory per task")).to_have_attribute("aria-invalid", "true")
     tab.get_by_role("button", name="Submit").click()
     expect(tab.locator("#trouble")).to_contain_text("Not submitted")
     assert re.search("status of 400", tab.problems.pop())  # the browser reports the refusal, too
     tab.get_by_label("Memory per task").fill("512")
+    expect(tab.get_by_label("Memory per task")).not_to_have_attribute("aria-invalid", "true")
     tab.get_by_role("button", name="Submit").dblclick()
     tab.wait_for_url(re.compile("~by-form$"))
     expect(tab.locator(".heading .state")).to_have_text("Succeeded", timeout=30_000)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.backends.http import logins
-from openpai_tasks.backends.openpai import Client, sign_in
+from openpai_tasks.backends.openpai import Client, driver
 from openpai_tasks.errors import PaiError
 from openpai_tasks.render import text as render
-from openpai_tasks.sdk.clusters import portal, resources
+from openpai_tasks.sdk.clusters import resources
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.diagnosis import explain
 from openpai_tasks.sdk.files import job_folders, storages
@@ -46,7 +46,7 @@ SETTINGS = Settings(http_timeout=30.0)
 def signed_in(client: Client) -> Any:
     known = Credentials(password="secret")
     cluster = Cluster("lab", client.cluster.uri, "ann")
-    found, _ = sign_in.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
+    found, _ = driver.sign_in(cluster, known, lambda prompt: "", lambda line: None, 30.0)
     text = dump([found])
     assert parse(text, registry_path())[0][0] == found  # it can be saved and read back
     text.encode()
@@ -73,7 +73,7 @@ def output(client: Client) -> Any:
 
 READS: dict[str, dict[str, list[Any]]] = {
     "1.8": {
-        f"GET {V2}/info": [Client.info, signed_in],
+        f"GET {V2}/info": [signed_in],
         f"GET {V1}/authn/info": [signed_in],
         f"POST {V1}/token": [signed_in, lambda client: client.login("ann", "secret") and client.token()],
         f"GET {V1}/user/ann": [signed_in, lambda client: client.user_info("ann")],
@@ -92,7 +92,7 @@ READS: dict[str, dict[str, list[Any]]] = {
         f"GET {JOB}": [
             lambda client: lookup.describe(client, "train"),
             lambda client: explain.why(client, "train"),
-            lambda client: portal.job_page(client, client.job("ann~train")),
+            lambda client: client.job_page(client.job("ann~train")),
             ssh_endpoints,
             output,
         ],
@@ -100,8 +100,6 @@ READS: dict[str, dict[str, list[Any]]] = {
         f"GET {JOB}/events": [lambda client: lookup.describe(client, "train")],
         f"GET {JOB}/config": [lambda client: lookup.submitted_document(client, "train"), a_document],
         f"GET {LOGS}": [output],
-        f"GET {V2}/tokens/check": [Client.check_token],
-        f"POST {V2}/tokens/application": [Client.application_token],
     },
     "0.14": {
         f"GET {V1}": [signed_in],

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.hdfs import store as webhdfs_store
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import StorageSpec, Store
@@ -66,13 +66,13 @@ REMOTE = {
 }
 DATA = ("GETFILECHECKSUM", "CREATE", "OPEN")
 USES: dict[str, Any] = {
-    "GETFILESTATUS": lambda store: (store.stat("/a"), store.marks("/a"), store.make_executable("/a")),
+    "GETFILESTATUS": lambda store: (store.stat("/a"), store.identities("/a"), store.make_executable("/a")),
     "LISTSTATUS_BATCH": lambda store: list(store.list("/")),
     "GETSERVERDEFAULTS": lambda store: (store.hasher(), store.read_checked("/a", 5)),
     "GETFILECHECKSUM": lambda store: store.digest("/a"),
     "MKDIRS": lambda store: store.make_folder("/d"),
     "DELETE": lambda store: store.remove("/d", recursive=True),
-    "GET_BLOCK_LOCATIONS": lambda store: store.broken_off("/a"),
+    "GET_BLOCK_LOCATIONS": lambda store: store.unfinished_size("/a"),
     "CREATE": lambda store: store.write("/n", [b"x"], 1),
     "OPEN": lambda store: list(store.read("/a")),
 }
@@ -104,7 +104,7 @@ def name_node():
 
 
 def use(name_node: NameNode, op: str) -> None:
-    store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
+    store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", retries=RetryPolicy(1, 0.2))
     with contextlib.closing(store):
         try:
             USES[op](store)
@@ -116,7 +116,7 @@ def use(name_node: NameNode, op: str) -> None:
 def test_malformed_response_of_a_name_node_never_ends_in_a_traceback(name_node, op, monkeypatch):
     monkeypatch.setattr(webhdfs_store, "RECOVERY", 0.0)
     name_node.odd_op, name_node.where, real = "", "", HDFS[op]
-    USES[op](HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1)))
+    USES[op](HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", retries=RetryPolicy(1, 0.2)))
     name_node.odd_op = op
 
     @steady(25)
@@ -136,7 +136,7 @@ def test_invalid_redirect_of_a_name_node_is_an_error(name_node, op, target):
     name_node.odd_op, name_node.where = op, "name node"
     for text in ("", "body"):
         name_node.odd = Reply(text, 307, (("Location", target),) if target else ())
-        store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", patience=Patience(tries=1))
+        store = HdfsStore([f"127.0.0.1:{name_node.port}"], "ann", retries=RetryPolicy(1, 0.2))
         with contextlib.closing(store), pytest.raises(PaiError):
             USES[op](store)
 
@@ -218,9 +218,9 @@ def check_listing(server: Scripted, store: Store, real: str, parts: tuple[str, .
     @given(
         st.sampled_from(parts), st.sampled_from(INNER) | odd.map(str), st.booleans(), st.sampled_from(BROKEN)
     )
-    def check(part, text, is_near, broken):
+    def check(part, text, is_local, broken):
         near = real.replace(part, f">{text}<" if part.startswith(">") else text).encode("utf-8", "replace")
-        server.respond = lambda asked: Reply(near if is_near else broken, headers=kind)
+        server.respond = lambda asked: Reply(near if is_local else broken, headers=kind)
         listed(store)
 
     check()

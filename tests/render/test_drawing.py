@@ -6,8 +6,9 @@ import time
 import pytest
 from hypothesis import given
 
-from openpai_tasks import plain_text, render
+from openpai_tasks import render
 from openpai_tasks.render import drawing, views
+from openpai_tasks.text import plain
 from tests.attacks import ATTACKS, forbidden, texts, without_colours
 from tests.terminals import columns_of
 
@@ -197,4 +198,4 @@ def test_plain_text_is_one_truncated_line_in_a_live_view():
 
 @pytest.mark.parametrize("text, columns", [("abc", 3), ("漢字", 4), ("é", 1), ("e\u0301", 1), ("", 0)])
 def test_width_is_counted_in_terminal_columns(text, columns):
-    assert plain_text.width(text) == columns
+    assert plain.width(text) == columns

@@ -69,19 +69,24 @@ def test_list_that_cannot_be_written_is_not_an_error(shell):
     assert shell.ok("cluster.list").err == ""
 
 
+def note_paths(*urls):
+    for _ in known_names.note_paths(SimpleNamespace(url=url, type="file") for url in urls):
+        pass
+
+
 def test_virtual_clusters_and_paths_are_recorded(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
     known_names.note_clusters([Cluster("lab", "https://x", virtual_clusters=("research", "default"))])
     assert (known_names.folder() / "virtual-clusters").read_text() == "default\nresearch\n"
-    known_names._note_paths(["pai://lab/b/", "pai://lab/a.txt"])
-    known_names._note_paths(["pai://lab/b/", "pai://lab/b/c\nd", "pai://lab/b/e"])
+    note_paths("pai://lab/b/", "pai://lab/a.txt")
+    note_paths("pai://lab/b/", "pai://lab/b/c\nd", "pai://lab/b/e")
     assert (known_names.folder() / "paths").read_text() == "pai://lab/a.txt\npai://lab/b/\npai://lab/b/e\n"
 
 
 def test_a_list_stays_short_and_keeps_the_newest(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path))
-    known_names._note_paths(f"pai://lab/{number:05}" for number in range(known_names.MOST_PATHS))
-    known_names._note_paths(["pai://lab/new"])
+    note_paths(*(f"pai://lab/{number:05}" for number in range(known_names.MOST_PATHS)))
+    note_paths("pai://lab/new")
     kept = (known_names.folder() / "paths").read_text().splitlines()
     assert len(kept) == known_names.MOST_PATHS and "pai://lab/new" in kept
 

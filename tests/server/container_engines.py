@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
+from openpai_tasks.server.engines.container_program import DOCKER, PODMAN, ProgramDialect
 from tests.needs import require
 
 DIALECTS = {one.name: one for one in (DOCKER, PODMAN)}

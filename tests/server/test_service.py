@@ -19,7 +19,7 @@ import requests
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.loopback import lock, service
 from openpai_tasks.server.cluster import parse_virtual_cluster, virtual_clusters
-from openpai_tasks.server.engines import traces
+from openpai_tasks.server.engines import task_state
 from openpai_tasks.server.resources import ResourceAmount
 from tests.server.conftest import ServerProcess, wait_for
 
@@ -116,6 +116,16 @@ def test_unusable_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     assert refused.stderr == f"error: cannot use the folder {folder}: file is not a database\n"
 
 
+@pytest.mark.parametrize("flags", [("--engine", "foo"), ("--engine-option", "a=b")])
+def test_unknown_engine_or_option_is_refused_before_anything_is_written(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    refused = run("--home", str(tmp_path), *flags)
+    assert refused.returncode == 120
+    assert refused.stderr.startswith("error: ") and refused.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_responses_are_sent_without_tcp_delay(tmp_path: Path) -> None:
     """Without TCP_NODELAY they may wait 0.04 s for the client's acknowledgement."""
     (bound,) = service.bind(tmp_path, 0)
@@ -170,10 +180,12 @@ def test_users_tokens_and_jobs_survive_a_kill(own_server: ServerProcess) -> None
 def test_stopped_server_leaves_only_task_runners(own_server: ServerProcess) -> None:
     own_server.start()
     api, name = own_server.admin(), own_server.owner["user"]
-    api.run("outlives", "sleep 30")
+    api.run("outlives", "sleep 600")
     api.until(f"{name}~outlives", "RUNNING")
     begun = "jobs/*/0/*/started"
-    wait_for(lambda: any(traces.started(path.parent).group for path in own_server.folder.glob(begun)))
+    wait_for(
+        lambda: any(task_state.read_started(path.parent).group for path in own_server.folder.glob(begun))
+    )
     own_server.end()
     own_server.start()
     assert api.detail(f"{name}~outlives")["jobStatus"]["state"] == "RUNNING"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from openpai_tasks.protocol import validate
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.server.engines.base import Engine
-from openpai_tasks.server.engines.machine import InstalledGpu, Machine
+from openpai_tasks.server.engines.gpus import Gpu
+from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.engines.process import ProcessEngine
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.scheduling.scheduler import Scheduler
@@ -66,7 +68,8 @@ def document(name: str, roles: Mapping[str, object], **more: object) -> str:
 
 
 def machine(cpus: int = 2, gpus: int = 0) -> Machine:
-    installed = (InstalledGpu(index, f"GPU-{index}", "test", 0) for index in range(gpus))
+    uuid = f"GPU-{os.getpid()}"  # servers of other test processes would respect the locks of the same GPUs
+    installed = (Gpu(index, f"{uuid}-{index}", "test", 0) for index in range(gpus))
     return Machine("here", cpus, 1000, tuple(installed), BOOT)
 
 

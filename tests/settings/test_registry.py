@@ -235,12 +235,12 @@ def test_relative_ca_path_starts_at_the_folder_of_the_clusters_file(registry, ow
     assert registry.get("lab").verify == str(own_home / "our" / "ca.pem")
 
 
-def test_project_cluster_has_another_shelf_than_the_users_cluster(registry, tmp_path):
+def test_project_cluster_has_another_unique_name_than_the_users_cluster(registry, tmp_path):
     project = Registry(tmp_path / "project" / ".openpai" / "clusters.yaml")
     for book in (registry, project):
         write(book, "- {cluster_alias: lab, pai_uri: 'https://lab', user: alice}\n")
-    assert registry.get("lab").shelf == "lab"
-    assert project.get("lab").shelf.startswith("lab+")
+    assert registry.get("lab").unique_name == "lab"
+    assert project.get("lab").unique_name.startswith("lab+")
 
 
 S3 = {"name": "s", "type": "s3", "address": "https://s3", "path": "bucket/x", "user": "KEY"}

@@ -20,8 +20,8 @@ from typing import Any
 
 import requests
 
-from openpai_tasks.storage.hdfs.native.protobuf import delimited, message
-from openpai_tasks.storage.hdfs.native.rpc import NameNode, _answer, _framed
+from openpai_tasks.storage.hdfs.native.rpc import NameNode, _answer, _frame_message
+from openpai_tasks.storage.protobuf import delimited, message
 from tests.ports import free_ports
 from tests.storage import hdfs_jars, sharing
 
@@ -184,8 +184,8 @@ class Control(NameNode):
     def activate(self) -> None:
         name = delimited(message((1, "transitionToActive"), (2, HA_PROTOCOL), (3, 1)))
         asked = delimited(message((1, message((1, 0)))))  # by a user
-        with self._streams.borrowed(self._key) as stream:
-            stream.send(_framed(self._header(1), name + asked))
+        with self._streams.borrow(self._key) as stream:
+            stream.send(_frame_message(self._header(1), name + asked))
             _answer(stream)
 
 

@@ -29,7 +29,7 @@ from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import StorageSpec
 from openpai_tasks.tunnel.openssh import SharedConnection
 from tests.sdk import sshd_server
-from tests.storage import hdfs_jars, hdfs_server, object_servers, pfs_server, samba_server
+from tests.storage import hdfs_jars, hdfs_server, object_servers, pfs_server, pod_service, samba_server
 from tests.storage import third_party as example
 
 TOP = Path(tempfile.gettempdir())
@@ -140,6 +140,17 @@ def _container() -> SftpStore:
 
 
 @contextlib.contextmanager
+def pod(folder: Path) -> Iterator[Location]:
+    """A folder of a task on Kubernetes, whose files are read and written by commands."""
+    yield Location(_pod(), str(folder), f"main-0:{folder}")
+
+
+@functools.cache
+def _pod() -> SftpStore:
+    return SftpStore("ann~train-main-0", Remote(pod_service.shared()).open)
+
+
+@contextlib.contextmanager
 def login_node(folder: Path) -> Iterator[Location]:
     """A folder on a login node, by the user's own ssh."""
     store, programs = _login_node()
@@ -196,6 +207,7 @@ STORES: dict[str, Any] = {
     "s3": s3,
     "azure_blob": azure_blob,
     "sftp": sftp,
+    "pod": pod,
     "login_node": login_node,
     "pfs": pfs,
     "third_party": third_party,

@@ -12,7 +12,7 @@ import pytest
 
 from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.store import fingerprint, join
@@ -191,15 +191,15 @@ def follows(
     places = [at(source, text) for text in case.sources]
     if isinstance(case.new, type):
         with pytest.raises(case.new):
-            copy(copies(places, at(target, case.target)))
+            copy(plan_copy(places, at(target, case.target)))
     else:
-        copied = copy(copies(places, at(target, case.target)))
+        copied = copy(plan_copy(places, at(target, case.target)))
         assert copied.failed == () and copied.files == len(
             [c for c in case.new.values() if c is not None]
         ) - ("full/d/z" in case.new)
     assert seen(target) == expected(case, tree)
     if again and not isinstance(case.new, type):
-        assert copy(copies(places, at(target, case.target))).skipped == copied.files
+        assert copy(plan_copy(places, at(target, case.target))).skipped == copied.files
         assert seen(target) == expected(case, tree)
 
 
@@ -225,12 +225,12 @@ def test_names_with_wildcards_or_special_characters_are_kept(here, there):
     tree = {name: name.encode() for name in ODD}
     plant(here, {**tree, f"{ODD[0]}-dir/{ODD[1]}": b"1"})
     there.store.make_folder(at(there, "each").path)
-    assert copy(copies([at(here, name) for name in ODD], at(there, "each"))).files == len(ODD)
-    assert copy(copies([here], at(there, "up"))).failed == ()
-    assert copy(copies([at(there, "up")], at(there, "across"))).failed == ()
-    assert copy(copies([at(there, "across")], at(here, "down"))).failed == ()
+    assert copy(plan_copy([at(here, name) for name in ODD], at(there, "each"))).files == len(ODD)
+    assert copy(plan_copy([here], at(there, "up"))).failed == ()
+    assert copy(plan_copy([at(there, "up")], at(there, "across"))).failed == ()
+    assert copy(plan_copy([at(there, "across")], at(here, "down"))).failed == ()
     here.store.make_folder(at(here, "each").path)
-    assert copy(copies([at(there, f"each/{name}") for name in ODD], at(here, "each"))).files == len(ODD)
+    assert copy(plan_copy([at(there, f"each/{name}") for name in ODD], at(here, "each"))).files == len(ODD)
     assert seen(at(here, "down")) == {**tree, f"{ODD[0]}-dir/{ODD[1]}": b"1"}
     assert seen(at(here, "each")) == tree
     assert sorted(entry.name for entry in there.store.list(at(there, "across").path)) == sorted(
@@ -241,7 +241,7 @@ def test_names_with_wildcards_or_special_characters_are_kept(here, there):
 def test_target_with_wildcards_or_special_characters_is_taken_as_it_is(here, there):
     plant(here, {name: name.encode() for name in ODD})
     for name in ODD:
-        assert copy(copies([at(here, name)], at(there, f"to {name}"))).files == 1
+        assert copy(plan_copy([at(here, name)], at(there, f"to {name}"))).files == 1
     assert seen(there) == {f"to {name}": name.encode() for name in ODD}
 
 
@@ -249,7 +249,7 @@ def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):
     source, target = ways
     plant(source, below("d"))
     plant(target, CLASH)
-    copied = copy(copies([at(source, "d")], at(target, "clash/")))
+    copied = copy(plan_copy([at(source, "d")], at(target, "clash/")))
     assert [failure.path for failure in copied.failed] == [at(source, "d/s").path]
     assert "a file is at" in copied.failed[0].reason
     assert seen(at(target, "clash")) == {"d/s": b"a file", "d/x": b"x", "d/e/": None}
@@ -258,22 +258,22 @@ def test_file_in_the_place_of_a_folder_fails_only_that_folder(ways):
 def test_second_copy_skips_existing_files_and_copies_missing_ones(ways):
     source, target = ways
     plant(source, below("d"))
-    assert copy(copies([at(source, "d")], at(target, "new"))).files == 2
+    assert copy(plan_copy([at(source, "d")], at(target, "new"))).files == 2
     target.store.remove(at(target, "new/x").path)
-    again = copy(copies([at(source, "d")], at(target, "new")))
+    again = copy(plan_copy([at(source, "d")], at(target, "new")))
     assert (again.files, again.skipped, again.failed) == (1, 1, ())
 
 
 def test_checksum_detects_a_change_that_size_and_time_hide(ways):
     source, target = ways
     plant(source, {"g": b"22"})
-    copy(copies([at(source, "g")], at(target, "g")))
+    copy(plan_copy([at(source, "g")], at(target, "g")))
     entry = target.store.stat(at(target, "g").path)
     target.store.write(entry.path, [b"23"], 2)
     target.store.set_mtime(entry.path, entry.mtime_ms)
-    assert copy(copies([at(source, "g")], at(target, "g"))).skipped == 1
-    assert copy(copies([at(source, "g")], at(target, "g")), Rules(checksum=True)).files == 1
-    assert copy(copies([at(source, "g")], at(target, "g")), Rules(checksum=True)).skipped == 1
+    assert copy(plan_copy([at(source, "g")], at(target, "g"))).skipped == 1
+    assert copy(plan_copy([at(source, "g")], at(target, "g")), Rules(checksum=True)).files == 1
+    assert copy(plan_copy([at(source, "g")], at(target, "g")), Rules(checksum=True)).skipped == 1
 
 
 def test_sync_makes_the_target_equal_to_the_source(ways):
@@ -281,19 +281,19 @@ def test_sync_makes_the_target_equal_to_the_source(ways):
     new, old = {"f": b"1", ".hidden": b"h", **below("d")}, {**TARGET, "d/z": b"z", "full/d/x": b"x"}
     plant(source, new)
     plant(target, old)
-    would = copy(synced(source, target), Rules(delete=True, preview=True))
+    would = copy(plan_sync(source, target), Rules(delete=True, preview=True))
     assert (would.files, would.removed) == (4, 4) and seen(target) == old
-    done = copy(synced(source, target), Rules(delete=True))
+    done = copy(plan_sync(source, target), Rules(delete=True))
     assert (done.files, done.removed, done.failed) == (4, 4, ())
     assert seen(target) == new
-    assert copy(synced(source, target), Rules(delete=True)).skipped == 4
+    assert copy(plan_sync(source, target), Rules(delete=True)).skipped == 4
 
 
 def test_nothing_is_copied_onto_or_into_itself(there):
     plant(there, {"f": b"1", "d/x": b"x"})
     for source, target in (("f", "f"), ("f", "."), ("d", "d"), ("d", "d/s"), ("d", "d/s/t/")):
         with pytest.raises(PathError):
-            copies([at(there, source)], at(there, target))
+            plan_copy([at(there, source)], at(there, target))
     assert seen(there) == {"f": b"1", "d/x": b"x"}
 
 
@@ -308,7 +308,7 @@ def test_symlinks_are_copied_as_their_targets(here, there):
         "self": "self",
     }.items():
         os.symlink(leads, join(folder, name))
-    copied = copy(copies([at(here, "d")], at(there, "new")))
+    copied = copy(plan_copy([at(here, "d")], at(there, "new")))
     assert seen(at(there, "new")) == {"real": b"r", "s/y": b"y", "file": b"o", "folder/y": b"y"}
     assert {failure.path.removeprefix(folder) for failure in copied.failed} == {
         "/nowhere", "/s/up", "/folder/up", "/self",
@@ -349,7 +349,7 @@ def test_name_that_is_not_valid_utf_8_fails_alone_or_arrives(here, there):
     bad = os.fsdecode(b"bad\xff")
     tree = {f"d/{bad}.txt": b"1", f"d/{bad}/below": b"2", "d/good": b"3", "d/in/it": b"4"}
     plant(here, tree)
-    copied = copy(copies([at(here, "d")], at(there, "d")))
+    copied = copy(plan_copy([at(here, "d")], at(there, "d")))
     if not copied.failed:
         assert seen(at(there, "d")) == {name.removeprefix("d/"): content for name, content in tree.items()}
         return
@@ -411,5 +411,5 @@ def test_modification_times_are_kept(there):
 
 def test_copy_leaves_no_part_files(there, here):
     plant(here, {f"d/{number}": b"x" * number for number in range(20)})
-    assert copy(copies([at(here, "d")], at(there, "d"))).files == 20
+    assert copy(plan_copy([at(here, "d")], at(there, "d"))).files == 20
     assert not [entry for entry in there.store.list(at(there, "d").path) if entry.name.startswith(PART)]

@@ -13,12 +13,12 @@ import time
 import pyhdfs
 import pytest
 
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.hdfs.native.rpc import Block
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.sdk.sshd_server import refusing_port
@@ -28,7 +28,7 @@ from tests.storage.relay import Fault as Mishap
 
 MEGABYTE = 1 << 20
 SIZE = 3 * MEGABYTE + 17
-QUICK = Patience(tries=3, first=0.02)
+QUICK = RetryPolicy(3, 0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def own_home(tmp_path, monkeypatch):
 @pytest.fixture
 def store(hdfs, request):
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", patience=QUICK, timeout=20)
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", retries=QUICK, timeout=20)
     store.make_folder("/")
     yield store
     store.close()
@@ -88,7 +88,7 @@ def test_download_is_retried_after_a_fault_on_the_data_node_connection(
     store.write("/f", [content], size)
     relay = bad_connection(act, TO_CLIENT, place)
     (tmp_path / "to").mkdir()
-    assert copy(copies([at(store, "/f")], at(LocalStore(), tmp_path / "to"))).failed == ()
+    assert copy(plan_copy([at(store, "/f")], at(LocalStore(), tmp_path / "to"))).failed == ()
     assert (tmp_path / "to/f").read_bytes() == content and os.listdir(tmp_path / "to") == ["f"]
     assert not relay.faults
 
@@ -99,7 +99,7 @@ def test_upload_is_retried_after_a_fault_on_the_data_node_connection(
 ):
     content = noise(tmp_path / "f", 5000 if act == "drip" else SIZE)
     relay = bad_connection(act, TO_SERVER, place)
-    assert copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/"))).failed == ()
+    assert copy(plan_copy([at(LocalStore(), tmp_path / "f")], at(store, "/"))).failed == ()
     assert not relay.faults
     assert_arrived(store, "/f", content)
 
@@ -111,12 +111,12 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
     content = noise(tmp_path / "f")
     store.write("/g", [content], SIZE)
     bad_connection("stall", TO_SERVER if is_upload else TO_CLIENT, MEGABYTE, times=99)
-    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, patience=QUICK)
+    hasty = HdfsStore([hdfs.name_node], "root", root=store.root, timeout=2, retries=QUICK)
     start = time.monotonic()
     items = (
-        copies([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
+        plan_copy([at(LocalStore(), tmp_path / "f")], at(hasty, "/"))
         if is_upload
-        else copies([at(hasty, "/g")], at(LocalStore(), tmp_path))
+        else plan_copy([at(hasty, "/g")], at(LocalStore(), tmp_path))
     )
     assert copy(items).failed == ()
     assert time.monotonic() - start < 45
@@ -127,8 +127,8 @@ def test_data_node_that_stops_responding_is_given_up_in_time(
 def test_dead_name_node_in_the_list_is_skipped(hdfs, store, tmp_path):
     content = noise(tmp_path / "f")
     hosts = [f"127.0.0.1:{refusing_port()}", hdfs.name_node]
-    there = HdfsStore(hosts, "root", root=store.root, patience=QUICK)
-    assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
+    there = HdfsStore(hosts, "root", root=store.root, retries=QUICK)
+    assert copy(plan_copy([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
     assert_arrived(there, "/f", content)
     there.close()
 
@@ -137,10 +137,10 @@ def test_name_node_that_dies_between_two_requests_is_replaced_by_the_next(hdfs, 
     content = noise(tmp_path / "f")
     with Gateway(hdfs.name_node) as first:
         hosts = [first.host, hdfs.name_node]
-        there = HdfsStore(hosts, "root", root=store.root, patience=QUICK)
-        assert copy(copies([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
+        there = HdfsStore(hosts, "root", root=store.root, retries=QUICK)
+        assert copy(plan_copy([at(LocalStore(), tmp_path / "f")], at(there, "/"))).failed == ()
         assert first.asked
-    assert copy(copies([at(there, "/f")], at(LocalStore(), tmp_path / "back"))).failed == ()
+    assert copy(plan_copy([at(there, "/f")], at(LocalStore(), tmp_path / "back"))).failed == ()
     assert (tmp_path / "back").read_bytes() == content
     there.close()
 
@@ -198,10 +198,10 @@ def test_command_succeeds_after_an_upload_was_cut_once(hdfs, store, tmp_path):
 
 def test_quota_that_is_exceeded_during_the_upload_is_reported(hdfs, store, tmp_path):
     """The first block fits, the second does not."""
-    layout = store._layout_now()
+    layout = store._new_layout()
     store._layout = dataclasses.replace(layout, shape=dataclasses.replace(layout.shape, block=MEGABYTE))
     set_quota(hdfs, store, 2 * MEGABYTE)
     noise(tmp_path / "f")
-    copied = copy(copies([at(LocalStore(), tmp_path / "f")], at(store, "/")))
+    copied = copy(plan_copy([at(LocalStore(), tmp_path / "f")], at(store, "/")))
     assert "quota" in copied.failed[0].reason.lower() and "\n" not in copied.failed[0].reason
     assert list(store.list("/")) == []

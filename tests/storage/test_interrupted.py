@@ -16,9 +16,9 @@ from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.sdk.files import cleaning
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying import resume
-from openpai_tasks.storage.copying.claims import held, part_name
+from openpai_tasks.storage.copying.claims import claiming, part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.local.store import LocalStore
@@ -83,19 +83,19 @@ def test_copy_that_is_interrupted_at_random_points_ends_with_the_same_tree(here,
         watch, is_whole = Ends(chance.randrange(1, size // 2), is_cut), False
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PaiError):
             watch.breaks(there.store, patch)
-            done = copy(copies([at(here, "d")], at(there, "d")), Rules(workers=3), watch)
+            done = copy(plan_copy([at(here, "d")], at(there, "d")), Rules(workers=3), watch)
             is_whole = not done.failed
         assert number or not is_whole  # later, there may be less to copy than the watch lets pass
-    assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
+    assert copy(plan_copy([at(here, "d")], at(there, "d"))).failed == ()
     assert seen(there) == seen(here)
-    assert copy(copies([at(here, "d")], at(there, "d"))).files == 0
+    assert copy(plan_copy([at(here, "d")], at(there, "d"))).files == 0
 
 
 KILLED = """
 import os, sys
 from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -118,7 +118,7 @@ class Ends(Watch):
         os.kill(os.getpid(), 9)
 
 place = [Location(Confined(), path, path) for path in sys.argv[1:3]]
-copy(copies(place[:1], place[1]), Rules(workers=1), Ends())
+copy(plan_copy(place[:1], place[1]), Rules(workers=1), Ends())
 """
 
 
@@ -152,7 +152,7 @@ def folders(tmp_path):
 
 def copied(source: Path, target: Path) -> None:
     place = [at_path(path) for path in (source, target)]
-    assert copy(copies(place[:1], place[1])).failed == ()
+    assert copy(plan_copy(place[:1], place[1])).failed == ()
     assert seen(place[0]) == {name: data for name, data in seen(place[1]).items() if PART not in name}
 
 
@@ -200,7 +200,7 @@ def test_part_that_another_copy_can_continue_is_kept_by_copies_and_removed_by_cl
     put(LocalStore(), str(folders[1] / "other"), lambda: [b"x"])
     (folders[0] / "d").write_bytes(b"x")
     place = [at_path(path) for path in (folders[0] / "d", folders[1])]
-    assert copy(copies(place[:1], place[1])).files == 1
+    assert copy(plan_copy(place[:1], place[1])).files == 1
     assert parts(folders[1]) == [part]
     assert len(cleaning.clean_parts([place[1]]).removed) == 1 and parts(folders[1]) == []
 
@@ -208,7 +208,7 @@ def test_part_that_another_copy_can_continue_is_kept_by_copies_and_removed_by_cl
 def test_claims_leave_nothing_in_the_home_after_a_copy(folders, tmp_path):
     copied(*folders)
     assert list((tmp_path / "home" / "transfers").iterdir()) == []
-    with held():
+    with claiming():
         named = [part_name(), part_name(claimed=False)]
         assert len(list((tmp_path / "home" / "transfers").iterdir())) == 1
     assert [len(name) - len(PART) for name in (*named, part_name())] == [24, 16, 16]

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from openpai_tasks import clearing
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
+from openpai_tasks.files import removal
 from openpai_tasks.sdk.containers.files import locate_in_container
-from openpai_tasks.storage import location, patterns
+from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.local import store as local
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.local.store import LocalStore
@@ -33,8 +33,8 @@ class OneCluster:
     def opened(self, cluster, storage):
         return self.given, open_storage(self.given)
 
-    def pfs(self, datacenter, path):
-        return f"pai://lab/home/{datacenter}:{path}"
+    def cluster_url(self, path):
+        return f"pai://lab/home/{path.removeprefix('/lab/')}" if path.startswith("/lab/") else ""
 
 
 @pytest.fixture
@@ -62,29 +62,10 @@ def test_url_is_resolved_to_a_path_on_a_storage(book, text, path, is_folder, is_
     assert place.url == f"pai://lab/home{path}"
 
 
-@pytest.mark.parametrize(
-    "text, path",
-    [
-        ("/pfs/dc1/home/ann/a b/*", "/dc1:home/ann/a b/*"),
-        ("/pfs/dc1/home/ann/", "/dc1:home/ann"),
-        ("/pfs/dc1/public", "/dc1:public"),
-        ("/pfs/dc1/home/new\nline", "/dc1:home/new\nline"),
-    ],
-)
-def test_paths_of_paddlecloud_are_on_its_datacenter_unless_this_machine_has_them(
-    book, text, path, tmp_path, monkeypatch
-):
-    place = locate(text, book)
-    assert (place.url, place.is_folder) == (f"pai://lab/home{path}", text.endswith("/"))
-    monkeypatch.setattr(location, "PFS", str(tmp_path))
-    assert isinstance(locate(text, book).store, LocalStore) and locate(text, book).path == text.rstrip("/")
-
-
-@pytest.mark.parametrize(
-    "text", ["/pfs", "/pfs/dc1", "/pfs/dc1/homes/x", "/pfs//home/x", "/x/pfs/dc1/home/a", "pfs/a/home/b"]
-)
-def test_other_paths_are_on_this_machine(book, text):
-    assert not locate(text, book).url.startswith("pai://")
+def test_absolute_paths_may_belong_to_a_cluster(book):
+    place = locate("/lab/a b/", book)
+    assert (place.url, place.is_folder) == ("pai://lab/home/a b", True)
+    assert isinstance(locate("/lab", book).store, LocalStore)
 
 
 def test_copies_are_put_into_roots_and_home_folders(tmp_path, monkeypatch):
@@ -322,7 +303,7 @@ def test_symlink_out_of_the_storage_is_listed_and_replaced_itself(tmp_path):
     home = Location(store, "/", "home")
     source = Location(here, str(tmp_path / "new"), "new")
     for path in ("pw", "out", "in/up"):
-        assert copy(copies([source], home.join(*path.split("/")))).files == 1
+        assert copy(plan_copy([source], home.join(*path.split("/")))).files == 1
         assert (tmp_path / "s" / path).read_bytes() == b"new" and not (tmp_path / "s" / path).is_symlink()
     assert (tmp_path / "secret").read_bytes() == b"12345" and not os.listdir(tmp_path / "folder")
 
@@ -335,7 +316,7 @@ def test_folder_swapped_for_a_symlink_after_the_check_is_not_followed(tmp_path, 
         (tmp_path / folder / "f").write_bytes(folder.encode())
         os.chmod(tmp_path / folder / "f", 0o644)
         os.utime(tmp_path / folder / "f", (5, 5))
-    store, look = LocalStore(str(tmp_path / "s")), clearing.open_folder
+    store, look = LocalStore(str(tmp_path / "s")), removal.open_folder
 
     def swapped(path, root):
         """Swap the folder between the check and the use, as a fast job could."""

@@ -11,10 +11,10 @@ from openpai_tasks.errors import PathError
 from openpai_tasks.sdk.files import packing
 from openpai_tasks.storage.copying import walk
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import CopyItem, copies, synced
+from openpai_tasks.storage.copying.plan import CopyItem, plan_copy, plan_sync
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.storage.gateway import Gateway
@@ -67,19 +67,19 @@ def named(hdfs, request):
 @pytest.mark.parametrize("way", ["name", "nodes", "gateway", "whole"])
 def test_hdfs_folder_is_recognized_under_another_address(named, way):
     with pytest.raises(PathError, match=INTO_ITSELF):
-        copies([named("/own")], named("/own/x", way))
+        plan_copy([named("/own")], named("/own/x", way))
     with pytest.raises(PathError, match=INTO_ITSELF):
-        copies([named("/own", way)], named("/own/x"))
+        plan_copy([named("/own", way)], named("/own/x"))
     with pytest.raises(PathError, match=INTO_ITSELF):
-        synced(named("/own"), named("/own", way))
+        plan_sync(named("/own"), named("/own", way))
     with pytest.raises(PathError, match="packed into itself"):
         packing.pack(
             named("/own"), named("/own/x", way), packing.packing_rules(named("/own"), "tar", "1M"), Watch()
         )
     with pytest.raises(PathError, match=LOSES_SOURCE):
-        copy(synced(named("/own/sub"), named("/own", way)), DELETE)
+        copy(plan_sync(named("/own/sub"), named("/own", way)), DELETE)
     assert seen(named("/own")) == {"sub/f": b"f", "g": b"g"}
-    assert copy(copies([named("/own")], named("/other", way))).failed == ()
+    assert copy(plan_copy([named("/own")], named("/other", way))).failed == ()
     assert seen(named("/other")) == {"sub/f": b"f", "g": b"g"}
 
 
@@ -98,9 +98,9 @@ def test_folder_that_is_mounted_twice_is_recognized(here, mounts, target):
     plant(here, {"own/in/f": b"f", "there/": None})
     mounts("own", "there")
     with pytest.raises(PathError, match=INTO_ITSELF):
-        synced(at(here, "own"), at(here, target))
+        plan_sync(at(here, "own"), at(here, target))
     with pytest.raises(PathError, match=LOSES_SOURCE):
-        copy(synced(at(here, "own/in"), at(here, "there")), DELETE)
+        copy(plan_sync(at(here, "own/in"), at(here, "there")), DELETE)
     assert seen(at(here, "own")) == {"in/f": b"f"}
 
 
@@ -109,10 +109,10 @@ def test_subfolder_that_is_mounted_elsewhere_is_recognized(here, mounts):
     plant(here, {"own/in/deep/f": b"f", "there/": None, "apart/g": b"g"})
     mounts("own/in", "there")
     with pytest.raises(PathError, match=INTO_ITSELF):
-        copies([at(here, "own")], at(here, "there/x"))
+        plan_copy([at(here, "own")], at(here, "there/x"))
     with pytest.raises(PathError, match=LOSES_SOURCE):
-        copy(synced(at(here, "there/deep"), at(here, "own")), DELETE)
-    assert copy(synced(at(here, "apart"), at(here, "there")), DELETE).removed == 1
+        copy(plan_sync(at(here, "there/deep"), at(here, "own")), DELETE)
+    assert copy(plan_sync(at(here, "apart"), at(here, "there")), DELETE).removed == 1
     assert seen(at(here, "own")) == {"in/g": b"g"}
 
 
@@ -137,8 +137,8 @@ def test_inode_number_of_another_file_system_is_no_match(here):
 
 
 def test_servers_are_recognized_by_their_ip_addresses():
-    here, there = by_numbers("smb://127.0.0.1:445/a/b", above=False), "smb://localhost:445/a/b/c"
+    here, there = resolved_addresses("smb://127.0.0.1:445/a/b", above=False), "smb://localhost:445/a/b/c"
     assert here == {"127.0.0.1:445/a/b"}
-    assert here & by_numbers(there, above=True) and not here & by_numbers(there, above=False)
-    assert not here & by_numbers("smb://localhost:446/a/b/c", above=True)
-    assert by_numbers("s3:///bucket/a", above=True) == set()
+    assert here & resolved_addresses(there, above=True) and not here & resolved_addresses(there, above=False)
+    assert not here & resolved_addresses("smb://localhost:446/a/b/c", above=True)
+    assert resolved_addresses("s3:///bucket/a", above=True) == set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from openpai_tasks.storage.copying.walk import walk
-from openpai_tasks.storage.local import files
+from openpai_tasks.storage.local import store as local_store
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import parent
 
@@ -50,9 +50,9 @@ def at(root: Location, text: str) -> Location:
 @contextmanager
 def umask(mask: int) -> Iterator[None]:
     before = os.umask(mask)
-    files.umask.cache_clear()  # it is read at most once a second
+    local_store.umask.cache_clear()  # it is read at most once a second
     try:
         yield
     finally:
         os.umask(before)
-        files.umask.cache_clear()
+        local_store.umask.cache_clear()

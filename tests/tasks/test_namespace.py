@@ -1,12 +1,15 @@
 """A project's tasks.py: our tasks, its own tasks, overrides and defaults."""
 
+import dataclasses
+import inspect
+
 import pytest
 from invoke import Context
 
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.tasks import COLLECTIONS, namespace, task
 from openpai_tasks.tasks.framework.contexts import Contexts
-from openpai_tasks.tasks.framework.task import NICKNAMES
+from openpai_tasks.tasks.framework.task import NICKNAMES, typed_task, with_flags
 
 CORE = {"config", "debug", "dry", "echo", "help", "hide", "list", "pty", "version"}
 
@@ -141,8 +144,38 @@ def test_modules_of_the_project_are_compiled_once(shell):
     assert list((shell.project / "__pycache__").glob("helper*.pyc"))
 
 
-def test_job_flags_match_the_flags_that_build_a_request():
-    from openpai_tasks.sdk.jobs import flags
+def test_flags_of_jobs_are_the_options_of_jobs():
+    from openpai_tasks.sdk.jobs import options
     from openpai_tasks.tasks.views import job_flags
 
-    assert set(job_flags.FLAGS) == flags.NAMES and set(flags.SETTINGS) < flags.NAMES
+    names = {field.name for field in dataclasses.fields(options.JobOptions)}
+    of_one_command = {"command", "ssh", "template", "parameter"}  # job.sub
+    assert set(job_flags.FLAGS) - {"preview"} == names - of_one_command
+    assert set(options.READERS) == names > set(options.SETTINGS)
+
+
+def test_flags_of_our_tasks_have_the_types_that_the_signature_declares():
+    @typed_task()
+    def train(c, names: "list[str]", epochs: "int | None" = None, rate: "float | None" = None, tag: str = ""):
+        """Train."""
+
+    kinds = {argument.name: argument.kind for argument in train.get_arguments()}
+    assert kinds == {"names": list, "epochs": int, "rate": float, "tag": str}
+    assert train.positional == ["names"]
+
+
+def test_a_body_gets_the_flags_that_differ_from_their_defaults():
+    def other(c, count=1, check=True, name=None, tags=None):
+        pass
+
+    @with_flags([*inspect.signature(other).parameters.values()][1:])
+    def body(c, *, flags):
+        return flags
+
+    assert body(None, count=1, check=True, name=None, tags=[]) == {}
+    assert body(None, count=0, check=False, name="", tags=["a"]) == {
+        "count": 0,
+        "check": False,
+        "name": "",
+        "tags": ["a"],
+    }

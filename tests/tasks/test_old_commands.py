@@ -5,14 +5,14 @@ import json
 import pytest
 
 from openpai_tasks.tasks import namespace
+from openpai_tasks.tasks.framework.task import PaiTask
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
+from openpai_tasks.tasks.pai.old_commands import is_given
 
 
 @pytest.fixture
 def calls(project, monkeypatch):
     """Run a line of `pai`, and return the task that it calls with its words and flags."""
-    from openpai_tasks.tasks.framework.task import PaiTask
-
     real = PaiTask.__call__
     noted = []
 
@@ -20,7 +20,7 @@ def calls(project, monkeypatch):
         home = self.body.__module__.rpartition(".")[2]
         if home == "old_commands":
             return real(self, c, *words, **flags)
-        given = {key: value for key, value in flags.items() if value not in (None, False, [])}
+        given = {key: value for key, value in flags.items() if is_given(value)}
         noted.append((f"{home.partition('_')[0]}.{self.name}", *words, given))
 
     monkeypatch.setattr(PaiTask, "__call__", note)
@@ -57,6 +57,7 @@ NEW = {"cluster_alias": "lab", "pai_uri": "u", "token": "t", "type": "openpai", 
         ("job notebook --interactive x.ipynb", ("notebook.serve", "x.ipynb", {})),
         ("notebook-job --interactive --token t0 x.ipynb", ("notebook.serve", "x.ipynb", {"token": "t0"})),
         ("notebook-job --notebook-token t0 --inter x.ipynb", ("notebook.serve", "x.ipynb", {"token": "t0"})),
+        ("sub --gpu 0 x", ("job.sub", "x", {"gpu": 0})),
         ("sub --pip-path /b/pip3 x --pip_path y", ("job.sub", "x --pip_path y", {"python": "/b/python3"})),
         ("job sub -i img python a.py --lr 1", ("job.sub", "python a.py --lr 1", {"image": "img"})),
         ("job sub --pip x --pip-path pip a", ("job.sub", "a", {"pip_installs": ["x"], "python": "python"})),

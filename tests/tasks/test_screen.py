@@ -1,11 +1,12 @@
 """Views on real terminals and in pipes, by real processes."""
 
+import io
 import subprocess
 import sys
 
 import pytest
 
-from openpai_tasks.tasks.framework.terminal import LiveViews
+from openpai_tasks.tasks.framework import terminal
 from tests.attacks import forbidden, without_colours
 from tests.forkserver import BIN
 from tests.terminals import columns_of, on_terminal, screen, wrapped
@@ -199,14 +200,15 @@ def test_rich_is_not_loaded_for_a_pipe():
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
-def test_messages_go_above_the_latest_live_view():
-    views, first, second = LiveViews(), [], []
-    assert not views.print_above("nothing is drawn")
-    views.add(first.append)
-    views.add(second.append)
-    assert views.print_above("above the second")
-    views.remove(second.append)
-    assert views.print_above("above the first")
-    views.remove(first.append)
+def test_messages_go_above_the_latest_live_view(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    first, second = [], []
+    monkeypatch.setattr(terminal, "live_views", [first.append, second.append])
+    terminal.say("above the second")
+    terminal.live_views.remove(second.append)
+    terminal.say("above the first")
+    terminal.live_views.remove(first.append)
+    terminal.say("nothing is drawn")
     assert (first, second) == (["above the first"], ["above the second"])
-    assert not views.print_above("nothing is drawn")
+    assert stream.getvalue() == "nothing is drawn\n"

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.tasks import namespace
 from openpai_tasks.tasks.framework.contexts import Contexts
-from openpai_tasks.tasks.framework.suggestions import SYNONYMS, is_destructive, meant
+from openpai_tasks.tasks.framework.suggestions import SYNONYMS, closest_task, is_destructive
 from openpai_tasks.tasks.pai.flat_names import CLASSIC
 
 COLLECTIONS = namespace().collections
@@ -15,7 +15,7 @@ TASKS = Contexts(namespace()).names
 
 
 def suggested(word, flat=CLASSIC):
-    return meant(word, TASKS, flat, COLLECTIONS)
+    return closest_task(word, TASKS, flat, COLLECTIONS)
 
 
 MEANT = [

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from openpai_tasks.errors import ConfigError, PaiError, PathError
-from openpai_tasks.magics.cells import submit_cell
+from openpai_tasks.magics import submit_cell
 from openpai_tasks.magics.commands import Failed, settings
 from openpai_tasks.settings.config import VARIABLES, Settings, change_defaults
-from openpai_tasks.settings.trust import Untrusted
+from openpai_tasks.settings.trust import UntrustedSettings
 from openpai_tasks.storage.job_files.sources import collect
 from tests.e2e.test_container import open_terminal
 from tests.scripted import Scripted
@@ -31,6 +31,18 @@ FAR = {
     "local.keep": "1",
     "local.engine": "docker",
     "local.profile": "0.14",
+    "local.kubernetes-context": "evil",
+    "local.kubernetes-gang": "volcano",
+    "local.kubernetes-gpu-resource": "evil/gpu",
+    "local.kubernetes-gpu-type-label": "evil",
+    "local.kubernetes-kubeconfig": "/home/mallory/config",
+    "local.kubernetes-namespace": "mallory",
+    "local.kubernetes-node-selector": "evil=yes",
+    "local.kubernetes-priority-class": "evil",
+    "local.kubernetes-pull-secrets": "evil",
+    "local.kubernetes-service-account": "admin",
+    "local.kubernetes-storages": "home=host:/",
+    "local.kubernetes-tolerations": "evil",
     "local.slurm-images": "podman",
     "local.slurm-options": "--account=mallory",
     "local.ssh": "off",
@@ -163,7 +175,7 @@ def test_symlinks_in_sources_are_followed_only_if_the_user_typed_the_sources(pro
     project.write("src/train.py", "")
     (project.folder / "src" / "key").symlink_to(tmp_path / "secret")
     project.write(OWN, "sources: [src]\npython: one\n")
-    with pytest.raises(Untrusted):
+    with pytest.raises(UntrustedSettings):
         Settings.load()
     project.pai("config.trust")
     for _ in range(2):
@@ -454,7 +466,7 @@ def test_commands_that_need_no_such_setting_are_never_refused(project, words):
 
 def test_python_program_is_refused_untrusted_settings(project):
     project.write(OWN, "storage.mounts: [lab/home=/home]\n")
-    with pytest.raises(Untrusted, match=r"storage\.mounts=lab/home=/home; .*`pai config\.trust`"):
+    with pytest.raises(UntrustedSettings, match=r"storage\.mounts=lab/home=/home; .*`pai config\.trust`"):
         Settings.load()
     with pytest.raises(ConfigError):
         from openpai_tasks.sdk.files.paifs import PaiFileSystem

@@ -15,7 +15,7 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.api.futures.call_request import CallTarget
-from openpai_tasks.api.futures.executor_record import ExecutorRecord, RecordedParcel
+from openpai_tasks.api.futures.executor_record import ExecutorRecord, RecordedBundle
 from openpai_tasks.api.futures.pai_future import OnCancel, PaiFuture
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.states import FINAL
@@ -50,7 +50,7 @@ class CallJob:
     name: str
     numbers: tuple[int, ...]
     waiting: dict[int, PaiFuture[Any]]
-    parcel: Parcel | None = None  # until it is submitted
+    bundle: Bundle | None = None  # until it is submitted
     state: str = ""
     ended: float | None = None  # when that was noticed
     missing: float | None = None  # since when the cluster does not list it
@@ -61,7 +61,7 @@ class CallJob:
 
 
 @dataclass
-class Parcel:
+class Bundle:
     """The calls of some jobs: an archive, and the document of the jobs, with placeholders.
 
     The document is written once, as writing YAML takes longer than submitting it.
@@ -108,7 +108,7 @@ def group_jobs(jobs: Iterable[tuple[CallJob, list[Call]]]) -> Iterator[list[tupl
         yield group
 
 
-def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]) -> Parcel:
+def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]) -> Bundle:
     """Pack calls with the program that runs them, cloudpickle and the user's sources; send nothing."""
     known = {**target.request.secrets, call_runner.KEY: record.facts.key}
     request = dataclasses.replace(target.request, name=record.name, command="true", secrets=known)
@@ -122,33 +122,33 @@ def pack_calls(target: CallTarget, record: ExecutorRecord, calls: Sequence[Call]
         packed, name=f"{placeholder}name", command=command, extras={MARK: mark_of(record)}
     )
     document = protocol.dump(submission.build_document(packed, files))
-    parcel = Parcel(document, placeholder, files.home, files.archive.sha256, files.archive)
-    _check_name(parcel, record.name)
-    return parcel
+    bundle = Bundle(document, placeholder, files.home, files.archive.sha256, files.archive)
+    _check_name(bundle, record.name)
+    return bundle
 
 
-def record_jobs(record: ExecutorRecord, parcel: Parcel, jobs: Iterable[CallJob], has_secrets: bool) -> None:
+def record_jobs(record: ExecutorRecord, bundle: Bundle, jobs: Iterable[CallJob], has_secrets: bool) -> None:
     """Record jobs, and what another program needs to submit them; secrets of the user are not recorded."""
     listed = {job.name: list(job.numbers) for job in jobs}
-    document = "" if has_secrets else parcel.document
-    record.add(RecordedParcel(listed, document, parcel.placeholder, parcel.sha256))
+    document = "" if has_secrets else bundle.document
+    record.add(RecordedBundle(listed, document, bundle.placeholder, bundle.sha256))
 
 
 def recorded_jobs(record: ExecutorRecord, home: Home, on_cancel: OnCancel) -> list[CallJob]:
     """Return the jobs in a record, with new futures for their calls."""
     jobs = []
-    for made in record.parcels:
-        parcel = Parcel(made.document, made.placeholder, home, made.archive) if made.document else None
+    for made in record.bundles:
+        bundle = Bundle(made.document, made.placeholder, home, made.archive) if made.document else None
         for name, numbers in made.jobs.items():
             waiting: dict[int, PaiFuture[Any]] = {number: PaiFuture(number, on_cancel) for number in numbers}
-            own = None if name in record.submitted else parcel
+            own = None if name in record.submitted else bundle
             jobs.append(CallJob(name, tuple(numbers), waiting, own, missing=-math.inf))
     return jobs
 
 
-def _check_name(parcel: Parcel, executor: str) -> None:
+def _check_name(bundle: Bundle, executor: str) -> None:
     """Check the document, with one job for all: each gets its own name, and the rest is alike."""
-    sample = parcel.submission(CallJob(f"{executor}-1", (1,), {}))
+    sample = bundle.submission(CallJob(f"{executor}-1", (1,), {}))
     if protocol.validate(sample.text).name != sample.name:
         raise ConfigError("each job of an executor gets its own name: use name=, not update=['name=...']")
 

@@ -17,7 +17,7 @@ from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.files import job_folders, storages
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
-from openpai_tasks.sdk.jobs import flags as job_flags
+from openpai_tasks.sdk.jobs import options as job_options
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.settings.config import BUILT_IN, Settings
 
@@ -57,10 +57,10 @@ class CallTarget:
 
 
 def open_target(cluster: str, given: Mapping[str, Any]) -> CallTarget:
-    """Connect to the cluster, and build the request from flags and settings."""
-    flags = read_options(given, CallFlags.__annotations__)
-    settings = settings_here(cluster_alias=cluster or None, **job_flags.setting_overrides(flags))
-    request = job_flags.build_request(flags, settings, secret_reader(secret_values(given)))
+    """Connect to the cluster, and build the request from options and settings."""
+    options = read_options(given, CallFlags.__annotations__)
+    settings = settings_here(cluster_alias=cluster or None, **job_options.setting_overrides(options))
+    request = job_options.build_request(options, settings, secret_reader(secret_values(given)))
     client = clusters.connect(settings, say=say)
     submission.check_tags(client, request.tags)
     mounts = storages.mounts(settings)

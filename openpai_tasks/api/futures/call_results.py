@@ -12,10 +12,10 @@ from typing import Any
 
 from openpai_tasks.api.futures.pai_future import PaiFuture
 from openpai_tasks.errors import NotFound, PaiError
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.sdk.files.job_folders import Home
 from openpai_tasks.sdk.payloads import call_runner as runner
 from openpai_tasks.storage.store import join
+from openpai_tasks.text.plain import one_line
 
 LONGEST_ERROR = 4000  # bytes of a job's explanation that are read
 
@@ -46,7 +46,7 @@ class CallResults:
         self._home, self._key = home, key
 
     def read(self, job: str, number: int) -> bytes | None:
-        """Return a call's pickled result, or None if there is none yet."""
+        """Return a call's pickled result, or None if it is not written yet."""
         try:
             content = b"".join(self._home.store.read(join(self._folder(job), runner.result_name(number))))
         except NotFound:
@@ -64,7 +64,7 @@ class CallResults:
             return set()
 
     def error(self, job: str) -> str:
-        """Return why the job could not run its calls, if it said so."""
+        """Return the job's own explanation of why it could not run its calls; empty without one."""
         try:
             path = join(self._folder(job), runner.ERROR)
             pieces = self._home.store.read(path, 0, LONGEST_ERROR)
@@ -76,8 +76,8 @@ class CallResults:
         return join(self._home.layout.output(job), runner.RESULTS)
 
 
-def give(future: PaiFuture[Any], body: bytes) -> None:
-    """Unpickle a sealed result, and give it to its future."""
+def deliver(future: PaiFuture[Any], body: bytes) -> None:
+    """Unpickle a sealed result, and set it in its future."""
     try:
         kind, *parts = pickle.loads(body)  # noqa: S301 - it has the seal of our own job
     except Exception as err:

@@ -14,18 +14,18 @@ from typing import Any
 from openpai_tasks.api.futures import call_jobs
 from openpai_tasks.api.futures.call_jobs import Call, CallJob
 from openpai_tasks.api.futures.call_request import CallTarget
-from openpai_tasks.api.futures.call_results import CallResults, give
+from openpai_tasks.api.futures.call_results import CallResults, deliver
 from openpai_tasks.api.futures.executor_record import ExecutorRecord
 from openpai_tasks.api.futures.pai_future import OpenFutures, PaiFuture
 from openpai_tasks.errors import ApiError, Conflict, JobFailed, NotFound, PaiError, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.protocol import states
-from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.document.job_storage import MountedFolder
 from openpai_tasks.protocol.models import PLATFORM_STATUS, JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.sending import Sender
 from openpai_tasks.sdk.payloads.call_runner import result_name
+from openpai_tasks.text.hints import command
 
 GLANCE_SECONDS = 0.5  # between two looks at the jobs while many are being submitted
 LATE_SECONDS = 30.0  # that a job or a file on another machine may take to appear
@@ -86,10 +86,10 @@ class CallTracker:
 
         ``planned`` is called when the new calls are recorded.
         """
-        moved = self._drop(cancelled)
+        moved = self._drop_cancelled(cancelled)
         self._plan(calls)
         planned()
-        return any([moved, self._submit(), self._look()])
+        return any([moved, self._submit(), self._poll()])
 
     # Submission
 
@@ -101,15 +101,15 @@ class CallTracker:
         for group in call_jobs.group_jobs(jobs):
             inside = [call for _, part in group for call in part]
             try:
-                parcel = call_jobs.pack_calls(self._target, self._record, inside)
+                bundle = call_jobs.pack_calls(self._target, self._record, inside)
                 has_secrets = bool(self._target.request.secrets)
-                call_jobs.record_jobs(self._record, parcel, [job for job, _ in group], has_secrets)
+                call_jobs.record_jobs(self._record, bundle, [job for job, _ in group], has_secrets)
             except PaiError as err:
                 for call in inside:
                     self._open.fail(call.number, err)
                 continue
             for job, _ in group:
-                job.parcel = parcel
+                job.bundle = bundle
                 self._job_of |= dict.fromkeys(job.numbers, job)
                 self._planned.append(job)
 
@@ -125,11 +125,11 @@ class CallTracker:
         return moved
 
     def _submit_one(self, job: CallJob) -> None:
-        parcel = job.parcel
-        assert parcel is not None
+        bundle = job.bundle
+        assert bundle is not None
         try:
-            made = parcel.submission(job)
-            with submission.sent(self._client, made, parcel.is_sent):
+            made = bundle.submission(job)
+            with submission.upload_files(self._client, made, bundle.is_sent):
                 self._sender.submit(made, self._claim)
         except Unreachable:
             raise
@@ -137,8 +137,8 @@ class CallTracker:
             for number in list(job.waiting):
                 self._fail(number, err)
             return
-        self._record.note(job.name)
-        parcel.is_sent, job.parcel = True, None
+        self._record.mark_submitted(job.name)
+        bundle.is_sent, job.bundle = True, None
         self._submitted[job.name] = job
         for future in job.waiting.values():
             future.job = job.name
@@ -147,14 +147,14 @@ class CallTracker:
     def _tag(self, job: CallJob) -> None:
         try:
             for tag in self._target.request.tags:
-                self._sender.patiently(functools.partial(self._client.add_tag, self._key(job), tag))
+                self._sender.call(functools.partial(self._client.add_tag, self._key(job), tag))
         except ApiError as err:
             log.warning("job %r was submitted, but not tagged: %s", job.name, err)
 
     def _claim(self, name: str) -> None:
         """Raise unless the existing job is this executor's."""
         key = job_key(self._client.user, name)
-        document = self._sender.patiently(lambda: self._client.job_document(key))
+        document = self._sender.call(lambda: self._client.job_document(key))
         if call_jobs.read_mark(document) != call_jobs.mark_of(self._record):
             where = f"cluster {self._client.cluster.alias!r}"
             raise Conflict(f"a job named {name!r} exists on {where}; choose another name", 409)
@@ -164,7 +164,7 @@ class CallTracker:
 
     # Results
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Look at all jobs with one request, or with two if some have ended without their results."""
         if not self._submitted:
             return False
@@ -180,7 +180,7 @@ class CallTracker:
     def _list(self, state: str | None = None) -> dict[str, JobInfo]:
         user, name = self._client.user, self._record.name
         ask = functools.partial(self._client.jobs, username=user, keyword=name, state=state)
-        return {job.name: job for job in self._sender.patiently(ask) if job.user == user}
+        return {job.name: job for job in self._sender.call(ask) if job.user == user}
 
     def _update(self, job: CallJob, info: JobInfo | None) -> bool:
         """Take over the state of a job, and its new results."""
@@ -203,15 +203,15 @@ class CallTracker:
         if now - job.missing < LATE_SECONDS or (job.missing == -math.inf and self._record.is_held):
             return False
         try:
-            info = self._sender.patiently(lambda: self._client.job(self._key(job)))
+            info = self._sender.call(lambda: self._client.job(self._key(job)))
         except NotFound:
-            if job.parcel:  # its program ended before it was submitted
+            if job.bundle:  # its program ended before it was submitted
                 self._planned.append(self._submitted.pop(job.name))
                 return True
             job.state = GONE
             self._finish(job)
             return True
-        job.parcel = None
+        job.bundle = None
         return self._update(job, info)
 
     def _finish(self, job: CallJob) -> None:
@@ -236,7 +236,7 @@ class CallTracker:
 
     def _collect_early(self, job: CallJob) -> None:
         """Collect results of a running job with several calls, where its output can be read."""
-        if len(job.numbers) == 1 or not isinstance(self._target.home.seen, Mounted):
+        if len(job.numbers) == 1 or not isinstance(self._target.home.seen, MountedFolder):
             return
         with contextlib.suppress(PaiError):  # the next look tries again
             there = self._results.present(job.name)
@@ -245,14 +245,14 @@ class CallTracker:
 
     def _collect(self, job: CallJob, number: int, is_late: bool = False) -> None:
         try:
-            body = self._sender.patiently(lambda: self._results.read(job.name, number))
+            body = self._sender.call(lambda: self._results.read(job.name, number))
         except PaiError as err:
             if is_late:  # before, a share may show only a part of the file
                 self._fail(number, err)
             return
         future = None if body is None else self._take(number)
         if body is not None and future is not None and future.begin():
-            give(future, body)
+            deliver(future, body)
 
     def _explain(self, job: CallJob) -> PaiError:
         """Return the error for calls whose job ended without their results."""
@@ -262,7 +262,7 @@ class CallTracker:
         if self._asked < MOST_ASKED:
             self._asked += 1
             with contextlib.suppress(ApiError):
-                info = self._sender.patiently(lambda: self._client.job(self._key(job)))
+                info = self._sender.call(lambda: self._client.job(self._key(job)))
                 message, status = message or info.message, info.exit_status or status
         alias = () if self._target.is_selected else ("-a", self._client.cluster.alias)
         reason = f" ({message})" if message else ""
@@ -271,7 +271,7 @@ class CallTracker:
 
     # Futures
 
-    def _drop(self, cancelled: Iterable[int]) -> bool:
+    def _drop_cancelled(self, cancelled: Iterable[int]) -> bool:
         """Notify those who wait for cancelled futures, and stop jobs that have no other call."""
         moved = False
         for number in cancelled:
@@ -285,7 +285,7 @@ class CallTracker:
 
     def _stop(self, job: CallJob) -> None:
         try:
-            self._sender.patiently(lambda: self._client.stop_job(self._key(job)))
+            self._sender.call(lambda: self._client.stop_job(self._key(job)))
         except ApiError as err:  # it has ended in the meantime
             log.debug("cannot stop job %r: %s", job.name, err)
 

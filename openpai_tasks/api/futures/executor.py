@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from openpai_tasks.api.argument_names import python_names
 from openpai_tasks.api.futures.call_jobs import Call, recorded_jobs
 from openpai_tasks.api.futures.call_request import CallFlags, open_target, reopen_target
 from openpai_tasks.api.futures.executor_record import ExecutorFacts, ExecutorRecord
@@ -19,7 +18,7 @@ from openpai_tasks.api.futures.executor_thread import ExecutorThread
 from openpai_tasks.api.futures.pai_future import PaiFuture
 from openpai_tasks.compat import call_before_threads_end
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.amounts import at_least
+from openpai_tasks.sdk.amounts import at_least, read
 from openpai_tasks.sdk.files.job_folders import cluster_mark
 from openpai_tasks.sdk.jobs.submission import new_name
 from openpai_tasks.settings.value_types import one_of
@@ -56,10 +55,10 @@ class PaiExecutor(Executor):
         batch: int = 1,
         **flags: Unpack[CallFlags],
     ) -> None:
-        at_least(1 if max_jobs is None else max_jobs, 1, "max_jobs")
-        at_least(batch, 1, "batch")
-        with python_names():
-            target = open_target(one_of(cluster=cluster, cluster_alias=cluster_alias) or "", flags)
+        if max_jobs is not None:
+            read("max_jobs", at_least(1), max_jobs)
+        read("batch", at_least(1), batch)
+        target = open_target(one_of(cluster=cluster, cluster_alias=cluster_alias) or "", flags)
         facts = ExecutorFacts(
             cluster=target.client.cluster.alias,
             mark=cluster_mark(target.client.cluster),
@@ -95,7 +94,7 @@ class PaiExecutor(Executor):
             raise ConfigError(f"executor {name!r} ran as {was}, but cluster {facts.cluster!r} is another now")
         self = cls.__new__(cls)
         self._begin(record, ExecutorThread(target, record, facts.max_jobs))
-        jobs = recorded_jobs(record, target.home, self._thread.cancelled)
+        jobs = recorded_jobs(record, target.home, self._thread.note_cancelled)
         futures = (future for job in jobs for future in job.waiting.values())
         self.futures = tuple(sorted(futures, key=lambda future: future.number))
         self._is_attached = True
@@ -122,7 +121,7 @@ class PaiExecutor(Executor):
                 "an attached executor only collects results; start a new PaiExecutor for more calls"
             )
         self._thread.check()
-        future: PaiFuture[T] = PaiFuture(next(self._numbers), self._thread.cancelled)
+        future: PaiFuture[T] = PaiFuture(next(self._numbers), self._thread.note_cancelled)
         import cloudpickle
 
         try:

@@ -43,7 +43,7 @@ class ExecutorFacts:
 
 
 @dataclass(frozen=True)
-class RecordedParcel:
+class RecordedBundle:
     """Jobs with their calls, the document that they share, and the archive of their calls on the storage.
 
     The document is empty if it contains secrets of the user; these jobs cannot be submitted later.
@@ -60,7 +60,7 @@ class ExecutorRecord:
 
     def __init__(self, name: str, facts: ExecutorFacts) -> None:
         self.name, self.facts = name, facts
-        self.parcels: list[RecordedParcel] = []
+        self.bundles: list[RecordedBundle] = []
         self.submitted: set[str] = set()
         self._held: IO[bytes] | None = None
 
@@ -91,17 +91,17 @@ class ExecutorRecord:
         try:
             first, *others = map(json.loads, lines)
             record = cls(name, ExecutorFacts(**first))
-            record.parcels = [RecordedParcel(**line) for line in others if SUBMITTED not in line]
+            record.bundles = [RecordedBundle(**line) for line in others if SUBMITTED not in line]
             record.submitted = {line[SUBMITTED] for line in others if SUBMITTED in line}
         except (ValueError, TypeError) as err:
             raise ConfigError(f"{path} is not a valid record of an executor; remove it") from err
         return record
 
-    def add(self, parcel: RecordedParcel) -> None:
+    def add(self, bundle: RecordedBundle) -> None:
         """Record jobs and their calls, before they are submitted."""
-        self._write(asdict(parcel))
+        self._write(asdict(bundle))
 
-    def note(self, job: str) -> None:
+    def mark_submitted(self, job: str) -> None:
         """Record that a job was submitted."""
         self._write({SUBMITTED: job})
 

@@ -78,7 +78,7 @@ class ExecutorThread:
         if self._open:
             self._start()
 
-    def cancelled(self, number: int) -> None:
+    def note_cancelled(self, number: int) -> None:
         """Notice that the future of a call was cancelled."""
         with self._changed:
             self._cancelled.append(number)
@@ -143,7 +143,7 @@ class ExecutorThread:
             pauses, moved = Pauses(self._client), True
             while self._wait(pauses, moved):
                 calls, cancelled = self._take()
-                moved = self._tracker.turn(calls, cancelled, self._planned)
+                moved = self._tracker.turn(calls, cancelled, self._note_planned)
             if not self._open:
                 self._end()
         except PaiError as err:
@@ -176,7 +176,7 @@ class ExecutorThread:
             self._is_planning = bool(calls)
             return calls, cancelled
 
-    def _planned(self) -> None:
+    def _note_planned(self) -> None:
         with self._changed:
             self._is_planning = False
             self._changed.notify_all()

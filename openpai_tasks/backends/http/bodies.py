@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from openpai_tasks.net.http1 import HttpAnswer
+from openpai_tasks.net.http1 import HttpAnswer
 
 PIECE = 1 << 16
 LARGE_PIECE = 1 << 18  # the most that is taken at once of what has arrived
@@ -22,7 +20,7 @@ JOB_ROW = 4 * KB  # from servers with pages
 LOG_PAGE = 64 * MB
 
 
-class BodyRefused(Exception):
+class InvalidBody(Exception):
     """Raised for content that is too large, or that uses a compression that was not requested."""
 
 
@@ -32,7 +30,7 @@ def whole(response: HttpAnswer, limit: int) -> bytes:
     for piece in _decoded(response):
         found += piece
         if len(found) > limit:
-            raise BodyRefused(f"it is larger than {_size(limit)}")
+            raise InvalidBody(f"it is larger than {_size(limit)}")
     return bytes(found)
 
 
@@ -40,14 +38,14 @@ def beginning(response: HttpAnswer) -> bytes:
     """Return the content of an error answer, or nothing if it cannot be read."""
     try:
         return whole(response, ERROR)
-    except BodyRefused:
+    except InvalidBody:
         return b""
 
 
 def as_sent(response: HttpAnswer) -> Iterator[bytes]:
     """Yield the bytes of a stream, which is requested without compression."""
     if encoding := _encoding(response):
-        raise BodyRefused(f"the content encoding {encoding[:40]!r} was not asked for")
+        raise InvalidBody(f"the content encoding {encoding[:40]!r} was not asked for")
     yield from response.stream(LARGE_PIECE)
 
 
@@ -72,7 +70,7 @@ def _decoded(response: HttpAnswer) -> Iterator[bytes]:
             try:
                 yield inflater.decompress(piece, PIECE)
             except zlib.error as err:
-                raise BodyRefused(f"broken gzip: {err}") from err
+                raise InvalidBody(f"broken gzip: {err}") from err
             piece = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
     if has_come and not inflater.eof:
-        raise BodyRefused("broken gzip: it ends early")
+        raise InvalidBody("broken gzip: it ends early")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,26 +11,26 @@ from urllib.parse import urlsplit
 
 from openpai_tasks.backends.base import NOT_SHARED, TokenStore
 from openpai_tasks.backends.http import bodies, logins
+from openpai_tasks.backends.http.errors import answer_error, cause, chain, redirect_target, status_line
 from openpai_tasks.backends.http.redirects import may_follow, origin
-from openpai_tasks.backends.http.refusals import cause, chain, error, led_to, status_line
-from openpai_tasks.backends.http.retries import GONE_FOR_NOW, NEVER, TOO_MANY, USUAL, Policies, Retries
-from openpai_tasks.errors import ApiError, ConfigError, Denied, Unreachable
-from openpai_tasks.hints import command
+from openpai_tasks.backends.http.retries import NEVER, TOO_MANY, UNAVAILABLE, USUAL, Policies, Retries
+from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.connection_pool import ConnectTimedOut
+from openpai_tasks.net.connection_pool import ConnectTimeout
 from openpai_tasks.net.exchange import (
     CONNECT_SECONDS,
     STREAM_STEP,
     TOTAL,
+    AnswerTooLarge,
+    DeadlineExceeded,
     Exchange,
-    Overdue,
-    Oversized,
 )
 from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
+from openpai_tasks.text.hints import command
 
 MOST_REDIRECTS = 5
 FOREIGN = (OSError, ValueError)
@@ -55,6 +54,8 @@ class ServerConnection:
     """The kind of cluster, for messages."""
     scheme = "Bearer"
     """The word in front of the token in requests."""
+    health = ""
+    """The path that shows whether the server answers."""
     patience = 900.0  # seconds
 
     def __init__(
@@ -70,7 +71,13 @@ class ServerConnection:
     ) -> None:
         self.cluster = cluster
         self._credentials = credentials
-        self._logins = logins.UserToken(credentials.token, tokens, self.login_pauses, self._say_of_cluster)
+        self._logins = logins.UserToken(
+            credentials.token,
+            tokens,
+            self.login_pauses,
+            lambda: logins.login_lock(self.cluster, say),
+            lambda line: say(f"{self._where()}: {line}"),
+        )
         self._timeout = timeout
         self._learn, self._say = learn, say
         self._policies = policies
@@ -78,7 +85,7 @@ class ServerConnection:
 
     @property
     def polls_cheaply(self) -> bool:
-        """Whether many requests in a second trouble nobody."""
+        """Whether the cluster may be asked several times a second."""
         return self.cluster.is_embedded
 
     @property
@@ -155,6 +162,13 @@ class ServerConnection:
             body = response.text
         return ProbeAnswer(response.status_code, response.url, body)
 
+    def answers(self) -> bool:
+        """Return whether the server answers."""
+        try:
+            return self.probe(self.health).status < 500
+        except PaiError:
+            return False
+
     def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         body = self._json(method, path, **options)
         if not isinstance(body, dict):
@@ -226,18 +240,20 @@ class ServerConnection:
 
     def _unreachable(self, err: Exception) -> Unreachable:
         """Return the error for a failed connection."""
+        import ssl
+
         if isinstance(err, ssl.SSLError):
             return Unreachable(f"no secure connection to {self._where()}: {cause(err)}")
-        own = next((one for one in chain(err) if isinstance(one, (Overdue, Oversized))), None)
-        if isinstance(own, Overdue):
+        own = next((one for one in chain(err) if isinstance(one, (DeadlineExceeded, AnswerTooLarge))), None)
+        if isinstance(own, DeadlineExceeded):
             reason = f"{own} ({TOTAL} times the setting http-timeout)"
         elif any(isinstance(one, TimeoutError) for one in chain(err)) and not own:
-            is_connecting = isinstance(err, ConnectTimedOut)
+            is_connecting = isinstance(err, ConnectTimeout)
             seconds = min(CONNECT_SECONDS, self._timeout) if is_connecting else self._timeout
             reason = f"no data arrived within {seconds:g} s (the setting http-timeout)"
         else:
             reason = str(own or cause(err))
-        is_outage = not isinstance(err, ValueError) and not isinstance(own, Oversized)
+        is_outage = not isinstance(err, ValueError) and not isinstance(own, AnswerTooLarge)
         return Unreachable(f"no answer from {self._where()}: {reason}", is_outage)
 
     def _follow(
@@ -245,7 +261,7 @@ class ServerConnection:
         method: str,
         url: str,
         *,
-        abroad: bool = False,
+        any_host: bool = False,
         limit: int = bodies.USUAL,
         stream: Exchange | None = None,
         **options: Any,
@@ -264,9 +280,9 @@ class ServerConnection:
             )
             if method != "GET" or not response.is_redirect:
                 return self._received(response, exchange, limit, is_stream=stream is not None)
-            target = led_to(response)
+            target = redirect_target(response)
             response.close()
-            if not may_follow(url, target, token, abroad):
+            if not may_follow(url, target, token, any_host):
                 raise ApiError(
                     f"{self._where()} redirects this request to {origin(target)}, which is not followed;"
                     f" if that is its new address, add it with `{command('cluster.add')}`"
@@ -281,7 +297,7 @@ class ServerConnection:
             exchange.allow(STREAM_STEP)
             return response
         exchange.allow(bodies.ERROR if is_error else limit)
-        with self._refusing(response):
+        with self._converting_errors(response):
             content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
         response.body = content
         return response
@@ -289,19 +305,19 @@ class ServerConnection:
     def _pieces(self, response: HttpAnswer, exchange: Exchange) -> Iterator[bytes]:
         """Yield the content of a stream as long as data arrives."""
         try:
-            with self._refusing(response):
+            with self._converting_errors(response):
                 for piece in bodies.as_sent(response):
-                    exchange.streamed(len(piece))
-                    with exchange.suspended():
+                    exchange.count_streamed(len(piece))
+                    with exchange.paused():
                         yield piece
         except FOREIGN as err:
             raise self._unreachable(err) from err
 
     @contextlib.contextmanager
-    def _refusing(self, response: HttpAnswer) -> Iterator[None]:
+    def _converting_errors(self, response: HttpAnswer) -> Iterator[None]:
         try:
             yield
-        except bodies.BodyRefused as err:
+        except bodies.InvalidBody as err:
             path = urlsplit(response.url).path
             raise ApiError(f"the answer of {self._where()} to {path} is refused: {err}") from err
         finally:
@@ -309,16 +325,13 @@ class ServerConnection:
 
     def _check(self, response: HttpAnswer) -> None:
         # The gateway answers, but the server may have received the request.
-        if response.status_code in GONE_FOR_NOW:
+        if response.status_code in UNAVAILABLE:
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
         if not 200 <= response.status_code < 300:
-            raise error(response, self._where(), self.cluster.alias)
+            raise answer_error(response, self._where(), self.cluster.alias)
 
     def _exchange(self) -> Exchange:
         return Exchange(self._timeout)
-
-    def _say_of_cluster(self, line: str) -> None:
-        self._say(f"{self._where()}: {line}")
 
     @property
     def _doubt(self) -> str:

@@ -15,7 +15,7 @@ class WebOrigin(NamedTuple):
     port: int
 
 
-def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
+def may_follow(url: str, target: str, token: bool, any_host: bool) -> bool:
     """Whether a GET may follow a redirect to ``target``; a request with a token stays on the same host.
 
     A change from http to https on the default ports stays on the same server; a change from https to http is
@@ -28,7 +28,7 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
     if (here.scheme, there.scheme) == ("https", "http"):
         return False
     if here.host != there.host:
-        return abroad and not token
+        return any_host and not token
     upgraded = (here.scheme, here.port, there.scheme, there.port) == ("http", 80, "https", 443)
     return here == there or upgraded or not token
 
@@ -36,7 +36,7 @@ def may_follow(url: str, target: str, token: bool, abroad: bool) -> bool:
 def is_same_server(url: str, target: str) -> bool:
     """Whether a login for ``url`` may be used at ``target``: the same server, or the same over https."""
     same_path = urlsplit(url).path.rstrip("/") == urlsplit(target).path.rstrip("/")
-    return same_path and may_follow(url, target, token=True, abroad=False)
+    return same_path and may_follow(url, target, token=True, any_host=False)
 
 
 def origin(url: str) -> str:

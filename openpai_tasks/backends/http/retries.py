@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from openpai_tasks.backends.http.refusals import chain, pause
-from openpai_tasks.net.exchange import Oversized
+from openpai_tasks.backends.http.errors import chain, pause
+from openpai_tasks.net.exchange import AnswerTooLarge
+from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.retry import RetryPolicy
 
-if TYPE_CHECKING:
-    from openpai_tasks.net.http1 import HttpAnswer
-
-GONE_FOR_NOW = (502, 503, 504)
+UNAVAILABLE = (502, 503, 504)
 DATABASE_DOWN = 500
 TOO_MANY = 429
 REPEATABLE = ("GET", "PUT")  # safe to send twice
@@ -47,7 +45,7 @@ class Retries:
         if isinstance(err, ValueError) or not self._is_repeatable:
             return None
         # A server that was silent for so long is not likely to answer.
-        hopeless = (TimeoutError, Oversized)
+        hopeless = (TimeoutError, AnswerTooLarge)
         if any(isinstance(one, hopeless) for one in chain(err)):
             return None
         return self._after_no_answer()
@@ -59,7 +57,7 @@ class Retries:
             return self._policies.busy.pause(number, pause(response), self._spent())
         if self._method == "PUT" and response.status_code == DATABASE_DOWN:
             return self._after_no_answer()
-        if response.status_code in GONE_FOR_NOW and self._is_repeatable:
+        if response.status_code in UNAVAILABLE and self._is_repeatable:
             return self._after_no_answer()
         return None
 

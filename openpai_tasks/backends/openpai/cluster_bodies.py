@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from openpai_tasks.backends.base import (
@@ -11,21 +10,15 @@ from openpai_tasks.backends.base import (
     ClusterNode,
     ClusterStorage,
     RemovedJob,
+    RemovedOrphan,
     VirtualCluster,
 )
-from openpai_tasks.protocol.fields import mapping, moment, number, rows, text, whole
+from openpai_tasks.protocol.fields import mapping, moment, number, rows, text, texts, whole
+from openpai_tasks.protocol.quantities import parse_quantity
 from openpai_tasks.protocol.routes import OWN_FIELD
 
 RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
 """Resource names in job documents, and their names in the answers of the server generations."""
-
-QUANTITY = re.compile(r"(\d{1,15})(m|[KMGT]i?)?", re.ASCII)
-QUANTITY_UNITS: dict[str | None, float] = {
-    None: 1,
-    "m": 0.001,
-    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)},
-    **{unit: 1000**power for power, unit in enumerate("KMGT", 1)},
-}
 
 HDFS = ClusterStorage("hdfs", "hdfs", default=True)
 """The storage of clusters whose API has no storages: HDFS behind the cluster's own address."""
@@ -38,8 +31,9 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
     for resource, names in RESOURCES.items():
         used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
-    types = mapping(mapping(body.get(OWN_FIELD)).get("gpuTypes"))
-    return VirtualCluster(found, {kind: count for kind, one in types.items() if (count := number(one))})
+    own = mapping(body.get(OWN_FIELD))
+    types = {kind: count for kind, one in mapping(own.get("gpuTypes")).items() if (count := number(one))}
+    return VirtualCluster(found, types, tuple(texts(own.get("takenGpus"))))
 
 
 def node_from_body(body: dict[str, Any]) -> ClusterNode:
@@ -48,23 +42,19 @@ def node_from_body(body: dict[str, Any]) -> ClusterNode:
     there = mapping(status.get("capacity"))
     ready = [row for row in rows(status.get("conditions")) if row.get("type") == "Ready"]
     address = [row for row in rows(status.get("addresses")) if row.get("type") == "InternalIP"]
-    memory = _quantity(there.get("memory"))
+    gpus, cpus, memory = (
+        parse_quantity(text(there.get(name))) for name in ("nvidia.com/gpu", "cpu", "memory")
+    )
     return ClusterNode(
         name=text(mapping(body.get("metadata")).get("name")),
         address=text(address[0].get("address")) if address else "",
         is_ready=not ready or ready[0].get("status") == "True",
         resources={
-            "gpu": _quantity(there.get("nvidia.com/gpu")) or 0,
-            "cpu": _quantity(there.get("cpu")),
+            "gpu": gpus or 0,
+            "cpu": cpus,
             "memoryMB": None if memory is None else int(memory) >> 20,
         },
     )
-
-
-def _quantity(value: Any) -> Amount:
-    """Read an amount of Kubernetes: ``8``, ``7900m``, ``16384Ki``."""
-    found = QUANTITY.fullmatch(text(value))
-    return int(found[1]) * QUANTITY_UNITS[found[2]] if found else None
 
 
 def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:
@@ -93,3 +83,7 @@ def removed_job_from_body(body: dict[str, Any]) -> RemovedJob:
     return RemovedJob(
         text(body.get("name")), moment(body.get("completedTime")), whole(body.get("bytes")) or 0
     )
+
+
+def removed_orphan_from_body(body: dict[str, Any]) -> RemovedOrphan:
+    return RemovedOrphan(*(text(body.get(name)) for name in ("name", "job", "home")))

@@ -15,8 +15,7 @@ YARN_EXITS: dict[int, tuple[str, ...]] = {
     198: ("the disk of the node was full", "write less to the local disk"),
     255: ("the command failed", "look at the logs for the cause"),
 }
-"""The reasons for exit codes of YARN, and possible solutions."""
-"""Exit codes of 0.14 that later generations do not have or use with another meaning."""
+"""Exit codes of 0.14 that later generations do not have or use with another meaning: reason and solution."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class ApiDialect:
     nodes: str = routes.NODES
     storages: str = routes.STORAGES
     storage: str = routes.STORAGE
-    token_check: str = ""
-    application_token: str = routes.TOKEN_APPLICATION
     reads_need_token: bool = True
     has_ownerless: bool = False  # has jobs without an owner, addressed by their bare name
     # The server filters, sorts and pages the job list; otherwise it only knows `username`.
@@ -54,21 +51,13 @@ class ApiDialect:
             job_keys=bool(self.ssh),
             v1_documents=bool(self.v1_jobs),
             ownerless_jobs=self.has_ownerless,
-            application_tokens=bool(self.application_token),
-            token_checks=bool(self.token_check),
+            application_tokens=self.generation != "0.14",
+            token_checks=self.generation == "1.8",
             separate_streams=True,
             ssh=True,
             retries=True,
             free_names=True,
         )
-
-    @property
-    def config(self) -> str:
-        return f"{self.job}/config"
-
-    @property
-    def execution(self) -> str:
-        return f"{self.job}/executionType"
 
 
 NEWEST = ApiDialect(
@@ -77,7 +66,6 @@ NEWEST = ApiDialect(
     events=routes.JOB_EVENTS,
     tag=routes.JOB_TAG,
     task_logs=routes.TASK_LOGS,
-    token_check=routes.TOKEN_CHECK,
     selects=True,
 )
 DIALECTS = {
@@ -93,7 +81,6 @@ DIALECTS = {
             nodes="",
             storages="",
             storage="",
-            application_token="",
             reads_need_token=False,
             has_ownerless=True,
             has_yarn=True,

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import field
-from http import HTTPStatus
 from typing import Any
 
 from openpai_tasks.backends.http import addresses
 from openpai_tasks.backends.http.connection import ProbeAnswer
 from openpai_tasks.backends.openpai.endpoints import Client
 from openpai_tasks.errors import Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.fields import text
@@ -37,11 +35,6 @@ class FoundServer:
     info: dict[str, Any] = field(default_factory=dict)
     wants_token: bool = False  # OIDC (AAD): users cannot log in with a password
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether others on the network cannot read the traffic; also true for loopback addresses."""
-        return addresses.is_encrypted(self.uri)
-
 
 def candidates(address: str) -> tuple[str, ...]:
     """Return the addresses to try, best first; without a scheme, https and then http."""
@@ -50,25 +43,15 @@ def candidates(address: str) -> tuple[str, ...]:
 
 def discover(alias: str, address: str, verify: bool | str, seconds: float = PROBE_SECONDS) -> FoundServer:
     """Find the OpenPAI server at the address; never fall back to http for an untrusted certificate."""
-    problem = Unreachable(f"no OpenPAI server at {address}")
-    for uri in candidates(address):
-        try:
-            return _ask(Cluster(alias, uri, verify=verify), seconds)
-        except Unreachable as err:
-            if addresses.is_untrusted(err):
-                raise Unreachable(addresses.untrusted(uri, err)) from err
-            problem = err
-    raise problem
+    return addresses.first_answer(
+        candidates(address), lambda uri: _ask(Cluster(alias, uri, verify=verify), seconds)
+    )
 
 
 def learn(cluster: Cluster, seconds: float = PROBE_SECONDS) -> Cluster:
     """Complete the record of a cluster with its description; raise if the cluster has moved."""
     server = discover(cluster.alias, cluster.uri, cluster.verify, seconds)
-    if server.uri != cluster.uri:
-        raise Unreachable(
-            f"{cluster.uri} redirects to {server.uri}; "
-            f"`{command('cluster.update', cluster.alias)}` saves the new address"
-        )
+    addresses.check_same(cluster, server.uri)
     return dataclasses.replace(cluster, prefix=server.prefix, generation=server.generation, info=server.info)
 
 
@@ -76,11 +59,11 @@ def _ask(cluster: Cluster, seconds: float) -> FoundServer:
     """Try the address behind the reverse proxy, then without it."""
     answers = []
     for prefix in (routes.PREFIX, ""):
-        client = Client(_at(cluster, cluster.uri, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
+        client = _client(cluster, cluster.uri, prefix, seconds)
         answer = _probe(client, routes.INFO)
-        moved = addresses.moved(answer.url, prefix + routes.INFO)
+        moved = addresses.without_path(answer.url, prefix + routes.INFO)
         if moved and moved != cluster.uri:  # mostly http to https: a password must go there directly
-            client = Client(_at(cluster, moved, prefix), Credentials(), timeout=min(seconds, PROBE_SECONDS))
+            client = _client(cluster, moved, prefix, seconds)
         server = recognise(client, answer)
         if server:
             return server
@@ -96,12 +79,15 @@ def _probe(client: Client, path: str) -> ProbeAnswer:
     answer = client.probe(path)
     if answer.status not in OUTAGES:
         return answer
+    from http import HTTPStatus  # slow to load
+
     cluster, status = client.cluster, f"HTTP {answer.status} {HTTPStatus(answer.status).phrase}"
     raise Unreachable(f"no OpenPAI server answers at {cluster.rest}{path} now: {status}; try again later")
 
 
-def _at(cluster: Cluster, uri: str, prefix: str) -> Cluster:
-    return Cluster(cluster.alias, uri, verify=cluster.verify, prefix=prefix)
+def _client(cluster: Cluster, uri: str, prefix: str, seconds: float) -> Client:
+    there = Cluster(cluster.alias, uri, verify=cluster.verify, prefix=prefix)
+    return Client(there, Credentials(), timeout=min(seconds, PROBE_SECONDS))
 
 
 def recognise(client: Client, info: ProbeAnswer) -> FoundServer | None:

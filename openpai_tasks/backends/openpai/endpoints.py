@@ -19,6 +19,7 @@ from openpai_tasks.backends.base import (
     ExitMeaning,
     JobFilter,
     RemovedJob,
+    RemovedOrphan,
     VirtualCluster,
     require,
 )
@@ -27,12 +28,13 @@ from openpai_tasks.backends.openpai.cluster_bodies import (
     HDFS,
     node_from_body,
     removed_job_from_body,
+    removed_orphan_from_body,
     storage_from_body,
     virtual_cluster_from_body,
 )
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS
 from openpai_tasks.backends.openpai.log_endpoints import LogEndpoints
-from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
+from openpai_tasks.errors import ApiError, Denied, NotFound
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.environment import HEADER, encode
 from openpai_tasks.protocol.json_text import parse
@@ -58,6 +60,8 @@ MOST_PAGES = 200
 class Client(LogEndpoints):
     """A connection to an OpenPAI cluster as one user: one method per endpoint, no policy."""
 
+    health = routes.HEALTH
+
     # The cluster
 
     @property
@@ -73,18 +77,6 @@ class Client(LogEndpoints):
         keys = ("version", "engine", "launcherType", "authnMethod")
         version, engine, launcher, login = (str(self.cluster.info.get(key) or "") for key in keys)
         return ClusterDescription(version, engine or launcher, login)
-
-    def answers(self) -> bool:
-        try:
-            return self.probe(routes.HEALTH).status < 500
-        except PaiError:
-            return False
-
-    def info(self) -> dict[str, Any]:
-        return self._object("GET", routes.INFO, auth=False)
-
-    def authn_info(self) -> dict[str, Any]:
-        return self._object("GET", routes.AUTHN_INFO, auth=False)
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
@@ -127,18 +119,6 @@ class Client(LogEndpoints):
         self.user_info(self.user)
         return self.token()
 
-    def check_token(self) -> dict[str, Any]:
-        require(self, "token_checks")
-        return self._object("GET", self.dialect.token_check)
-
-    def application_token(self) -> str:
-        require(self, "application_tokens")
-        path = self.dialect.application_token
-        token = fields.text(self._object("POST", path).get("token"))
-        if not token:
-            raise ApiError(f"{self._where()} does not answer {path} with a token: is it OpenPAI?")
-        return token
-
     def user_info(self, name: str) -> dict[str, Any]:
         return self._object("GET", self._path(routes.USER_V1, user=name))
 
@@ -155,7 +135,8 @@ class Client(LogEndpoints):
 
     def count_jobs(self, *states: str) -> dict[str, int]:
         if self.dialect.selects:
-            totals = {state: self._total(state) for state in states}
+            query = {"limit": 1, "withTotalCount": "true"}
+            totals = {state: self._page({"state": state, **query})[0] for state in states}
             if None not in totals.values():
                 return {state: total or 0 for state, total in totals.items()}
         found = Counter(job.state for job in self.jobs())
@@ -167,9 +148,10 @@ class Client(LogEndpoints):
         answer = self._object("POST", routes.CLEAN_JOBS, json=body, limit=bodies.JOB_LIST)
         return [removed_job_from_body(row) for row in fields.rows(answer.get("jobs"))]
 
-    def _total(self, state: str) -> int | None:
-        """Return the number of jobs in a state, if the server reports it."""
-        return self._page({"state": state, "limit": 1, "withTotalCount": "true"})[0]
+    def clean_orphans(self, preview: bool) -> list[RemovedOrphan]:
+        require(self, "job_removal")
+        answer = self._object("POST", routes.CLEAN_ORPHANS, json={"preview": preview}, limit=bodies.JOB_LIST)
+        return [removed_orphan_from_body(row) for row in fields.rows(answer.get("orphans"))]
 
     def _pages(self, query: dict[str, Any]) -> list[JobInfo]:
         """List page by page; a job that moves to the next page meanwhile is listed once."""
@@ -220,7 +202,7 @@ class Client(LogEndpoints):
 
     def job_config(self, key: str) -> str:
         """Return the document as the server sends it: YAML or JSON, whatever its content type says."""
-        path = self._path(self.dialect.config, job=key)
+        path = self._path(f"{self.dialect.job}/config", job=key)
         return self._call("GET", path, auth=self._guarded, limit=bodies.DOCUMENT).text
 
     def job_document(self, key: str) -> Any:
@@ -269,7 +251,8 @@ class Client(LogEndpoints):
         return self._path(self.dialect.v1_jobs, user=self.user)
 
     def stop_job(self, key: str) -> None:
-        self._call("PUT", self._path(self.dialect.execution, job=key), json={"value": "STOP"})
+        path = self._path(f"{self.dialect.job}/executionType", job=key)
+        self._call("PUT", path, json={"value": "STOP"})
 
     def add_tag(self, key: str, tag: str) -> None:
         require(self, "tags")
@@ -295,7 +278,7 @@ class Client(LogEndpoints):
 
     def ssh_key(self, url: str) -> str:
         """Return the private key at a URL, without sending a token."""
-        response = self._send("GET", self._absolute(url), abroad=True)
+        response = self._send("GET", self._absolute(url), any_host=True)
         self._check(response)
         return response.text
 

@@ -6,9 +6,10 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urljoin
 
+from openpai_tasks.backends.base import TaskLog
 from openpai_tasks.backends.http import bodies, logins
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.http.retries import UNPAUSED, Policies
@@ -17,9 +18,6 @@ from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.protocol import fields, routes
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from openpai_tasks.backends.base import TaskLog
 
 FILES = {"stdout": "user.pai.stdout", "stderr": "user.pai.stderr", "all": "user.pai.all"}
 _LOG_MANAGER = re.compile(r"(/log-manager(?:/[^/]+:[0-9]+)?)/tail/")
@@ -30,8 +28,8 @@ _ENDS = ("</pre>", "</PRE>")
 _CUT = "�"  # replaces a character whose last bytes have not been written yet
 
 
-class OpenPaiConnection(ServerConnection):
-    """A connection that knows the generation of the server."""
+class LogEndpoints(ServerConnection):
+    """A connection that knows the generation of the server, and reads logs."""
 
     label = "OpenPAI"
 
@@ -55,10 +53,6 @@ class OpenPaiConnection(ServerConnection):
             "POST", routes.LOGIN_V1, auth=False, data={"username": user, "password": password}
         )
 
-
-class LogEndpoints(OpenPaiConnection):
-    """The part of a client that reads logs."""
-
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         return LogReader(self, job, task, stream, None if retries else UNPAUSED)
 
@@ -78,11 +72,11 @@ class LogEndpoints(OpenPaiConnection):
         """Yield the bytes of a log from ``offset`` on, or nothing if it has not grown; no token is sent."""
         url = self._log_url(uri)
         if is_page(url):
-            yield from filter(None, [self._log_page(page(url, offset), policies)])
+            yield from filter(None, [self._log_page(f"{url}?start={offset}", policies)])
             return
         headers = {"Range": f"bytes={offset}-", "Accept-Encoding": "identity"}
         exchange = self._exchange()
-        sent = self._send("GET", url, policies=policies, headers=headers, stream=exchange, abroad=True)
+        sent = self._send("GET", url, policies=policies, headers=headers, stream=exchange, any_host=True)
         with sent as response:
             if response.status_code == 416:
                 return
@@ -99,7 +93,8 @@ class LogEndpoints(OpenPaiConnection):
         return direct or self._absolute(uri)
 
     def _log_page(self, url: str, policies: Policies | None) -> bytes:
-        response = self._send("GET", url, abroad=True, limit=bodies.LOG_PAGE, policies=policies)
+        """Return the log in a page; without ``start`` in its URL, a page shows only the last 4 KB."""
+        response = self._send("GET", url, any_host=True, limit=bodies.LOG_PAGE, policies=policies)
         self._check(response)
         return text_of_page(response.body.decode("utf-8", "replace"))
 
@@ -193,14 +188,6 @@ def on_node(uri: str) -> str:
 def is_page(url: str) -> bool:
     """Whether an address is an HTML page that shows a log."""
     return _PAGES in url
-
-
-def page(url: str, start: int) -> str:
-    """Return the URL of the log from byte ``start`` on.
-
-    Without ``start``, a page shows only the last 4 KB.
-    """
-    return f"{url}?start={start}"
 
 
 def text_of_page(source: str) -> bytes:

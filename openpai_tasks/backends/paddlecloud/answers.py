@@ -99,10 +99,6 @@ def quotas(body: Mapping[str, Any]) -> Iterator[Quota]:
         yield Quota(hard, used)
 
 
-def names(value: object) -> tuple[str, ...]:
-    return tuple(filter(None, texts(value)))
-
-
 def _items(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows(body.get("items") if "items" in body else body.get("msg"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,22 +22,24 @@ from openpai_tasks.backends.base import (
     ExitMeaning,
     JobFilter,
     RemovedJob,
+    RemovedOrphan,
+    TaskLog,
     VirtualCluster,
     require,
 )
 from openpai_tasks.backends.paddlecloud import jobs, packages
 from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
-from openpai_tasks.backends.paddlecloud.client import HEALTH, JOBS, STORAGE, WORKERS, PaddleClient
-from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords, new_mark
-from openpai_tasks.errors import ApiError, Conflict, NotFound, PaiError, ProtocolError
+from openpai_tasks.backends.paddlecloud.client import JOBS, STORAGE, WORKERS, PaddleClient
+from openpai_tasks.backends.paddlecloud.job_records import JobRecord, JobRecords
+from openpai_tasks.backends.paddlecloud.log_reader import PaddleLog
+from openpai_tasks.errors import ApiError, Conflict, NotFound, ProtocolError
+from openpai_tasks.protocol import JobDocument
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.models import EventInfo, JobInfo, SshInfo, TaskInfo
+from openpai_tasks.protocol.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from openpai_tasks.backends.base import TaskLog
-    from openpai_tasks.protocol import JobDocument
 
 RESOURCES = {
     "cpu": ("requests.cpu", "cpu"),
@@ -52,8 +55,6 @@ EXITS = {
         "ask for more memory (`--memoryMB`)",
     )
 }
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]{1,2}))?")
-_DECIMAL = dict(zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True))
 MB = 1 << 20
 
 
@@ -72,20 +73,14 @@ class PaddleBackend(PaddleClient):
 
     @property
     def namespace(self) -> str:
-        """The namespace of the user's jobs, which stands for the virtual cluster."""
+        """The namespace of the user's jobs, used as the virtual cluster."""
         return re.sub(r"[@._]", "-", self.user)
 
     def describe(self) -> ClusterDescription:
         return ClusterDescription(version=self.cluster.generation, launcher="kubernetes", login="basic")
 
-    def answers(self) -> bool:
-        try:
-            return self.probe(HEALTH).status < 500
-        except PaiError:
-            return False
-
     def authenticate(self) -> str:
-        self.who()
+        self.token_user()
         return self.token()
 
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
@@ -131,7 +126,7 @@ class PaddleBackend(PaddleClient):
 
     def submit(self, document: Document, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
         checked = self._checked_document(document)
-        name, mark = checked.name, new_mark()
+        name, mark = checked.name, secrets.token_hex(6)
         if self._find(name) is not None:
             raise Conflict(f"{self._where()} has a job named {name!r} already; choose another name", 409)
         made = packages.package(checked, self.user, mark)
@@ -146,7 +141,7 @@ class PaddleBackend(PaddleClient):
         return notices
 
     def submit_url(self, document: Document) -> str:
-        self._refuse_v1(document)
+        self._require_v2(document)
         return self.cluster.rest + JOBS
 
     def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
@@ -166,6 +161,10 @@ class PaddleBackend(PaddleClient):
         return {state: found[state] for state in states}
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
+        require(self, "job_removal")
+        return []
+
+    def clean_orphans(self, preview: bool) -> list[RemovedOrphan]:
         require(self, "job_removal")
         return []
 
@@ -201,7 +200,7 @@ class PaddleBackend(PaddleClient):
         return f"{self.cluster.rest}{WORKERS}?jobname={quote(job.name)}"
 
     def stop_job(self, key: str) -> None:
-        """Kill the job, unless it has ended: it would vanish, and look like one that was killed."""
+        """Kill the job unless it has ended: the server would forget it, and we would show it as killed."""
         if not self.job(key).final:
             self.kill(self._name(key))
 
@@ -214,8 +213,6 @@ class PaddleBackend(PaddleClient):
     # Tasks
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
-        from openpai_tasks.backends.paddlecloud.log_reader import PaddleLog
-
         if stream != "all":
             require(self, "separate_streams")
         is_known = bool(task.container) or task.role != PSERVER  # pods of killed jobs are not listed
@@ -232,7 +229,8 @@ class PaddleBackend(PaddleClient):
 
     # Details
 
-    def _refuse_v1(self, document: Document) -> str:
+    def _require_v2(self, document: Document) -> str:
+        """Return the text of a version 2 document; raise for any other."""
         if isinstance(document, str):
             return document
         require(self, "v1_documents")
@@ -240,7 +238,7 @@ class PaddleBackend(PaddleClient):
 
     def _checked_document(self, document: Document) -> JobDocument:
         where = f"cluster {self.cluster.alias!r} ({self.product})"
-        return packages.check(self._refuse_v1(document), where, self.namespace)
+        return packages.check(self._require_v2(document), where, self.namespace)
 
     def _name(self, key: str) -> str:
         """Return the name in a key; jobs of other users are not shown."""
@@ -272,15 +270,3 @@ def _capacity(resource: str, hard: float, used: float | None) -> Capacity:
     unit = MB if resource == "memoryMB" else 1
     limit = int(hard / unit) if float(hard / unit).is_integer() else hard / unit
     return Capacity(None if used is None else round(used / unit, 3), limit, limit)
-
-
-def parse_quantity(text: str) -> float | None:
-    """Return the number; None if the text is not a quantity."""
-    match = _QUANTITY.fullmatch(text.strip())
-    if not match:
-        return None
-    number, binary, decimal, exponent = match.groups()
-    if binary:
-        return float(number) * 1024.0 ** ("KMGTPE".index(binary[0]) + 1)
-    power: int = _DECIMAL[decimal] if decimal else int(exponent or 0)
-    return float(number) * float(10**power)

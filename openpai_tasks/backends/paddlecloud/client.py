@@ -9,13 +9,13 @@ from typing import Any
 
 from openpai_tasks.backends.http import bodies
 from openpai_tasks.backends.http.connection import ServerConnection
+from openpai_tasks.backends.http.errors import KINDS, one_line, parse_object
 from openpai_tasks.backends.paddlecloud import answers
 from openpai_tasks.backends.paddlecloud.answers import PaddlePod, PserverSet, Quota, TrainerSet
 from openpai_tasks.backends.paddlecloud.config_file import datacenter_of
-from openpai_tasks.errors import ApiError, Conflict, Denied, NotFound
+from openpai_tasks.errors import ApiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol.fields import text, whole
-from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.fields import text, texts, whole
 from openpai_tasks.protocol.models import notices_from_body
 
 STORAGE = "pfs"
@@ -30,8 +30,6 @@ FILE = "/api/v1/file/"
 FILE_LIST = "/api/v1/filelist/"
 PFS_FILES = "/api/v1/pfs/files"
 USER = "/api/v1/token2user/"
-HEALTH = "/healthz/"
-LONGEST = 2000  # characters of a server's message
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 GOOD = ("", "OK")
 """Messages of success: of the shipped server, and of the design document."""
@@ -40,7 +38,6 @@ STATUSES = {
     409: r"already exists?\b|\bconflict|terminating|\b409\b",
 }
 """Messages by what they mean: the server answers 200 to almost everything, often without a code."""
-KINDS: dict[int, type[ApiError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,9 @@ class TrainingRequest:
 
     def body(self, datacenter: str) -> dict[str, Any]:
         """Return the fields of the shipped client; the server reads other names for three of them."""
-        same: tuple[str, ...] = (
-            "name",
-            "entry",
-            "topology",
-            "parallelism",
-            "cpu",
-            "gpu",
-            "memory",
-            "pservers",
-            "pscpu",
-        )
-        same += ("psmemory", "passes", "image", "registry", "min_instance", "max_instance")
-        return {field: getattr(self, field) for field in same} | {
+        others = ("fault_tolerant", "package")
+        return {
+            **{name: value for name, value in vars(self).items() if name not in others},
             "faulttolerant": self.fault_tolerant,
             "minInstance": self.min_instance,
             "maxInstance": self.max_instance,
@@ -93,6 +80,7 @@ class PaddleClient(ServerConnection):
 
     label = "PaddleCloud"
     scheme = "Token"
+    health = "/healthz/"
 
     @property
     def datacenter(self) -> str:
@@ -109,7 +97,7 @@ class PaddleClient(ServerConnection):
             self.cluster = self._learn(self.cluster)
         return self.cluster.rest
 
-    def who(self) -> str:
+    def token_user(self) -> str:
         """Return the user that the token belongs to."""
         return text(self._object("GET", USER).get("user"))
 
@@ -159,23 +147,24 @@ class PaddleClient(ServerConnection):
         exchange = self._exchange()
         answer = self._call("GET", FILE, query={"path": path}, stream=exchange, headers=UNCOMPRESSED)
         with answer:
-            if "content-disposition" not in answer.headers and _is_json(answer.headers):
+            is_json = answer.headers.get("content-type", "").lower().startswith("application/json")
+            if is_json and "content-disposition" not in answer.headers:
                 content = b"".join(self._pieces(answer, exchange))
-                raise self._refusal(FILE, _object(content))
+                raise self._answer_error(FILE, parse_object(content))
             yield from self._pieces(answer, exchange)
 
     def files(self, path: str) -> tuple[str, ...]:
         """Return the names in a folder."""
         query = {"path": path, "dc": self.datacenter}
         body = self._checked("GET", FILE_LIST, query=query, limit=bodies.JOB_LIST)
-        return answers.names(body.get("items"))
+        return tuple(filter(None, texts(body.get("items"))))
 
     def remove_files(self, *paths: str) -> None:
         """Remove files; missing ones are fine."""
         body = {"method": "rm", "r": False, "path": list(paths)}
         answer = self._object("DELETE", PFS_FILES, json=body)
         if text(answer.get("err")):
-            raise self._refusal(PFS_FILES, answer)
+            raise self._answer_error(PFS_FILES, answer)
 
     # Answers
 
@@ -185,7 +174,7 @@ class PaddleClient(ServerConnection):
     def _list(self, path: str, **query: str | None) -> dict[str, Any]:
         body = self._object("GET", path, query=query, limit=bodies.JOB_LIST)
         if "items" not in body and not isinstance(body.get("msg"), list):
-            raise self._refusal(path, body)
+            raise self._answer_error(path, body)
         return body
 
     def _checked(self, method: str, path: str, is_text: bool = False, **options: Any) -> dict[str, Any]:
@@ -194,27 +183,14 @@ class PaddleClient(ServerConnection):
         is_good = whole(body.get("code", 200)) == 200
         if is_good and (is_text or text(body.get("msg")) in GOOD):
             return body
-        raise self._refusal(path, body)
+        raise self._answer_error(path, body)
 
-    def _refusal(self, path: str, body: dict[str, Any]) -> ApiError:
+    def _answer_error(self, path: str, body: dict[str, Any]) -> ApiError:
         """Return the error for an answer that reports one."""
-        found = next((text(body[key]) for key in ("msg", "detail", "err") if body.get(key)), "")
-        message = " ".join(found[: 2 * LONGEST].split())
+        message = one_line(next((text(body[key]) for key in ("msg", "detail", "err") if body.get(key)), ""))
         if not message:
             return ApiError(f"{self._where()} does not answer {path} as expected: {self._doubt}")
         code = whole(body.get("code"))
         meant = (code for code, words in STATUSES.items() if re.search(words, message, re.IGNORECASE))
         status = code if code in KINDS else next(meant, code if code and code != 200 else 400)
-        return KINDS.get(status, ApiError)(f"{self._where()} answered: {message[:LONGEST]}", status)
-
-
-def _is_json(headers: dict[str, str]) -> bool:
-    return headers.get("content-type", "").lower().startswith("application/json")
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        found = parse(content)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return KINDS.get(status, ApiError)(f"{self._where()} answered: {message}", status)

@@ -6,7 +6,7 @@ is a line in ``problems``; it never stops commands for other clusters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,6 @@ class Datacenter:
     user: str
     password: str = field(default="", repr=False)
 
-    def cluster(self, taken: Collection[str] = ()) -> Cluster:
-        """Return the datacenter as a cluster, with an alias other than the taken ones."""
-        alias = self.name
-        while alias in taken or is_embedded(alias):
-            alias += SUFFIX
-        return datacenter_record(alias, self.endpoint, self.user, self.name)
-
 
 @dataclass(frozen=True)
 class PaddleConfig:
@@ -52,14 +45,6 @@ class PaddleConfig:
     datacenters: tuple[Datacenter, ...] = ()
     current: str = ""
     problems: tuple[str, ...] = ()
-
-    def clusters(self, taken: Iterable[str] = ()) -> Iterator[tuple[Cluster, Datacenter]]:
-        """Yield the datacenters as clusters; aliases of the user's own clusters are taken."""
-        used = set(taken)
-        for datacenter in self.datacenters:
-            cluster = datacenter.cluster(used)
-            used.add(cluster.alias)
-            yield cluster, datacenter
 
 
 def datacenter_record(alias: str, endpoint: str, user: str, datacenter: str) -> Cluster:
@@ -75,8 +60,14 @@ def datacenter_of(cluster: Cluster) -> str:
 
 def foreign_clusters(taken: Iterable[str]) -> ForeignClusters:
     """Return the datacenters as clusters, with aliases that are not taken."""
-    config = load()
-    found = (ForeignCluster(cluster, path(), one.password) for cluster, one in config.clusters(taken))
+    config, used, found = load(), set(taken), []
+    for one in config.datacenters:
+        alias = one.name
+        while alias in used or is_embedded(alias):
+            alias += SUFFIX
+        used.add(alias)
+        cluster = datacenter_record(alias, one.endpoint, one.user, one.name)
+        found.append(ForeignCluster(cluster, path(), one.password))
     return ForeignClusters(tuple(found), config.problems)
 
 
@@ -128,19 +119,20 @@ def _parse(data: bytes) -> PaddleConfig:
     problems = []
     for number, (name, entry) in enumerate(_entries(found), 1):
         what = f"datacenter {name!r}" if name else f"entry {number}"
-        wrong = _wrong(name, entry) or ("it is there twice" if name in datacenters else "")
-        if wrong:
-            problems.append(f"{path()}: {what}: {wrong}")
+        problem = _problem(name, entry) or ("it is there twice" if name in datacenters else "")
+        if problem:
+            problems.append(f"{path()}: {what}: {problem}")
         else:
-            datacenters[name] = _datacenter(name, entry)
+            user, password = _text(entry.get("username")), _text(entry.get("password"))
+            datacenters[name] = Datacenter(name, _address(entry), user, password)
     current = _text(found.get(CURRENT))
     if current and current not in datacenters and not problems:
         problems.append(f"{path()}: {CURRENT} {current!r} is not one of its datacenters")
     return PaddleConfig(tuple(datacenters.values()), current, tuple(problems))
 
 
-def _broken(wrong: str) -> PaddleConfig:
-    return PaddleConfig(problems=(f"{path()} {wrong}",))
+def _broken(problem: str) -> PaddleConfig:
+    return PaddleConfig(problems=(f"{path()} {problem}",))
 
 
 def _entries(found: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
@@ -156,7 +148,7 @@ def _entries(found: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             yield _text(name), entry
 
 
-def _wrong(name: str, entry: Any) -> str:
+def _problem(name: str, entry: Any) -> str:
     """Return what is wrong with an entry, without a value that may be secret."""
     if not isinstance(entry, dict):
         return "it must be a mapping with username, password and endpoint"
@@ -172,10 +164,6 @@ def _wrong(name: str, entry: Any) -> str:
     except ValueError as err:
         return f"its endpoint is not valid: {err}" if entry.get("endpoint") else "it has no endpoint"
     return ""
-
-
-def _datacenter(name: str, entry: Mapping[str, Any]) -> Datacenter:
-    return Datacenter(name, _address(entry), _text(entry.get("username")), _text(entry.get("password")))
 
 
 def _address(entry: Mapping[str, Any]) -> str:

@@ -1,23 +1,20 @@
 """What our submissions leave in the user's home on a datacenter, which forgets jobs that were killed.
 
 ``.pai-jobs`` has two files for each submission: ``NAME~MARK.yaml``, the document with its secrets masked, and
-``NAME~MARK~TIME``, written once the cluster has accepted the job. Their names alone list all jobs.
+``NAME~MARK~TIME``, written once the cluster has accepted the job. Their names alone list all jobs. The mark
+is random, so that two submissions of the same name share no files.
 """
 
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from openpai_tasks.backends.paddlecloud.client import PaddleClient
+from openpai_tasks.backends.paddlecloud.packages import PaddlePackage
 from openpai_tasks.errors import NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from openpai_tasks.backends.paddlecloud.client import PaddleClient
-    from openpai_tasks.backends.paddlecloud.packages import PaddlePackage
 
 RECORDS = ".pai-jobs"
 LARGEST = 4 << 20  # bytes of a document
@@ -108,11 +105,6 @@ class JobRecords:
             return self._client.files(folder)
         except NotFound:
             return ()
-
-
-def new_mark() -> str:
-    """Return the mark of a new submission: two of the same name must not share files."""
-    return secrets.token_hex(6)
 
 
 def _newest(names: Iterable[str]) -> dict[str, JobRecord]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.paddlecloud.answers import (
     COMPLETE,
@@ -15,11 +14,8 @@ from openpai_tasks.backends.paddlecloud.answers import (
 )
 from openpai_tasks.backends.paddlecloud.job_records import JobRecord
 from openpai_tasks.backends.paddlecloud.packages import trainer_role
-from openpai_tasks.protocol import exit_codes, states
+from openpai_tasks.protocol import JobDocument, exit_codes, states
 from openpai_tasks.protocol.models import EventInfo, JobInfo, TaskInfo
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument
 
 PENDING, RUNNING = "Pending", "Running"
 PHASES = {
@@ -69,7 +65,12 @@ def job_info(
 
 def killed_job(user: str, namespace: str, record: JobRecord, document: JobDocument | None = None) -> JobInfo:
     """Return a job that the cluster does not list any more, as it was killed."""
-    tasks = tuple(_killed_tasks(document)) if document else ()
+    roles = document.roles if document else ()
+    tasks = tuple(
+        TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, None, "")
+        for role in roles
+        for index in range(role.instances)
+    )
     return JobInfo(
         name=record.name,
         user=user,
@@ -140,12 +141,6 @@ def _task(role: str, index: int, pod: PaddlePod, is_stopping: bool) -> TaskInfo:
         message=pod.message or pod.reason,
         container=pod.name,
     )
-
-
-def _killed_tasks(document: JobDocument) -> Iterator[TaskInfo]:
-    for role in document.roles:
-        for index in range(role.instances):
-            yield TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, None, "")
 
 
 def _events(pods: Sequence[PaddlePod]) -> Iterator[EventInfo]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol
 
-from openpai_tasks.backends.paddlecloud.answers import PaddlePod
+from openpai_tasks.backends.paddlecloud.client import PaddleClient
 
 EVERYTHING = 1_000_000  # lines
 OVERLAP = 1 << 16  # characters that are compared, where the server has cut the beginning off
@@ -14,21 +13,13 @@ LEAST = 16  # characters that are the same by chance only in repeated lines
 _BANNER = re.compile(r"^={26}([^\s=]+)={26}\n", re.MULTILINE)
 
 
-class PaddleLogCalls(Protocol):
-    """The calls of a client that are needed to read logs."""
-
-    def logs(self, job: str, lines: int = 10, pod: str = "") -> str: ...
-
-    def workers(self, job: str = "", role: str | None = None) -> tuple[PaddlePod, ...]: ...
-
-
 class PaddleLog:
     """A ``TaskLog`` of a pod; of a killed job, whose pods are not listed, that of the trainer at an index."""
 
     def __init__(
-        self, calls: PaddleLogCalls, job: str, pod: str, index: int, has_started: bool, is_known: bool = True
+        self, client: PaddleClient, job: str, pod: str, index: int, has_started: bool, is_known: bool = True
     ) -> None:
-        self._calls, self._job, self._pod, self._index = calls, job, pod, index
+        self._client, self._job, self._pod, self._index = client, job, pod, index
         self._has_started = has_started
         self._position = 0
         self._last = ""  # the end of what was read
@@ -52,14 +43,14 @@ class PaddleLog:
     def _begun(self) -> bool:
         """Whether the pod has a log: instead of that of a waiting pod, servers return a sentence."""
         if not self._has_started:
-            pods = self._calls.workers(self._job, "all")
+            pods = self._client.workers(self._job, "all")
             self._has_started = any(pod.name == self._pod and pod.phase != "Pending" for pod in pods)
         return self._has_started
 
     def _text(self) -> str:
         if self._pod:
-            return self._calls.logs(self._job, EVERYTHING, self._pod)
-        parts = _BANNER.split(self._calls.logs(self._job, EVERYTHING))
+            return self._client.logs(self._job, EVERYTHING, self._pod)
+        parts = _BANNER.split(self._client.logs(self._job, EVERYTHING))
         return "".join(parts[2 * self._index + 2 : 2 * self._index + 3])
 
     def _start(self, text: str) -> int:

@@ -21,6 +21,7 @@ from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.text.hints import option
 
 FOLDER = ".pai-job"
 """The folder in the package with the scripts, one folder for each submission."""
@@ -96,9 +97,9 @@ def _refusals(document: JobDocument, namespace: str) -> Iterator[str]:
     if len({role.image for role in document.roles}) > 1:
         yield "runs all roles of a job in the same image: use one image"
     if document.virtual_cluster not in ("default", namespace):
-        yield f"has no virtual cluster {document.virtual_cluster!r}: leave out --vc"
+        yield f"has no virtual cluster {document.virtual_cluster!r}: leave out {option('virtual_cluster')}"
     if document.retries or any(role.retries for role in document.roles):
-        yield "does not retry jobs: leave out --retries"
+        yield f"does not retry jobs: leave out {option('retries')}"
     if document.priority:
         yield "has no priorities: leave out the job's priority"
     others = [mount.name for mount in document.storages or () if mount.name != STORAGE]
@@ -116,7 +117,7 @@ def _role_refusals(document: JobDocument) -> Iterator[str]:
         if role.ports:
             yield f"reserves no ports (role {role.name!r}): let the program choose a free one"
         if role.shm_mb:
-            yield f"cannot set the size of shared memory (role {role.name!r}): leave out --shm"
+            yield f"cannot set the size of shared memory (role {role.name!r}): leave out {option('shm')}"
         if role.infiniband:
             yield f"has no InfiniBand option (role {role.name!r}): leave it out"
         if role.name == PSERVER:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,8 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Amount, Backend, ClusterNode
-from openpai_tasks.portal import usage
-from openpai_tasks.portal.live import LiveEvent, LiveStream
+from openpai_tasks.portal.live import Steps, redraw
 from openpai_tasks.portal.request import PortalRequest
-from openpai_tasks.portal.usage import UsageLine, UsageSamples
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.states import WAITING
 from openpai_tasks.sdk.clusters.resources import Resources
@@ -27,12 +26,13 @@ HISTORY_SECONDS = 60.0
 DAY = 24 * 3600 * 1000
 PARTS = 96
 MOST_QUEUED, MOST_SHOWN, MOST_ENDED = 1000, 100, 5000
-
-SAMPLES = UsageSamples()
+MOST_SAMPLES, MOST_SERIES = 720, 100
+LEAST_PAUSE = 2.0  # seconds between two samples
+WIDTH, HEIGHT = 1000, 160  # of a plot
 
 
 @dataclass(frozen=True)
-class ClusterHistory:
+class History:
     """What changes slowly: the jobs that ended in the last day, and the machines."""
 
     ended: Sequence[JobInfo]
@@ -41,7 +41,7 @@ class ClusterHistory:
 
 
 @dataclass(frozen=True)
-class UsageBar:
+class Bar:
     """One resource of a virtual cluster."""
 
     label: str
@@ -54,38 +54,76 @@ class UsageBar:
         return min(100.0, 100.0 * (self.used or 0) / self.usable) if self.usable else 0.0
 
 
+class UsageSamples:
+    """The last samples of several series, each with its time in ms."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, deque[tuple[int, float]]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, series: object, value: float) -> Sequence[tuple[int, float]]:
+        """Add a value now, unless another page has just done so; return all samples of the series."""
+        now = int(time.time() * 1000)
+        with self._lock:
+            if series not in self._known and len(self._known) >= MOST_SERIES:
+                del self._known[next(iter(self._known))]
+            found = self._known.setdefault(series, deque(maxlen=MOST_SAMPLES))
+            if not found or now - found[-1][0] >= LEAST_PAUSE * 1000 or found[-1][1] != value:
+                found.append((now, value))
+            return tuple(found)
+
+
+@dataclass(frozen=True)
+class UsageLine:
+    """A line to draw in a box of WIDTH by HEIGHT, from ``start`` to ``end`` (ms) and 0 to ``top``."""
+
+    points: str
+    start: int
+    end: int
+    top: float
+    values: tuple[float, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def last(self) -> float:
+        return self.values[-1]
+
+    @property
+    def average(self) -> float:
+        return sum(self.values) / len(self.values)
+
+
+SAMPLES = UsageSamples()
+
+
 def page(request: PortalRequest) -> Response:
     client = request.client
     about = sdk.clusters.describe_client(client, load_settings().http_timeout, client.say)
     return request.page("cluster.html", about=about, **_values(client, _history(client)))
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the page again while it is open."""
-    return LiveStream(_parts(request))
+    history: History | None = None
 
-
-def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:
-    history: ClusterHistory | None = None
-    shown = ""
-    while True:
-        started = time.monotonic()
-        if history is None or started - history.time > HISTORY_SECONDS:
+    def draw() -> tuple[dict[str, str], bool]:
+        nonlocal history
+        if history is None or time.monotonic() - history.time > HISTORY_SECONDS:
             history = _history(request.client)
-        content = request.fragment("cluster_parts.html", **_values(request.client, history))
-        if content != shown:
-            yield LiveEvent("html", {"cluster": content})
-            shown = content
-        yield max(LIVE_SECONDS, 4 * (time.monotonic() - started))
+        values = _values(request.client, history)
+        return {"cluster": request.fragment("cluster_parts.html", **values)}, False
+
+    return redraw(draw, LIVE_SECONDS)
 
 
-def _history(client: Backend) -> ClusterHistory:
+def _history(client: Backend) -> History:
     since = int(time.time() * 1000) - DAY
     ended = sdk.clusters.list_recent(client, since, MOST_ENDED)
-    return ClusterHistory(ended, client.nodes(), time.monotonic())
+    return History(ended, client.nodes(), time.monotonic())
 
 
-def _values(client: Backend, history: ClusterHistory) -> dict[str, Any]:
+def _values(client: Backend, history: History) -> dict[str, Any]:
     resources = sdk.clusters.cluster_resources(client)
     queue = sdk.clusters.list_queue(client, MOST_QUEUED)
     has_gpus = any(row.gpus_total for row in resources)
@@ -104,14 +142,12 @@ def _values(client: Backend, history: ClusterHistory) -> dict[str, Any]:
     }
 
 
-def _bars(row: Resources, has_gpus: bool) -> list[UsageBar]:
-    gpus = [UsageBar("GPUs", row.gpus_used, row.gpus_usable, row.gpus_total)] if has_gpus else []
+def _bars(row: Resources, has_gpus: bool) -> list[Bar]:
+    gpus = [Bar("GPUs", row.gpus_used, row.gpus_usable, row.gpus_total)] if has_gpus else []
     return [
         *gpus,
-        UsageBar("CPUs", row.vcores_used, row.vcores_usable, row.vcores_total),
-        UsageBar(
-            "Memory", _bytes(row.memory_mb_used), _bytes(row.memory_mb_usable), _bytes(row.memory_mb_total)
-        ),
+        Bar("CPUs", row.vcores_used, row.vcores_usable, row.vcores_total),
+        Bar("Memory", _bytes(row.memory_mb_used), _bytes(row.memory_mb_usable), _bytes(row.memory_mb_total)),
     ]
 
 
@@ -124,7 +160,7 @@ def _sampled(client: Backend, resources: Sequence[Resources], has_gpus: bool) ->
     used = sum((row.gpus_used if has_gpus else row.vcores_used) or 0 for row in resources)
     usable = sum((row.gpus_usable if has_gpus else row.vcores_usable) or 0 for row in resources)
     series = (client.cluster.alias, client.cluster.uri, client.user, has_gpus)
-    return usage.draw(SAMPLES.add(series, used), usable)
+    return draw_line(SAMPLES.add(series, used), usable)
 
 
 def _last_day(jobs: Sequence[JobInfo], resources: Sequence[Resources], has_gpus: bool) -> UsageLine:
@@ -136,6 +172,17 @@ def _last_day(jobs: Sequence[JobInfo], resources: Sequence[Resources], has_gpus:
     )
     samples = [(start + (end - start) * number // (PARTS - 1), value) for number, value in enumerate(parts)]
     top = sum(row.gpus_usable or 0 for row in resources) if has_gpus else 0
-    line = usage.draw(samples, top)
+    line = draw_line(samples, top)
     assert line is not None
     return line
+
+
+def draw_line(samples: Sequence[tuple[int, float]], top: float) -> UsageLine | None:
+    """Return the line through samples; None if there are too few."""
+    if len(samples) < 2:
+        return None
+    start, end = samples[0][0], samples[-1][0]
+    top = max(top, 1.0, *(value for _, value in samples))
+    across, upwards = WIDTH / max(end - start, 1), HEIGHT / top
+    dots = " ".join(f"{(at - start) * across:.0f},{HEIGHT - value * upwards:.1f}" for at, value in samples)
+    return UsageLine(dots, start, end, top, tuple(value for _, value in samples))

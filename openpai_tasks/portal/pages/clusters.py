@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.portal.live import LiveEvent, LiveStream
+from openpai_tasks.portal.live import Event, Steps
 from openpai_tasks.portal.pages import legacy
 from openpai_tasks.portal.request import PortalRequest
-from openpai_tasks.sdk.clusters.known import Listed
-from openpai_tasks.sdk.clusters.states import ClusterState
+from openpai_tasks.sdk.clusters.known import ClusterRow
+from openpai_tasks.sdk.clusters.resources import ClusterState
 from openpai_tasks.settings.config import load_settings
 
 ANSWER_SECONDS = 5.0
@@ -27,19 +27,15 @@ def page(request: PortalRequest) -> Response:
     return request.page("clusters.html", **_values(request, {}))
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the states of the clusters as they answer."""
-    return LiveStream(_states(request))
-
-
-def _states(request: PortalRequest) -> Iterator[LiveEvent | float]:
     known: dict[str, ClusterState] = {}
     while True:
         for state in sdk.clusters.ask_clusters(_connections(request), ANSWER_SECONDS):
             if known.get(state.alias) != state:
                 known[state.alias] = state
                 values = _values(request, known)
-                yield LiveEvent("html", {"clusters": request.fragment("clusters_table.html", **values)})
+                yield Event("html", {"clusters": request.fragment("clusters_table.html", **values)})
         yield PAUSE_SECONDS
 
 
@@ -47,7 +43,7 @@ def _values(request: PortalRequest, states: Mapping[str, ClusterState]) -> dict[
     return {"clusters": _clusters(request), "states": states}
 
 
-def _clusters(request: PortalRequest) -> list[Listed]:
+def _clusters(request: PortalRequest) -> list[ClusterRow]:
     """Return the clusters that the session may use: one signed in with a password has only its own."""
     only = request.session.only
     return [one for one in sdk.clusters.list_clusters(load_settings()) if only in ("", one.alias)]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Denied, PaiError
-from openpai_tasks.portal.live import LiveEvent, LiveStream
+from openpai_tasks.portal.live import Event, Steps
 from openpai_tasks.portal.pages.job_frame import heading_values, job_page
-from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
+from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
@@ -44,15 +43,12 @@ def page(request: PortalRequest) -> Response:
     values = _values(request, latest)
     if attempt is not None and attempt != latest.attempt:
         values |= {"shown": sdk.jobs.at_attempt(client, latest, attempt), "is_past": True}
-    return job_page(request, "job.html", "overview", latest, sweep=_sweep(client, latest), **values)
+    sweep = sdk.sweeps.read_sweep_mark(_document(client, latest)).get("name")
+    return job_page(request, "job.html", "overview", latest, sweep=str(sweep or ""), **values)
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the changing parts again whenever the job has changed."""
-    return LiveStream(_parts(request))
-
-
-def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:
     for step in sdk.jobs.watch_steps(request.client, request.params["key"]):
         if isinstance(step, JobInfo):
             job = sdk.jobs.describe(request.client, request.params["key"])
@@ -61,14 +57,14 @@ def _parts(request: PortalRequest) -> Iterator[LiveEvent | float]:
                 "job-heading": request.fragment("job_heading.html", **heading),
                 "job": request.fragment("job_summary.html", **heading, **_values(request, job)),
             }
-            yield LiveEvent("html", parts)
+            yield Event("html", parts)
         else:
             yield step
 
 
 def stop(request: PortalRequest) -> Response:
     sdk.jobs.stop(request.client, [request.params["key"]])
-    return go("c", request.alias, "jobs", request.params["key"])
+    return redirect("c", request.alias, "jobs", request.params["key"])
 
 
 def ssh_command(request: PortalRequest) -> Response:
@@ -80,7 +76,7 @@ def ssh_command(request: PortalRequest) -> Response:
     index = whole_number(request.query.get("index", ""))
     container = sdk.containers.first_running(found, request.query.get("role") or None, index)
     target = sdk.containers.ssh_target(client, found, container, given)
-    return data({"text": shlex.join(sdk.ssh.ssh_command(target))})
+    return JSONResponse({"text": shlex.join(sdk.ssh.ssh_command(target))})
 
 
 def _values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
@@ -101,11 +97,6 @@ def _document(client: Backend, job: JobInfo) -> Any:
     with contextlib.suppress(PaiError):
         return client.job_document(job.key)
     return None
-
-
-def _sweep(client: Backend, job: JobInfo) -> str:
-    """Return the name of the job's sweep; empty if it has none, or the document cannot be read."""
-    return str(sdk.sweeps.read_sweep_mark(_document(client, job)).get("name") or "")
 
 
 def _why(client: Backend, job: JobInfo) -> Explanation | None:

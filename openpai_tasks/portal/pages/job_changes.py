@@ -10,10 +10,9 @@ from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
-from openpai_tasks.portal.once import once
 from openpai_tasks.portal.pages import job_document
-from openpai_tasks.portal.pages.job_frame import check_files, job_page
-from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.portal.pages.job_frame import check_files, find_job, job_page
+from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.records import mask_secrets
@@ -27,12 +26,8 @@ FRESH = "fresh"
 """The choice to start without the checkpoints of the job."""
 
 
-def resubmit(request: PortalRequest) -> Response:
+def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
     """Show the document of the job, to change it and submit it again."""
-    return _form(request)
-
-
-def _form(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
     job, document = sdk.jobs.job_document(request.client, request.params["key"])
     record = job_document.find_own_record(request, job)
     hidden = mask_secrets(document) | {"prerequisites": document.get("prerequisites")}
@@ -71,16 +66,16 @@ def send(request: PortalRequest) -> Response:
 
     try:
         if "preview" in request.form:
-            return _form(request, preview=_submission(request).shown)
-        return go("c", request.alias, "jobs", once(request, submit))
+            return resubmit(request, preview=_submission(request).shown)
+        return redirect("c", request.alias, "jobs", once(request, submit))
     except ProtocolError as err:
-        return _form(request, "\n".join(map(str, err.problems)) or str(err))
+        return resubmit(request, "\n".join(map(str, err.problems)) or str(err))
     except PaiError as err:
-        return _form(request, str(err))
+        return resubmit(request, str(err))
 
 
 def _submission(request: PortalRequest) -> Submission:
-    check_files(request, sdk.jobs.find(request.client, request.params["key"]).user)
+    check_files(request, find_job(request).user)
     edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
     if not isinstance(edited, dict):
         raise ConfigError("the document must be a mapping of YAML")
@@ -92,7 +87,8 @@ def _submission(request: PortalRequest) -> Submission:
         return value
 
     client = request.client
-    changes = sdk.jobs.build_changes({"job_name": request.form.get("name", "").strip()}, secret)
+    options = sdk.jobs.read_options({"job_name": request.form.get("name", "").strip()})
+    changes = sdk.jobs.build_changes(options, secret)
     return sdk.jobs.repeat(
         client,
         client,
@@ -111,7 +107,7 @@ def _submission(request: PortalRequest) -> Submission:
 def compare(request: PortalRequest) -> Response:
     """Show how the documents of this job and another one differ."""
     client, other = request.client, request.query.get("with", "")
-    job = sdk.jobs.find(client, request.params["key"])
+    job = find_job(request)
     found = sdk.jobs.compare_jobs(client, job.key, client, other) if other else None
     recent = [one for one in client.jobs(username=job.user or None, limit=RECENT) if one.key != job.key]
     return job_page(request, "compare.html", "", job, other=other, found=found, recent=recent)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.pages.job_frame import job_page
+from openpai_tasks.portal.pages.job_frame import find_job, job_page
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.documents import sort_keys
@@ -42,7 +42,7 @@ def as_text(document: dict[str, Any]) -> tuple[str, str]:
 
 
 def _find(request: PortalRequest) -> tuple[JobInfo, dict[str, Any]]:
-    job = sdk.jobs.find(request.client, request.params["key"])
+    job = find_job(request)
     return job, sdk.jobs.submitted_document(request.client, job.key)
 
 

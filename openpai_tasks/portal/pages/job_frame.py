@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -14,12 +13,9 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.config import load_settings
 
 
-@dataclass(frozen=True)
-class ShellCommand:
-    """A command line to copy, and what it does."""
-
-    label: str
-    text: str
+def find_job(request: PortalRequest) -> JobInfo:
+    """Return the job that the address names."""
+    return sdk.jobs.find(request.client, request.params["key"])
 
 
 def job_page(
@@ -50,12 +46,13 @@ def heading_values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
     }
 
 
-def _commands(request: PortalRequest, job: JobInfo) -> list[ShellCommand]:
+def _commands(request: PortalRequest, job: JobInfo) -> list[tuple[str, str]]:
+    """Return command lines to copy, after what they do."""
     elsewhere = request.alias != load_settings().cluster_alias
     words = ("-a", request.alias) if elsewhere else ()
 
-    def line(label: str, task: str, *more: str) -> ShellCommand:
-        return ShellCommand(label, sdk.jobs.command_for(request.client, task, job, *more, *words))
+    def line(label: str, task: str, *more: str) -> tuple[str, str]:
+        return label, sdk.jobs.command_for(request.client, task, job, *more, *words)
 
     found = [line("Follow the output", "job.logs", "--follow"), line("Explain its state", "job.why")]
     if job.final:

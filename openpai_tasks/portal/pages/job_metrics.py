@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from starlette.responses import Response
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.live import LiveEvent, LiveStream
-from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
+from openpai_tasks.portal.live import Event, Steps
+from openpai_tasks.portal.pages.job_frame import check_files, find_job, heading_values, job_page
 from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
@@ -21,7 +20,7 @@ LIVE_SECONDS = 2.0
 
 
 def page(request: PortalRequest) -> Response:
-    job = sdk.jobs.find(request.client, request.params["key"])
+    job = find_job(request)
     try:
         values = _values(_reader(request).read(job), request)
     except PaiError as err:
@@ -29,26 +28,22 @@ def page(request: PortalRequest) -> Response:
     return job_page(request, "metrics.html", "metrics", job, **values)
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the plots again whenever there are more points, until the job ends."""
-    return LiveStream(_steps(request))
-
-
-def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
     reader = _reader(request)
     job, shown = reader.job, -1
     for step in sdk.jobs.watch_steps(request.client, job.key):
         if isinstance(step, JobInfo):
             job = step
             heading = request.fragment("job_heading.html", **heading_values(request, job))
-            yield LiveEvent("html", {"job-heading": heading})
+            yield Event("html", {"job-heading": heading})
             if not job.final:
                 continue
         found = reader.read(job)
         count = sum(metric.count for metric in found)
         if count != shown:
             shown = count
-            yield LiveEvent(
+            yield Event(
                 "html", {"metrics": request.fragment("metrics_plots.html", **_values(found, request))}
             )
         if not isinstance(step, JobInfo):
@@ -56,7 +51,7 @@ def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
 
 
 def _reader(request: PortalRequest) -> MetricReader:
-    check_files(request, sdk.jobs.find(request.client, request.params["key"]).user)
+    check_files(request, find_job(request).user)
     return sdk.jobs.MetricReader(request.client, request.params["key"], sdk.files.mounts(load_settings()))
 
 

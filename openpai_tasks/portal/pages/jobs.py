@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,8 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.portal.live import LiveEvent, LiveStream
-from openpai_tasks.portal.request import PortalRequest, go, whole_number
+from openpai_tasks.portal.live import Event, Steps
+from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
 
@@ -35,7 +34,7 @@ LIVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class JobListQuery:
+class Query:
     """What the address of the list asks for."""
 
     user: str
@@ -90,12 +89,9 @@ def page(request: PortalRequest) -> Response:
     )
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the rows again whenever they have changed."""
-    return LiveStream(_rows(request, _query(request)))
-
-
-def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | float]:
+    query = _query(request)
     shown = "" if request.query.get("from") == "start" else request.query.get("seen", "")
     while True:
         started = time.monotonic()
@@ -103,7 +99,7 @@ def _rows(request: PortalRequest, query: JobListQuery) -> Iterator[LiveEvent | f
         if (now := _digest(jobs)) != shown:
             shown = now
             rows = request.fragment("jobs_table.html", query=query, jobs=jobs, more=more)
-            yield LiveEvent("html", {"jobs": rows})
+            yield Event("html", {"jobs": rows})
         yield max(LIVE_SECONDS, 4 * (time.monotonic() - started))
 
 
@@ -118,10 +114,10 @@ def stop(request: PortalRequest) -> Response:
     if not keys:
         raise ConfigError("select the jobs to stop first")
     sdk.jobs.stop(request.client, keys)
-    return go("c", request.alias, "jobs", **_query(request).address())
+    return redirect("c", request.alias, "jobs", **_query(request).address())
 
 
-def _find(client: Backend, query: JobListQuery) -> tuple[list[JobInfo], bool]:
+def _find(client: Backend, query: Query) -> tuple[list[JobInfo], bool]:
     """Return the jobs of a page, and whether there are more."""
     found = client.jobs(
         username=None if query.user == "all" else query.user or client.user,
@@ -136,11 +132,11 @@ def _find(client: Backend, query: JobListQuery) -> tuple[list[JobInfo], bool]:
     return found[: query.limit], len(found) > query.limit
 
 
-def _query(request: PortalRequest) -> JobListQuery:
+def _query(request: PortalRequest) -> Query:
     given = request.query
     state = given.get("state", "")
     sort = given.get("sort", "submitted")
-    return JobListQuery(
+    return Query(
         user=given.get("user", ""),
         state=sdk.jobs.parse_states(state) if state else "",
         vc=given.get("vc", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.portal.request import PortalRequest, go
+from openpai_tasks.portal.request import PortalRequest, redirect
 from openpai_tasks.settings.config import load_settings
 
 
@@ -15,15 +15,7 @@ def selected(request: PortalRequest) -> str:
 
 
 def first_page(request: PortalRequest) -> Response:
-    return go("c", selected(request), "jobs")
-
-
-def first_page_of_cluster(request: PortalRequest) -> Response:
-    return go("c", request.alias, "jobs")
-
-
-def job_list(request: PortalRequest) -> Response:
-    return go("c", selected(request), "jobs")
+    return redirect("c", request.params.get("alias") or selected(request), "jobs")
 
 
 def job_detail(request: PortalRequest) -> Response:
@@ -31,8 +23,8 @@ def job_detail(request: PortalRequest) -> Response:
     user, name = request.query.get("username", ""), request.query.get("jobName", "")
     if not name:
         raise ConfigError("this address names no job: expected ?username=USER&jobName=NAME")
-    return go("c", selected(request), "jobs", f"{user}~{name}" if user else name)
+    return redirect("c", selected(request), "jobs", f"{user}~{name}" if user else name)
 
 
 def submit(request: PortalRequest) -> Response:
-    return go("c", selected(request), "submit")
+    return redirect("c", selected(request), "submit")

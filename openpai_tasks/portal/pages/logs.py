@@ -11,8 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.live import LiveEvent, LiveStream, redraw
-from openpai_tasks.portal.pages.job_frame import check_files, heading_values, job_page
+from openpai_tasks.portal.live import Event, Steps, redraw
+from openpai_tasks.portal.pages.job_frame import check_files, find_job, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice
@@ -29,7 +29,7 @@ MOST_RECORDS = 1000
 
 
 def page(request: PortalRequest) -> Response:
-    job = sdk.jobs.find(request.client, request.params["key"])
+    job = find_job(request)
     which = _choice(request)
     shown = sdk.jobs.at_attempt(request.client, job, which.attempt)
     able = request.client.capabilities
@@ -38,16 +38,16 @@ def page(request: PortalRequest) -> Response:
     return job_page(request, "logs.html", "logs", job, has_streams=able.separate_streams, **what)
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the output as it grows, as `job.logs --follow` does."""
-    return LiveStream(request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request)))
+    return request.session.feeds.follow(request.query.get("after", ""), lambda: _steps(request))
 
 
-def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
+def _steps(request: PortalRequest) -> Steps:
     which = _choice(request)
     lines = MOST_LINES if request.query.get("lines") == "most" else TAIL_LINES
     texts = LogTexts(lines)
-    heading = JobHeading(request)
+    heading = Heading(request)
     steps = sdk.logs.output_steps(
         request.client, request.params["key"], which, which.attempt is None, lines, heading.look
     )
@@ -60,7 +60,7 @@ def _steps(request: PortalRequest) -> Iterator[LiveEvent | float]:
     yield from texts.flush()
 
 
-class JobHeading:
+class Heading:
     """Sends heading and tasks again when the job has changed, for which the follower asks anyway."""
 
     def __init__(self, request: PortalRequest) -> None:
@@ -72,18 +72,18 @@ class JobHeading:
     def look(self, job: JobInfo) -> None:
         self._job = job
 
-    def news(self) -> Iterator[LiveEvent]:
+    def news(self) -> Iterator[Event]:
         """Yield what differs from what was sent last."""
         if self._job is None:
             return
         tasks = [(task.role, task.index, task.label) for task in self._job.tasks]
         if tasks != self._tasks:
             self._tasks = tasks
-            yield LiveEvent("tasks", tasks)
+            yield Event("tasks", tasks)
         if self._shown != (self._job.state, self._job.attempt):
             self._shown = (self._job.state, self._job.attempt)
             html = self._request.fragment("job_heading.html", **heading_values(self._request, self._job))
-            yield LiveEvent("html", {"job-heading": html})
+            yield Event("html", {"job-heading": html})
 
 
 class LogTexts:
@@ -97,7 +97,7 @@ class LogTexts:
         self._lines: Counter[str] | None = Counter()
         self._is_begun = False
 
-    def feed(self, chunk: Chunk) -> Iterator[LiveEvent]:
+    def feed(self, chunk: Chunk) -> Iterator[Event]:
         if chunk.data:
             decoder = self._decoders.setdefault(chunk.task, codecs.getincrementaldecoder("utf-8")("replace"))
             self._hold(chunk.task, decoder.decode(chunk.data))
@@ -115,19 +115,19 @@ class LogTexts:
             return
         self._held += [(task, text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
 
-    def flush(self) -> Iterator[LiveEvent]:
+    def flush(self) -> Iterator[Event]:
         if self._held or not self._is_begun:  # a page learns that there is no output yet, too
             self._is_begun = True
-            yield LiveEvent("log", self._held)
+            yield Event("log", self._held)
         if self._lines and max(self._lines.values()) >= self._tail:
             self._lines = None
-            yield LiveEvent("cut", self._tail)
+            yield Event("cut", self._tail)
         self._held, self._size = [], 0
 
 
 def download(request: PortalRequest) -> Response:
     """Return the whole output as a text file."""
-    job = sdk.jobs.find(request.client, request.params["key"])
+    job = find_job(request)
     found = sdk.logs.read_output(request.client, job.key, _choice(request))
     return StreamingResponse(
         found,
@@ -138,20 +138,20 @@ def download(request: PortalRequest) -> Response:
 
 def records(request: PortalRequest) -> Response:
     """Show the log records that the job's program wrote, from a level on."""
-    job = sdk.jobs.find(request.client, request.params["key"])
+    job = find_job(request)
     return job_page(request, "records.html", "logs", job, **_records(request, job))
 
 
-def records_live(request: PortalRequest) -> Response:
+def records_live(request: PortalRequest) -> Steps:
     """Send the records again whenever there are more, until the job ends."""
 
     def draw() -> tuple[dict[str, str], bool]:
-        job = sdk.jobs.find(request.client, request.params["key"])
+        job = find_job(request)
         heading = request.fragment("job_heading.html", **heading_values(request, job))
         table = request.fragment("records_table.html", **_records(request, job))
         return {"job-heading": heading, "records": table}, job.final
 
-    return LiveStream(redraw(draw))
+    return redraw(draw)
 
 
 def _records(request: PortalRequest, job: JobInfo) -> dict[str, Any]:

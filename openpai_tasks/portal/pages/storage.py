@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal import previews
 from openpai_tasks.portal.html import url
-from openpai_tasks.portal.request import PortalRequest, data, go, whole_number
+from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.sdk.files.operations import FOLDER, FileInfo
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import load_settings
@@ -35,7 +35,7 @@ UP, DOWN = "asc", "desc"
 
 
 @dataclass(frozen=True)
-class FolderQuery:
+class Query:
     """What the address of a folder asks for."""
 
     sort: str = "name"
@@ -60,7 +60,7 @@ class FolderQuery:
 
 
 @dataclass(frozen=True)
-class StoragePlace:
+class Place:
     """A file or folder that an address names."""
 
     alias: str
@@ -100,19 +100,14 @@ def page(request: PortalRequest) -> Response:
     facts = sdk.files.file_facts(place.location)
     if facts.type == FOLDER:
         return _folder(request, place)
-    reader = _reader(place.location)
-    if request.query.get("view") == "raw":
-        return previews.serve(place.title, facts.size, reader)
-    if request.query.get("view") == "download":
-        pieces = place.location.store.read(place.location.path, 0, facts.size)
-        with naming(place.location):
-            return previews.download(place.title, facts.size, pieces)
     with naming(place.location):
-        shown = previews.preview(place.title, facts.size, reader)
+        shown = previews.show(place.location, place.title, facts.size, request.query.get("view"))
+    if isinstance(shown, Response):
+        return shown
     return request.page("storage_file.html", place=place, facts=facts, shown=shown)
 
 
-def _folder(request: PortalRequest, place: StoragePlace) -> Response:
+def _folder(request: PortalRequest, place: Place) -> Response:
     query = _query(request)
     listed = list(itertools.islice(sdk.files.list_files([place.location]), MOST + 1))
     wanted = query.keyword.casefold()
@@ -135,7 +130,7 @@ def upload(request: PortalRequest) -> Response:
     assert request.body is not None
     is_wanted = request.query.get("replace") == "yes"
     place = _place(request).location
-    return data({"size": sdk.files.upload(place, request.body.pieces, request.body.size, is_wanted)})
+    return JSONResponse({"size": sdk.files.upload(place, request.body.pieces, request.body.size, is_wanted)})
 
 
 def check(request: PortalRequest) -> Response:
@@ -149,7 +144,7 @@ def check(request: PortalRequest) -> Response:
     if len(paths) > MOST_NAMES:
         raise ConfigError(f"too many paths: {len(paths)} of at most {MOST_NAMES}")
     folder = _place(request).location
-    return data({"existing": sdk.files.find_existing(folder, [path.split("/") for path in paths])})
+    return JSONResponse({"existing": sdk.files.find_existing(folder, [path.split("/") for path in paths])})
 
 
 def make_folder(request: PortalRequest) -> Response:
@@ -160,7 +155,7 @@ def make_folder(request: PortalRequest) -> Response:
     inner = place.location.join(name)
     with naming(inner):
         inner.store.make_folder(inner.path)
-    return go(*place.words, name)
+    return redirect(*place.words, name)
 
 
 def remove(request: PortalRequest) -> Response:
@@ -170,16 +165,16 @@ def remove(request: PortalRequest) -> Response:
     if not names:
         raise ConfigError("select what to remove first")
     sdk.files.remove(sdk.files.plan_exact_removals([place.location.join(name) for name in names]))
-    return go(*place.words)
+    return redirect(*place.words)
 
 
-def _place(request: PortalRequest) -> StoragePlace:
+def _place(request: PortalRequest) -> Place:
     """Return what the address names; every segment is one name, so that none leads out of the storage."""
     names = tuple(request.params.get("rest", "").split("/"))
     names = names[:-1] if names[-1] == "" else names
     spec, store = _book(request).opened(request.alias, request.params["storage"])
     root = Location(store, "/", f"{PAI}{request.alias}/{spec.name}/")
-    return StoragePlace(request.alias, spec.name, names, root.join(*names) if names else root, spec.read_only)
+    return Place(request.alias, spec.name, names, root.join(*names) if names else root, spec.read_only)
 
 
 def _book(request: PortalRequest) -> ClusterStorages:
@@ -194,14 +189,10 @@ def _book(request: PortalRequest) -> ClusterStorages:
     return session.storages[alias]
 
 
-def _reader(place: Location) -> previews.Read:
-    return lambda limit: b"".join(place.store.read(place.path, 0, limit))
-
-
-def _query(request: PortalRequest) -> FolderQuery:
+def _query(request: PortalRequest) -> Query:
     given = request.query
     sort = given.get("sort", "name")
-    return FolderQuery(
+    return Query(
         sort=sort if sort in SORTS else "name",
         descending=given.get("dir") == DOWN,
         offset=whole_number(given.get("offset", "")) or 0,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ApiError, Conflict, Denied, PaiError, ProtocolError, Unreachable
-from openpai_tasks.portal.once import once
-from openpai_tasks.portal.request import PortalRequest, data, go
+from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.legacy.v1 import schema_v1
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.sdk.jobs.submission import Submission
@@ -24,7 +23,7 @@ PARAMETER = "p."
 
 
 @dataclass(frozen=True)
-class NotSubmitted:
+class Refusal:
     """Why a job was not submitted, and the job that has its name."""
 
     message: str
@@ -45,39 +44,41 @@ def page(request: PortalRequest) -> Response:
     }
     trouble = None
     if name and chosen is None:
-        trouble = NotSubmitted(f"there is no template named {name!r}", 404)
+        trouble = Refusal(f"there is no template named {name!r}", 404)
     try:
         text = _fill(chosen, values) if chosen else _hello(templates)
     except PaiError as err:
-        text, trouble = _fill(chosen, {}) if chosen else "", NotSubmitted(str(err))
+        text, trouble = _fill(chosen, {}) if chosen else "", Refusal(str(err))
     return _page(request, text, trouble, templates, chosen, values)
 
 
 def send(request: PortalRequest) -> Response:
     """Submit the text; show it again with the reason if it is refused."""
     text = _text(request)
-    made: list[str] = []
+    answer = submit(request, lambda: _read(request, text))
+    return _page(request, text, answer, _templates(request)) if isinstance(answer, Refusal) else answer
 
-    def submit() -> str:
-        read = _read(request, text)
-        made.append(read.name)
-        return sdk.jobs.submit(request.client, read).key
+
+def submit(request: PortalRequest, prepare: Callable[[], Submission]) -> Response | Refusal:
+    """Submit a job once and redirect to its page; or return why it is refused."""
+    name = ""
+
+    def act() -> str:
+        nonlocal name
+        made = prepare()
+        name = made.name
+        return sdk.jobs.submit_when_ready(request.client, made, lambda line: None).key
 
     try:
-        return go("c", request.alias, "jobs", once(request, submit))
+        return redirect("c", request.alias, "jobs", once(request, act))
     except PaiError as err:
-        return _page(request, text, explain(request, err, "".join(made)), _templates(request))
-
-
-def explain(request: PortalRequest, err: PaiError, name: str) -> NotSubmitted:
-    """Return why a job was not submitted; connect anew if the cluster may have changed."""
-    if isinstance(err, (Denied, Unreachable)):
-        request.session.forget(request.alias)
-    if isinstance(err, Conflict):
-        return NotSubmitted(str(err), 409, f"{request.client.user}~{name}")
-    return NotSubmitted(
-        str(err), err.status if isinstance(err, ApiError) and 400 <= err.status < 600 else 400
-    )
+        if isinstance(err, (Denied, Unreachable)):  # the cluster may have changed: connect again
+            request.session.forget(request.alias)
+        if isinstance(err, Conflict):
+            return Refusal(str(err), 409, f"{request.client.user}~{name}")
+        if isinstance(err, ApiError) and 400 <= err.status < 600:
+            return Refusal(str(err), err.status)
+        return Refusal(str(err))
 
 
 def check(request: PortalRequest) -> Response:
@@ -93,12 +94,12 @@ def check(request: PortalRequest) -> Response:
             notes = _notes(sdk.jobs.read_document(text, _takes_v1(request)))
         except ProtocolError as err:
             problems = [{"line": None, "path": "", "rule": str(err)}]
-    return data({"version": verdict.version, "problems": problems, "notes": notes})
+    return JSONResponse({"version": verdict.version, "problems": problems, "notes": notes})
 
 
 def preview(request: PortalRequest) -> Response:
     """Return exactly what would be sent, with its secrets masked."""
-    return data(preview_of(request, _read(request, _text(request))))
+    return JSONResponse(preview_of(request, _read(request, _text(request))))
 
 
 def preview_of(request: PortalRequest, made: Submission) -> dict[str, Any]:
@@ -116,18 +117,18 @@ def preview_of(request: PortalRequest, made: Submission) -> dict[str, Any]:
 def convert(request: PortalRequest) -> Response:
     """Return a v1 job as v2."""
     made = sdk.jobs.read_document(_text(request), takes_v1=False)
-    return data({"text": made.text, "notes": list(made.renamed)})
+    return JSONResponse({"text": made.text, "notes": list(made.renamed)})
 
 
 def schema(request: PortalRequest) -> Response:
     """Return the JSON Schemas of job files, from which the editor completes."""
-    return data({"v1": schema_v1(), "v2": sdk.templates.job_schema()})
+    return JSONResponse({"v1": schema_v1(), "v2": sdk.templates.job_schema()})
 
 
 def _page(
     request: PortalRequest,
     text: str,
-    trouble: NotSubmitted | None,
+    trouble: Refusal | None,
     templates: list[Template],
     chosen: Template | None = None,
     values: Mapping[str, str] | None = None,

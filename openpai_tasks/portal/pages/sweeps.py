@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.portal.live import LiveStream, redraw
+from openpai_tasks.portal.live import Steps, redraw
 from openpai_tasks.portal.pages.job_frame import check_files
 from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
@@ -30,14 +30,14 @@ def page(request: PortalRequest) -> Response:
     return request.page("sweep.html", **_values(request))
 
 
-def live(request: PortalRequest) -> Response:
+def live(request: PortalRequest) -> Steps:
     """Send the results again whenever they have changed, until all jobs are over."""
 
     def draw() -> tuple[dict[str, str], bool]:
         values = _values(request)
         return {"sweep": request.fragment("sweep_results.html", **values)}, values["is_over"]
 
-    return LiveStream(redraw(draw))
+    return redraw(draw)
 
 
 def _values(request: PortalRequest) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _sorted(results: list[JobResult], column: str, is_ascending: bool) -> list[J
 def _parallel(
     results: Sequence[JobResult], parameters: Sequence[str], measured: Sequence[str], last: str
 ) -> Any:
-    """Return the plot of all parameters and results; the one that is shown upwards is its last axis."""
+    """Return the plot of all parameters and results; its last axis is the y axis of the scatter plot."""
     columns = [name for name in (*parameters, *measured) if name != last][: MOST_AXES - 1]
     columns += [last] if last else []
     if len(columns) < 2:

@@ -178,11 +178,13 @@ function startEditor() {
 
 // The form
 function startForm() {
-  const check = checker(({ command, python, problem }) => {
+  const check = checker(({ command, python, problem, field }) => {
     find("#same-command").textContent = command;
     find("#same-python").textContent = python;
     const notice = find("#form-problem");
     notice.hidden = !problem;
+    for (const input of form.querySelectorAll("[aria-invalid]")) mark(input, false);
+    if (field) for (const input of form.querySelectorAll(`[name=${field}]`)) mark(input, true);
     if (notice.textContent !== problem) {
       notice.textContent = problem;
       announce(problem);
@@ -204,6 +206,13 @@ function startForm() {
   for (const part of form.querySelectorAll("[data-pairs]")) startPairs(part, check);
   startSources(find("#sources"), check);
   check(0);
+}
+
+function mark(input, isInvalid) {
+  input.toggleAttribute("aria-invalid", isInvalid);
+  if (!isInvalid) return input.removeAttribute("aria-describedby");
+  input.setAttribute("aria-invalid", "true");
+  input.setAttribute("aria-describedby", "form-problem");
 }
 
 function startPairs(part, check) {

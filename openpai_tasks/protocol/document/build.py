@@ -23,7 +23,8 @@ def build_document(request: JobRequest) -> dict[str, Any]:
     if request.base is not None:
         return wrap_commands({**request.base, "name": request.name}, request)
     _check(request)
-    images = _images(request)
+    uris = dict.fromkeys(_image(request, role) for role in request.all_roles)
+    images = {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
     result: dict[str, Any] = {
         "protocolVersion": 2,
         "name": request.name,
@@ -58,12 +59,6 @@ def _check(request: JobRequest) -> None:
 
 def _image(request: JobRequest, role: RoleRequest) -> str:
     return role.image or request.image
-
-
-def _images(request: JobRequest) -> dict[str, str]:
-    """Return the images that roles run in, each with its name in the document."""
-    uris = dict.fromkeys(_image(request, role) for role in request.all_roles)
-    return {uri: IMAGE if number == 1 else f"{IMAGE}-{number}" for number, uri in enumerate(uris, 1)}
 
 
 def _command(request: JobRequest, role: RoleRequest) -> str:
@@ -114,8 +109,11 @@ def wrap_commands(
     if request.secrets:
         kept = {name: scripts.secret_value(value) for name, value in request.secrets.items()}
         result["secrets"] = {**(result.get("secrets") or {}), **kept}
-    before = [escape_brackets(step, BRACKET) for step in plain] + _secret_steps(request)
-    return _ordered({**result, **_around(result, request, before)})
+    before = [escape_brackets(step, BRACKET) for step in plain]
+    # last, so that installers do not see the secrets
+    before += [scripts.step(scripts.export_secret(name, value)) for name, value in request.secrets.items()]
+    result |= _around(result, request, before)
+    return {key: result[key] for key in _ORDER if key in result} | result
 
 
 def _around(document: dict[str, Any], request: JobRequest, before: list[str]) -> dict[str, Any]:
@@ -129,7 +127,9 @@ def _around(document: dict[str, Any], request: JobRequest, before: list[str]) ->
         deployments = _deployments(deployments, chosen, list(document["taskRoles"]), before)
     extras = {**(document.get("extras") or {}), **request.extras}
     if request.storage:
-        extras["storages"] = _storages(extras.get("storages"), request.storage)
+        given, wanted = extras.get("storages"), {"name": request.storage}
+        others = given if isinstance(given, list) else []
+        extras["storages"] = others if wanted in others else [*others, wanted]
     if request.ssh_key:
         extras = ssh_plugin.with_key(extras, request.ssh_key)
     found: dict[str, Any] = {"deployments": deployments, "defaults": defaults, "extras": extras}
@@ -140,31 +140,19 @@ def _deployments(there: list[Any], chosen: str, roles: list[str], before: list[s
     """Add the steps in front of the chosen deployment's own commands."""
     none: dict[str, Any] = {"name": chosen, "taskRoles": {}}
     old = next((one for one in there if one["name"] == chosen), none)
+    given = {role: old["taskRoles"].get(role) or {} for role in roles}
     steps = {
-        role: {**(old["taskRoles"].get(role) or {}), "preCommands": [*before, *_pre_commands(old, role)]}
-        for role in roles
+        role: {**own, "preCommands": [*before, *(own.get("preCommands") or ())]}
+        for role, own in given.items()
     }
     new = {**old, "taskRoles": {**old["taskRoles"], **steps}}
     return [new if one is old else one for one in there] if old in there else [*there, new]
-
-
-def _pre_commands(deployment: dict[str, Any], role: str) -> list[str]:
-    return list((deployment["taskRoles"].get(role) or {}).get("preCommands") or ())
-
-
-def _storages(there: Any, name: str) -> list[Any]:
-    found = list(there) if isinstance(there, list) else []
-    return found if {"name": name} in found else [*found, {"name": name}]
 
 
 _ORDER = (
     *("protocolVersion", "name", "type", "version", "contributor", "description", "jobRetryCount"),
     *("prerequisites", "parameters", "secrets", "taskRoles", "deployments", "defaults", "extras"),
 )
-
-
-def _ordered(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: document[key] for key in _ORDER if key in document} | document
 
 
 def _steps(request: JobRequest) -> list[str]:
@@ -194,8 +182,3 @@ def _roles(roles: dict[str, Any], request: JobRequest) -> dict[str, Any]:
         name: {**role, "commands": home.around(role["commands"], request.outputs)}
         for name, role in roles.items()
     }
-
-
-def _secret_steps(request: JobRequest) -> list[str]:
-    """Return the exports of secrets, which run last so that installers do not see them."""
-    return [scripts.step(scripts.export_secret(name, value)) for name, value in request.secrets.items()]

@@ -12,6 +12,7 @@ from openpai_tasks.protocol.document.masking import mask
 from openpai_tasks.protocol.document.roles import StorageMount, TaskRole, storages, task_role
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.yaml.reader import Source, read
 from openpai_tasks.protocol.yaml.values import text_of, trim
@@ -36,15 +37,15 @@ class JobDocument:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return _mapping(self.data, "parameters")
+        return mapping(self.data.get("parameters"))
 
     @property
     def secrets(self) -> dict[str, Any]:
-        return _mapping(self.data, "secrets")
+        return mapping(self.data.get("secrets"))
 
     @property
     def extras(self) -> dict[str, Any]:
-        return _mapping(self.data, "extras")
+        return mapping(self.data.get("extras"))
 
     def masked(self) -> str:
         """Return the document as YAML, with its secrets masked."""
@@ -56,16 +57,13 @@ class JobDocument:
 
     def entrypoint(self, role: str) -> str:
         """Return the rendered commands of one role, without secrets."""
-        return self._rendered(role, {})
+        lines = self.joint.join(trim(command) for command in references.commands(self.data, role))
+        return template.render(lines, references.names(self.data, role))
 
     def commands(self, role: str) -> str:
         """Return the commands of a role with the secrets filled in: to run, never to show."""
-        rendered = self._rendered(role, {})
-        return template.render_in_container(rendered, self.secrets) if self.secrets else rendered
-
-    def _rendered(self, role: str, names: dict[str, Any]) -> str:
-        lines = self.joint.join(trim(command) for command in references.commands(self.data, role))
-        return template.render(lines, {**references.names(self.data, role), **names})
+        rendered = self.entrypoint(role)
+        return template.render(rendered, {"$secrets": self.secrets}, True) if self.secrets else rendered
 
 
 def validate(text: str) -> JobDocument:
@@ -92,9 +90,9 @@ def _document(source: Source) -> JobDocument:
     raw: dict[str, Any] = source.value
     roles = {name: {"instances": 1, "taskRetryCount": 0, **role} for name, role in references.roles(raw)}
     data = {**raw, "jobRetryCount": raw.get("jobRetryCount", 0), "taskRoles": roles}
-    extras = _mapping(raw, "extras")
-    priority = _mapping(extras, "hivedScheduler").get("jobPriorityClass")
-    cluster = _mapping(raw, "defaults").get("virtualCluster")
+    extras = mapping(raw.get("extras"))
+    priority = mapping(extras.get("hivedScheduler")).get("jobPriorityClass")
+    cluster = mapping(raw.get("defaults")).get("virtualCluster")
     return JobDocument(
         name=raw["name"],
         virtual_cluster="default" if cluster is None else text_of(cluster),
@@ -121,8 +119,3 @@ def _check_templates(document: JobDocument, report: Report) -> None:
             document.entrypoint(name)
         except ProtocolError as err:
             report.add(("taskRoles", int(name) if is_list else name, "commands"), str(err))
-
-
-def _mapping(value: dict[str, Any], key: str) -> dict[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}

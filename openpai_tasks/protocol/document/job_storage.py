@@ -68,7 +68,7 @@ def archive_name(sha256: str) -> str:
 
 
 @dataclass(frozen=True)
-class Mounted:
+class MountedFolder:
     """A folder of a storage that the cluster mounts in every task."""
 
     storage: str
@@ -79,24 +79,24 @@ class Mounted:
 
         With patterns, it also defines how files that match them are kept.
         """
-        folder = scripts.mounted(f"{self.folder.rstrip('/')}/{JOBS}/")[:-1] + f'{_JOB}/output"'
+        folder = scripts.quote_mounted(f"{self.folder.rstrip('/')}/{JOBS}/")[:-1] + f'{_JOB}/output"'
         command = f'export {scripts.OUTPUT}={folder} && mkdir -p "${scripts.OUTPUT}"'
         lines = [OUTPUT, *kept_files.mark(patterns), scripts.step(command)]
         if patterns:
-            lines.append(_keeping(kept_files.script(patterns)))
+            lines.append(_keep_functions(kept_files.script(patterns)))
         return "\n".join(lines)
 
     def fetch(self, sha256: str) -> str:
         """Return the step that copies the archive; it retries once, as shares may show new files late."""
-        place = scripts.mounted(f"{self.folder.rstrip('/')}/{ARCHIVES}/{archive_name(sha256)}")
-        return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _checked(sha256)])
+        place = scripts.quote_mounted(f"{self.folder.rstrip('/')}/{ARCHIVES}/{archive_name(sha256)}")
+        return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _check_step(sha256)])
 
     def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
         return _in_subshell(commands) if patterns else list(commands)
 
 
 @dataclass(frozen=True)
-class WebHdfs:
+class HdfsFolder:
     """A folder in HDFS, by its address at each name node."""
 
     urls: tuple[str, ...]  # http://HOST/webhdfs/v1/<workspace>, percent-encoded
@@ -111,7 +111,7 @@ class WebHdfs:
         local = _LOCAL.format(**names, bases=bases)
         upload = _UPLOAD.format(**names, sending=sending, request=_REQUEST)
         finish = "\n".join([*([kept_files.script(patterns)] if patterns else ()), upload])
-        return "\n".join([OUTPUT, *kept_files.mark(patterns), local, _keeping(finish)])
+        return "\n".join([OUTPUT, *kept_files.mark(patterns), local, _keep_functions(finish)])
 
     def fetch(self, sha256: str) -> str:
         """Return the step that downloads the archive with curl, wget or python."""
@@ -120,13 +120,13 @@ class WebHdfs:
         answers = {"may_pass": _MAY_PASS, "refusal": _REFUSAL}
         programs = {"limits": _LIMITS, "python": _DOWNLOAD_IT}
         got = _DOWNLOAD.format(places=places, file=_FILE, pauses=_PAUSES, **programs, **answers)
-        return "\n".join([SOURCES, _STOP, got, _checked(sha256)])
+        return "\n".join([SOURCES, _STOP, got, _check_step(sha256)])
 
     def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
         return _in_subshell(commands)
 
 
-Home = Mounted | WebHdfs
+Home = MountedFolder | HdfsFolder
 
 
 def is_fetch(step: str) -> bool:
@@ -154,18 +154,18 @@ def _in_subshell(commands: Sequence[str]) -> list[str]:
 
     An ``exec`` or traps in them do not affect the outer shell, which passes its signals on.
     """
-    found = inner(commands)
+    found = unwrap(commands)
     found[0] = _BEGIN + found[0]
     found[-1] += _END
     return found
 
 
-def _keeping(finish: str) -> str:
+def _keep_functions(finish: str) -> str:
     """Return the functions that wait for the command, pass signals on to it, and then keep files."""
     return _KEEPING.format(keep=KEEP, signals=_SIGNALS, finish=finish)
 
 
-def inner(commands: Sequence[str]) -> list[str]:
+def unwrap(commands: Sequence[str]) -> list[str]:
     """Return the commands outside of their subshell."""
     found = list(commands)
     if found and found[0].startswith(_BEGIN) and found[-1].endswith(_END):
@@ -174,7 +174,7 @@ def inner(commands: Sequence[str]) -> list[str]:
     return found
 
 
-def _checked(sha256: str) -> str:
+def _check_step(sha256: str) -> str:
     return _CHECK.format(sha256=sha256, file=_FILE, python=_PRINT_HASH, runtime=RUNTIME)
 
 

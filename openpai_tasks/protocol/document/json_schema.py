@@ -9,20 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from openpai_tasks.protocol.document import rules
 from openpai_tasks.protocol.document.descriptions import HINTS, Hint
-from openpai_tasks.protocol.document.rules import (
-    Anything,
-    Fields,
-    Items,
-    Named,
-    Never,
-    NumberOrText,
-    OneOf,
-    Rule,
-    Text,
-    Variants,
-    Whole,
-)
 from openpai_tasks.protocol.document.schema import JOB
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -52,7 +40,7 @@ def job_schema() -> Schema:
     return {"$schema": DRAFT, "title": "OpenPAI job", **rule_schema(JOB, ()), "defaultSnippets": [snippet]}
 
 
-def rule_schema(rule: Rule, path: tuple[str, ...]) -> Schema:
+def rule_schema(rule: rules.Rule, path: tuple[str, ...]) -> Schema:
     """Return the JSON Schema of the rule for the part of a document at ``path``."""
     hint = HINTS.get(".".join(path))
     return {**(describe_hint(hint) if hint else {}), **_WRITERS[type(rule)](rule, path)}
@@ -73,54 +61,49 @@ def whole_match(pattern: str) -> str:
     return f"^{pattern}$"
 
 
-def _text(rule: Text, path: tuple[str, ...]) -> Schema:
+def _text(rule: rules.Text, path: tuple[str, ...]) -> Schema:
     limits: Schema = {"pattern": whole_match(rule.pattern)} if rule.pattern else {}
     return {"type": "string", **limits, **({"maxLength": rule.longest} if rule.longest else {})}
 
 
-def _whole(rule: Whole, path: tuple[str, ...]) -> Schema:
+def _integer(rule: rules.Integer, path: tuple[str, ...]) -> Schema:
     limit = {} if rule.least is None else {"minimum": rule.least}
     return {"type": ["integer", "null"] if rule.null else "integer", **limit}
 
 
-def _items(rule: Items, path: tuple[str, ...]) -> Schema:
+def _items(rule: rules.Items, path: tuple[str, ...]) -> Schema:
     least = {"minItems": rule.least} if rule.least else {}
     return {"type": "array", "items": rule_schema(rule.rule, (*path, "*")), **least}
 
 
-def _fields(rule: Fields, path: tuple[str, ...]) -> Schema:
-    known = {key: _property(value, (*path, key)) for key, value in rule.known.items()}
+def _fields(rule: rules.Fields, path: tuple[str, ...]) -> Schema:
+    known = {
+        key: False if isinstance(value, rules.Forbidden) else rule_schema(value, (*path, key))
+        for key, value in rule.known.items()
+    }
     schema: Schema = {"type": "object", "properties": {**known, **_suggestions(rule, path)}}
     if rule.required:
         schema["required"] = list(rule.required)
     return schema if rule.others else {**schema, "additionalProperties": False}
 
 
-def _property(rule: Rule, path: tuple[str, ...]) -> Schema | bool:
-    return False if isinstance(rule, Never) else rule_schema(rule, path)
-
-
-def _suggestions(rule: Fields, path: tuple[str, ...]) -> Schema:
+def _suggestions(rule: rules.Fields, path: tuple[str, ...]) -> Schema:
     """Describe known keys where any key is allowed, without restricting their values."""
     if not rule.others:
         return {}
     prefix = ".".join((*path, ""))
     known = {key.removeprefix(prefix): hint for key, hint in HINTS.items() if key.startswith(prefix)}
-    free = (key for key in known if key not in rule.known and not _is_below(key, rule))
-    return {key: describe_hint(known[key]) for key in free}
+    free = (key for key in known if not key.startswith("*") and key.split(".")[0] not in rule.known)
+    return {key: describe_hint(known[key]) for key in free if key not in rule.known}
 
 
-def _is_below(key: str, rule: Fields) -> bool:
-    return key.startswith("*") or key.split(".")[0] in rule.known
-
-
-def _named(rule: Named, path: tuple[str, ...]) -> Schema:
+def _entries(rule: rules.Entries, path: tuple[str, ...]) -> Schema:
     """Set no type: the server's rule does not apply to values other than mappings."""
     names = {whole_match(rule.pattern): rule_schema(rule.rule, (*path, "*"))}
     return {"patternProperties": names, "additionalProperties": False, "minProperties": 1}
 
 
-def _variants(rule: Variants, path: tuple[str, ...]) -> Schema:
+def _variants(rule: rules.Variants, path: tuple[str, ...]) -> Schema:
     choices = {"enum": list(rule.rules), **describe_hint(HINTS[".".join((*path, rule.key))])}
     return {
         "type": "object",
@@ -137,13 +120,13 @@ def _variants(rule: Variants, path: tuple[str, ...]) -> Schema:
 
 
 _WRITERS: dict[type, Callable[[Any, tuple[str, ...]], Schema]] = {
-    Anything: lambda rule, path: {},
-    Fields: _fields,
-    Items: _items,
-    Named: _named,
-    NumberOrText: lambda rule, path: {"type": ["string", "number"]},
-    OneOf: lambda rule, path: {"enum": list(rule.allowed)},
-    Text: _text,
-    Variants: _variants,
-    Whole: _whole,
+    rules.Anything: lambda rule, path: {},
+    rules.Entries: _entries,
+    rules.Fields: _fields,
+    rules.Items: _items,
+    rules.NumberOrText: lambda rule, path: {"type": ["string", "number"]},
+    rules.OneOf: lambda rule, path: {"enum": list(rule.allowed)},
+    rules.Text: _text,
+    rules.Variants: _variants,
+    rules.Integer: _integer,
 }

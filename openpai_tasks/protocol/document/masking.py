@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.yaml.dumping import Quoted, dump
+from openpai_tasks.protocol.yaml.dumping import QuotedString, dump
 from openpai_tasks.protocol.yaml.reader import Source, read
 
 STARS = "******"
@@ -19,7 +19,7 @@ def mask(source: Source) -> str:
     """Replace the ``secrets`` in the text by stars; rewrite the whole document if they cannot be cut out."""
     if "secrets" not in source.value:
         return source.text
-    hidden = {**source.value, "secrets": Quoted(STARS)}
+    hidden = {**source.value, "secrets": QuotedString(STARS)}
     cut = _cut(source)
     return cut if cut is not None and _reads_as(cut, hidden) else dump(hidden)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol.document.request import RoleRequest
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.states import role_key
 
 MARK = "openpaiPorts"
@@ -43,11 +44,7 @@ def listening_mark(roles: Iterable[RoleRequest]) -> dict[str, Any]:
 
 def listening_ports(document: Any, role: str) -> dict[str, int]:
     """Read the ports that the programs of a role listen on, by label; servers may have renamed the role."""
-    marks = _mapping(_mapping(_mapping(document).get("extras")).get(MARK))
+    marks = mapping(mapping(mapping(document).get("extras")).get(MARK))
     known = next((ports for name, ports in marks.items() if role in (name, role_key(str(name)))), None)
-    ports = _mapping(known).items()
+    ports = mapping(known).items()
     return {str(label): one for label, one in ports if isinstance(one, int) and FIRST <= one <= LAST}
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -77,17 +77,13 @@ def check(data: Data, report: Report) -> None:
 
 def _check_twice(data: Data, report: Report) -> None:
     seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(data.get("prerequisites", ())):
-        key = (item["type"], item["name"])
-        if key in seen:
-            rule = f"duplicate {key[0]} prerequisite {key[1]!r}"
-            report.add(("prerequisites", index, "name"), rule, sound=True)
-        seen.add(key)
-    for index, item in enumerate(data.get("deployments", ())):
-        if ("", item["name"]) in seen:
-            rule = f"duplicate deployment {item['name']!r}"
-            report.add(("deployments", index, "name"), rule, sound=True)
-        seen.add(("", item["name"]))
+    for part in ("prerequisites", "deployments"):
+        for index, item in enumerate(data.get(part, ())):
+            kind = f"{item['type']} prerequisite" if part == "prerequisites" else "deployment"
+            key = (kind, item["name"])
+            if key in seen:
+                report.add((part, index, "name"), f"duplicate {kind} {item['name']!r}", sound=True)
+            seen.add(key)
 
 
 def _check_shapes(data: Data, report: Report) -> None:
@@ -103,13 +99,11 @@ def _check_shapes(data: Data, report: Report) -> None:
             report.add(("taskRoles", index, "prerequisites"), "must be a list")
     for index, item in enumerate(data.get("prerequisites", ())):
         for key, value in (item.get("auth", {}) if item["type"] == "dockerimage" else {}).items():
-            if not isinstance(value, str) and not _is_nothing(value):
+            # null, false, 0 and NaN render to nothing; of other values, only text can be rendered
+            is_number = isinstance(value, (bool, int, float))
+            is_nothing = value is None or (is_number and (not value or value != value))
+            if not isinstance(value, str) and not is_nothing:
                 report.add(("prerequisites", index, "auth", key), f"must be a string, got {type_name(value)}")
-
-
-def _is_nothing(value: Any) -> bool:
-    """Whether a value renders to nothing: null, false, 0 or NaN; only those and text can be rendered."""
-    return value is None or (isinstance(value, (bool, int, float)) and (not value or value != value))
 
 
 def _check_roles(data: Data, report: Report) -> None:

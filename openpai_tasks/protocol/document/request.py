@@ -59,7 +59,7 @@ class JobRequest:
     ssh_key: str = ""  # public key for ssh logins to its containers
     tags: tuple[str, ...] = ()
     after: tuple[str, ...] = ()  # jobs that must have succeeded first
-    updates: tuple[str, ...] = field(default=(), repr=False)  # changes to the document, ``path=value``
+    updates: tuple[tuple[str, Any] | str, ...] = field(default=(), repr=False)  # of the document: path, value
     extras: Mapping[str, Any] = field(default_factory=dict)
     base: Mapping[str, Any] | None = field(default=None, repr=False)  # a template's document, filled in
     archive: str = ""  # SHA-256 of the packed sources; like the fields below, set when they are packed

@@ -7,6 +7,7 @@ from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.references import prerequisite, whole
+from openpai_tasks.protocol.fields import mapping, rows
 from openpai_tasks.protocol.yaml.values import is_whole
 
 Data = dict[str, Any]
@@ -46,12 +47,13 @@ class StorageMount:
 def task_role(data: Data, name: str) -> TaskRole:
     """Return the role ``name`` of a valid document."""
     role: Data = data["taskRoles"][name]
-    resources = _mapping(role.get("resourcePerInstance"))
-    completion = _mapping(role.get("completion"))
-    options = _mapping(role.get("extraContainerOptions"))
+    resources = mapping(role.get("resourcePerInstance"))
+    completion = mapping(role.get("completion"))
+    options = mapping(role.get("extraContainerOptions"))
     instances = _count(role.get("instances"), 1)
+    ports = {label: _count(count, 0) for label, count in mapping(resources.get("ports")).items()}
     sku = _sku(data, name)
-    defaults = _mapping(_mapping(data.get("extras")).get(DEFAULTS))
+    defaults = mapping(mapping(data.get("extras")).get(DEFAULTS))
     return TaskRole(
         name=name,
         instances=instances,
@@ -61,7 +63,7 @@ def task_role(data: Data, name: str) -> TaskRole:
         memory_mb=_count(resources.get("memoryMB"), 0),
         is_memory_asked=resources.get("memoryMB") != defaults.get("memoryMB"),
         shm_mb=_count(options.get("shmMB"), 0) or None,
-        ports=_ports(resources.get("ports")),
+        ports={label: count for label, count in ports.items() if count > 0},
         min_failed=_minimum(completion.get("minFailedInstances"), 1),
         min_succeeded=_minimum(completion.get("minSucceededInstances"), instances),
         retries=_count(role.get("taskRetryCount"), 0),
@@ -73,9 +75,9 @@ def task_role(data: Data, name: str) -> TaskRole:
 
 def _sku(data: Data, role: str) -> Data:
     """Return what the role asks of the HiveD scheduler."""
-    hived = _mapping(_mapping(data.get("extras")).get("hivedScheduler"))
-    wanted = _mapping(_mapping(hived.get("taskRoles")).get(role))
-    return {**_mapping(wanted.get("resourcePerInstance")), **wanted}
+    hived = mapping(mapping(data.get("extras")).get("hivedScheduler"))
+    wanted = mapping(mapping(hived.get("taskRoles")).get(role))
+    return {**mapping(wanted.get("resourcePerInstance")), **wanted}
 
 
 def storages(extras: Data) -> tuple[StorageMount, ...] | None:
@@ -85,27 +87,17 @@ def storages(extras: Data) -> tuple[StorageMount, ...] | None:
         wanted = _team_storages(extras.get(PLUGINS))
     if not isinstance(wanted, list):
         return None
-    return tuple(_mount(item) for item in wanted if isinstance(item, dict) and item.get("name"))
+    named = [(str(item["name"]), item.get("mountPath")) for item in rows(wanted) if item.get("name")]
+    return tuple(StorageMount(name, str(path or f"/mnt/{name}")) for name, path in named)
 
 
 def _team_storages(plugins: Any) -> list[Data] | None:
     """Return the storages that the older plugin asks for."""
-    for plugin in plugins if isinstance(plugins, list) else ():
-        if _mapping(plugin).get("plugin") == "teamwise_storage":
-            wanted = _mapping(plugin.get("parameters")).get("storageConfigNames")
+    for plugin in rows(plugins):
+        if plugin.get("plugin") == "teamwise_storage":
+            wanted = mapping(plugin.get("parameters")).get("storageConfigNames")
             return [{"name": name} for name in wanted] if isinstance(wanted, Iterable) else []
     return None
-
-
-def _mount(item: Data) -> StorageMount:
-    name = str(item["name"])
-    return StorageMount(name, str(item.get("mountPath") or f"/mnt/{name}"))
-
-
-def _ports(value: Any) -> dict[str, int]:
-    """Return counts by label; every task also gets one ssh and one http port."""
-    counts = {label: _count(count, 0) for label, count in _mapping(value).items()}
-    return {label: count for label, count in counts.items() if count > 0}
 
 
 def _minimum(value: Any, default: int) -> int:
@@ -114,7 +106,3 @@ def _minimum(value: Any, default: int) -> int:
 
 def _count(value: Any, default: int) -> int:
     return whole(value) if is_whole(value) else default
-
-
-def _mapping(value: Any) -> Data:
-    return value if isinstance(value, dict) else {}

@@ -49,7 +49,7 @@ class Anything:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Never:
+class Forbidden:
     """A key that is not allowed."""
 
     def __call__(self, value: Any, path: Path, report: Report) -> None:
@@ -75,7 +75,7 @@ class Text:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Whole:
+class Integer:
     """An integer of at least ``least``, or null if that is allowed."""
 
     least: int | None = None
@@ -151,7 +151,7 @@ class Fields:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Named:
+class Entries:
     """A mapping with at least one entry, named by the user; values that are not mappings are ignored."""
 
     pattern: str

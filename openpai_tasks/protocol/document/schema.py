@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from openpai_tasks.protocol.document.rules import (
     Anything,
+    Entries,
     Fields,
+    Forbidden,
+    Integer,
     Items,
-    Named,
-    Never,
     NumberOrText,
     OneOf,
     Rule,
     Text,
     Variants,
-    Whole,
 )
 
 NAME = "[a-zA-Z0-9_-]+"
@@ -48,24 +48,26 @@ _prerequisite = Variants(
     },
 )
 _resources = Fields(
-    {"cpu": Whole(), "memoryMB": Whole(), "gpu": Whole(), "ports": Named(WORD, Whole())},
+    {"cpu": Integer(), "memoryMB": Integer(), "gpu": Integer(), "ports": Entries(WORD, Integer())},
     required=("cpu", "memoryMB", "gpu"),
 )
 _role = Fields(
     {
         "protocolVersion": _version,
-        "instances": Whole(least=1),
+        "instances": Integer(least=1),
         "completion": Fields(
-            {"minFailedInstances": Whole(null=True), "minSucceededInstances": Whole(null=True)}
+            {"minFailedInstances": Integer(null=True), "minSucceededInstances": Integer(null=True)}
         ),
-        "taskRetryCount": Whole(),
+        "taskRetryCount": Integer(),
         "prerequisites": Items(Text()),
         "dockerImage": Text(),
         "data": Text(),
         "output": Text(),
         "script": Text(),
         # the server forbids a key with this name because of a mistake in its schema
-        "extraContainerOptions": Fields({"shmMB": Whole(), "additionalProperties": Never()}, others=True),
+        "extraContainerOptions": Fields(
+            {"shmMB": Integer(), "additionalProperties": Forbidden()}, others=True
+        ),
         "resourcePerInstance": _resources,
         "commands": _commands,
     },
@@ -75,7 +77,7 @@ _deployment = Fields(
     {
         "protocolVersion": _version,
         "name": _name,
-        "taskRoles": Named(WORD, Fields({"preCommands": _commands, "postCommands": _commands})),
+        "taskRoles": Entries(WORD, Fields({"preCommands": _commands, "postCommands": _commands})),
     },
     required=("name", "taskRoles"),
     others=True,
@@ -88,8 +90,8 @@ JOB = Fields(
         "prerequisites": Items(_prerequisite, least=1),
         "parameters": _free,
         "secrets": _free,
-        "jobRetryCount": Whole(least=0),
-        "taskRoles": Named(WORD, _role),
+        "jobRetryCount": Integer(least=0),
+        "taskRoles": Entries(WORD, _role),
         "deployments": Items(_deployment, least=1),
         "defaults": Fields({"deployment": Text()}, others=True),
         "extras": _free,

@@ -64,13 +64,14 @@ def export_to_logins(variables: Mapping[str, str]) -> str:
 
     Values with line breaks, or too long for one line, are left out; without the file, nothing is done.
     """
-    names = [name for name, value in variables.items() if _is_line(f"{name}={value}")]
+    names = [
+        name
+        for name, value in variables.items()
+        if len(f"{name}={value}".encode("utf-8", "surrogateescape")) < LOGIN_LINE
+        and not re.search(r"[\n\r\0]", name + value)
+    ]
     lines = " ".join(f'"{name}=${{{variable(name)}-}}"' for name in names)
     return _FOR_LOGINS.format(lines=lines) if names else ""
-
-
-def _is_line(text: str) -> bool:
-    return len(text.encode("utf-8", "surrogateescape")) < LOGIN_LINE and not re.search(r"[\n\r\0]", text)
 
 
 _LAYER = """\
@@ -114,7 +115,7 @@ def step(command: str) -> str:
     return f"{command} || exit 1"
 
 
-def mounted(path: str) -> str:
+def quote_mounted(path: str) -> str:
     """Quote a path, relative to PAI_MOUNT_ROOT on clusters that cannot mount at the root."""
     escaped = re.sub(r'([\\"$`])', r"\\\1", path)
     return f'"${{PAI_MOUNT_ROOT-}}{escaped}"' if path.startswith(MOUNTS) else f'"{escaped}"'
@@ -169,11 +170,6 @@ def limit_time(command: str, seconds: int) -> str:
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
-
-
-def is_limited(command: str) -> bool:
-    """Whether the command is a result of ``limit_time``."""
-    return time_limit(command) is not None
 
 
 def time_limit(command: str) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.fields import mapping, rows
 from openpai_tasks.protocol.states import role_key
 
 SSH = "ssh"
@@ -21,39 +22,24 @@ def with_key(extras: Mapping[str, Any], public_key: str) -> dict[str, Any]:
     plugins = _plugins(extras)
     there = next((one for one in plugins if _is_ssh(one)), None)
     if there is None:
-        mine: dict[str, Any] = {"plugin": SSH, "parameters": {"jobssh": False}, "failurePolicy": "ignore"}
-        return {**extras, PLUGINS: [*plugins, _opened(mine, public_key)]}
-    return {**extras, PLUGINS: [_opened(one, public_key) if one is there else one for one in plugins]}
+        there = {"plugin": SSH, "parameters": {"jobssh": False}, "failurePolicy": "ignore"}
+        plugins.append(there)
+    return {**extras, PLUGINS: [_add_key(one, public_key) if one is there else one for one in plugins]}
 
 
 def has_ssh(document: Any, role: str) -> bool:
     """Whether the role uses the plugin, in the extras or as a prerequisite."""
-    if not isinstance(document, dict):
-        return False
-    extras = document.get("extras")
-    if any(_is_ssh(one) and _is_for(one, role) for one in _plugins(extras)):
+    known = mapping(document)
+    if any(_is_ssh(one) and _is_for(one, role) for one in _plugins(known.get("extras"))):
         return True
-    needed = _needed(document, role)
+    roles = mapping(known.get("taskRoles")).items()
+    own = next((one for name, one in roles if role in (name, role_key(name))), None)
+    needed = mapping(own).get("prerequisites")
+    needed = needed if isinstance(needed, list) else []
     return any(
-        one.get("name") in needed and one.get("plugin") == f"{PLUGINS}.{SSH}" for one in _items(document)
+        one.get("name") in needed and one.get("plugin") == f"{PLUGINS}.{SSH}"
+        for one in rows(known.get("prerequisites"))
     )
-
-
-def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
-    found = document.get("prerequisites")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def _needed(document: dict[str, Any], role: str) -> list[Any]:
-    """Return the names of the role's prerequisites."""
-    roles = document.get("taskRoles")
-    found = (
-        [one for name, one in roles.items() if role in (name, role_key(name))]
-        if isinstance(roles, dict)
-        else []
-    )
-    wanted = found[0].get("prerequisites") if found and isinstance(found[0], dict) else None
-    return wanted if isinstance(wanted, list) else []
 
 
 def _plugins(extras: Any) -> list[Any]:
@@ -70,7 +56,7 @@ def _is_for(plugin: dict[str, Any], role: str) -> bool:
     return not isinstance(roles, list) or bool({role, role_key(role)} & set(map(str, roles)))
 
 
-def _opened(plugin: dict[str, Any], public_key: str) -> dict[str, Any]:
+def _add_key(plugin: dict[str, Any], public_key: str) -> dict[str, Any]:
     parameters = dict(plugin.get("parameters") or {})
     given = parameters.get("userssh")
     value = given.get("value") if isinstance(given, dict) and given.get("type") != "none" else None

@@ -8,31 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.yaml.values import SPACE, text_of, trim
 
 OPEN, CLOSE = "<%", "%>"
 LONGEST = 1_500_000  # characters; a real cluster cannot store longer commands
 
-_INDEX = re.compile(r"\[([0-9]+)\]")
-_NUMBER = re.compile(r"0|[1-9][0-9]*")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_WORD = re.compile(f"([{SPACE}]+)|([^{SPACE}]+)")
-_SPACES = re.compile(f"[{SPACE}]*")
+# Compiled on first use, as few commands render templates.
+_INDEX = r"\[([0-9]+)\]"
+_NUMBER = r"0|[1-9][0-9]*"
+_LINE = r"[^\n]*\n|[^\n]+"
+_WORD = f"([{SPACE}]+)|([^{SPACE}]+)"
+_SPACES = f"[{SPACE}]*"
 _MISSING = object()
 
 
-@dataclass()
-class _Token:
+class _Token(NamedTuple):
     kind: str  # text, name, or the sign after the opening bracket
     value: str
 
 
 def render(template: str, names: Mapping[str, Any], in_container: bool = False) -> str:
-    """Fill in the names of a template and trim it; ProtocolError if it is broken."""
+    """Fill in the names of a template and trim it; ProtocolError if it is broken.
+
+    The runtime in a container renders commands from the server once more: it escapes values as for HTML, and
+    removes names without a value.
+    """
     if OPEN not in template:
         return trim(template)
     depth, parts, length = 0, list[str](), 0
@@ -44,19 +47,11 @@ def render(template: str, names: Mapping[str, Any], in_container: bool = False) 
         elif depth == 0 and token.kind == "text":
             parts.append(token.value)
         elif depth == 0 and token.kind == "name":
-            parts.append((_escaped if in_container else _filled)(token.value, names))
+            parts.append(_fill(token.value, names, in_container))
             length += len(parts[-1])
             if length > LONGEST:
                 raise ProtocolError(f"the rendered text is longer than {LONGEST} characters")
     return trim("".join(parts))
-
-
-def render_in_container(text: str, secrets: Mapping[str, Any]) -> str:
-    """Render commands from the server once more, like the runtime in a container.
-
-    It fills in only secrets, escapes them as for HTML, and removes names without a value.
-    """
-    return render(text, {"$secrets": secrets}, in_container=True)
 
 
 def escape_brackets(text: str, parameter: str) -> str:
@@ -64,16 +59,13 @@ def escape_brackets(text: str, parameter: str) -> str:
     return text.replace(OPEN, f"{OPEN} $parameters.{parameter} {CLOSE}")
 
 
-def _filled(name: str, names: Mapping[str, Any]) -> str:
-    name = _INDEX.sub(r".\1", name)
-    value = "[object Object]" if name == "." else _lookup(name, names)
-    return f"{OPEN} {name} {CLOSE}" if value is _MISSING or value is None else text_of(value)
-
-
-def _escaped(name: str, names: Mapping[str, Any]) -> str:
-    value = _lookup(_INDEX.sub(r".\1", name), names)
+def _fill(name: str, names: Mapping[str, Any], in_container: bool) -> str:
+    name = re.sub(_INDEX, r".\1", name)
+    value = "[object Object]" if name == "." and not in_container else _lookup(name, names)
     if value is _MISSING or value is None:
-        return ""
+        return "" if in_container else f"{OPEN} {name} {CLOSE}"
+    if not in_container:
+        return text_of(value)
     import html  # not at the top, as it loads all entities' names
 
     return html.escape(text_of(value), quote=True)
@@ -95,7 +87,7 @@ def _member(value: Any, part: str) -> Any:
     if isinstance(value, (str, list)):
         if part == "length":
             return len(value.encode("utf-16-le")) // 2 if isinstance(value, str) else len(value)
-        if _NUMBER.fullmatch(part) and len(part) < 10 and int(part) < len(value):
+        if re.fullmatch(_NUMBER, part) and len(part) < 10 and int(part) < len(value):
             return value[int(part)]
     return _MISSING
 
@@ -124,8 +116,8 @@ class _Scanner:
         return self._tokens
 
     def _plain(self, text: str) -> None:
-        for line in _LINE.findall(text):
-            for blank, ink in _WORD.findall(line):
+        for line in re.findall(_LINE, text):
+            for blank, ink in re.findall(_WORD, line):
                 self._ink = self._ink or bool(ink)
                 self._tokens.append(_Token("text", blank or ink))
             if line.endswith("\n"):
@@ -151,7 +143,7 @@ class _Scanner:
         self._sign = True
         self._ink = self._ink or kind in ("name", "{", "&")
         self._tokens.append(_Token(kind, value))
-        self._heed(kind, value)
+        self._apply(kind, value)
 
     def _value(self, kind: str) -> str:
         if kind not in ("=", "{"):
@@ -162,7 +154,7 @@ class _Scanner:
         self._until_space(self._closing)
         return value
 
-    def _heed(self, kind: str, value: str) -> None:
+    def _apply(self, kind: str, value: str) -> None:
         """Apply a tag's effect on later ones: open or close a section, change the brackets."""
         if kind in ("#", "^"):
             self._sections.append(value)
@@ -197,5 +189,5 @@ class _Scanner:
         return found
 
     def _spaces(self) -> None:
-        match = _SPACES.match(self._text, self._position)
+        match = re.compile(_SPACES).match(self._text, self._position)
         self._position = match.end() if match else self._position

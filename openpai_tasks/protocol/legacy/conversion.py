@@ -31,25 +31,26 @@ _FOLDERS = {
 }
 
 
-def to_v2(config: Data, registry: tuple[str, str, str] | None = None) -> Data:
-    """Convert a configuration; ``registry`` is the content of ``authFile``: address, user, password."""
+def to_v2(config: Data) -> Data:
+    """Convert a configuration without ``authFile``, whose content would be needed."""
     job = validate_v1(config)
+    if job["authFile"]:
+        raise ProtocolError(f"authFile: the content of {job['authFile']} is needed to convert the job")
+    image = {"name": NAME, "type": "dockerimage", "uri": job["image"]}
     result: Data = {
         "protocolVersion": 2,
         "name": job["jobName"],
         "type": "job",
         "jobRetryCount": job["retryCount"] if job["retryCount"] >= 0 else FOREVER,
-        "prerequisites": [_image(job, registry), *_places(job)],
+        "prerequisites": [image, *_folders(job)],
     }
     parameters = dict(job.get("jobEnvs", {}))
     if any(OPEN in role["command"] for role in job["taskRoles"]) or OPEN in str(parameters):
         parameters[BRACKET] = OPEN
     if parameters:
         result["parameters"] = parameters
-    if registry:
-        result["secrets"] = {"registry": {"username": registry[1], "password": registry[2]}}
     result["taskRoles"] = {role["name"]: _role(job, role) for role in job["taskRoles"]}
-    return {**result, **_closing(job)}
+    return {**result, **_surroundings(job)}
 
 
 def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
@@ -77,17 +78,7 @@ def fit_names(config: Data) -> tuple[Data, tuple[str, ...]]:
     return {**config, "jobName": name, "taskRoles": roles}, tuple(changes)
 
 
-def _image(job: Data, registry: tuple[str, str, str] | None) -> Data:
-    image = {"name": NAME, "type": "dockerimage", "uri": job["image"]}
-    if not registry:
-        if job["authFile"]:
-            raise ProtocolError(f"authFile: the content of {job['authFile']} is needed to convert the job")
-        return image
-    auth = {"username": "<% $secrets.registry.username %>", "password": "<% $secrets.registry.password %>"}
-    return {**image, "auth": {**auth, "registryuri": registry[0]}}
-
-
-def _places(job: Data) -> list[Data]:
+def _folders(job: Data) -> list[Data]:
     name = job["jobName"]  # $PAI_JOB_NAME contains the user, too
     given = [
         (type_, job[key].replace("$PAI_JOB_NAME", name)) for type_, (key, _) in _FOLDERS.items() if job[key]
@@ -113,17 +104,16 @@ def _role(job: Data, role: Data) -> Data:
     }
 
 
-def _closing(job: Data) -> Data:
+def _surroundings(job: Data) -> Data:
     """Return the exports before the commands, the virtual cluster, and the extras."""
     steps = [step for key, step in _FOLDERS.values() if job[key]]
-    steps += [_export(name, value) for name, value in job.get("jobEnvs", {}).items()]
+    steps += [
+        f"export {variable(name)}={shlex.quote(escape_brackets(text_of(value), BRACKET))}"
+        for name, value in job.get("jobEnvs", {}).items()
+    ]
     result: Data = {"defaults": {"virtualCluster": job["virtualCluster"] or "default"}}
     if steps:
         roles = {role["name"]: {"preCommands": steps} for role in job["taskRoles"]}
         result = {"deployments": [{"name": NAME, "taskRoles": roles}], **result}
         result["defaults"]["deployment"] = NAME
     return {**result, "extras": job["extras"]} if "extras" in job else result
-
-
-def _export(name: str, value: Any) -> str:
-    return f"export {variable(name)}={shlex.quote(escape_brackets(text_of(value), BRACKET))}"

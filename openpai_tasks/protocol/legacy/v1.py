@@ -16,7 +16,7 @@ from openpai_tasks.protocol.yaml.values import SPACE
 
 Data = dict[str, Any]
 Convert = Callable[[Any, Path, Data], Any]
-"""Converts a value, given its path and siblings; raises _Refused."""
+"""Converts a value, given its path and siblings; raises _Invalid."""
 
 _NOTHING = object()
 _MOST = 2**53 - 1
@@ -32,11 +32,11 @@ class _Field:
     about: str = ""
 
 
-class _Refused(Exception):
-    """Raised for an invalid part, with paths and rules."""
+class _Invalid(Exception):
+    """Raised for an invalid part, with the path and the rule of each problem."""
 
-    def __init__(self, *found: tuple[Path, str]) -> None:
-        self.found = found
+    def __init__(self, *problems: tuple[Path, str]) -> None:
+        self.problems = problems
 
 
 def validate_v1(document: Any, source: Source | None = None) -> Data:
@@ -46,24 +46,20 @@ def validate_v1(document: Any, source: Source | None = None) -> Data:
     """
     try:
         result: Data = _mapping(_JOB)(document, (), {})
-    except _Refused as err:
+    except _Invalid as err:
         line = source.line if source else lambda path: None
-        raise refusal(Problem(path_text(path), rule, line(path)) for path, rule in err.found) from None
+        raise refusal(Problem(path_text(path), rule, line(path)) for path, rule in err.problems) from None
     return result
-
-
-def _fail(path: Path, rule: str) -> _Refused:
-    return _Refused((path, rule))
 
 
 def _text(pattern: str = "", empty: bool = False) -> Convert:
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         if not isinstance(value, str):
-            raise _fail(path, "must be a string")
+            raise _Invalid((path, "must be a string"))
         if not value and not empty:
-            raise _fail(path, "must not be empty")
+            raise _Invalid((path, "must not be empty"))
         if value and pattern and not re.fullmatch(pattern, value):
-            raise _fail(path, f"must match {pattern}, got {value[:40]!r}")
+            raise _Invalid((path, f"must match {pattern}, got {value[:40]!r}"))
         return value
 
     return convert
@@ -77,13 +73,13 @@ def _whole(least: int | None = None, null: bool = False, most: str = "") -> Conv
             return None
         number = _number(value)
         if number is None:
-            raise _fail(path, "must be a number")
+            raise _Invalid((path, "must be a number"))
         if number != math.floor(number) or abs(number) > _MOST:
-            raise _fail(path, f"must be an integer, got {number}")
+            raise _Invalid((path, f"must be an integer, got {number}"))
         if least is not None and number < least:
-            raise _fail(path, f"must be >= {least}, got {int(number)}")
+            raise _Invalid((path, f"must be >= {least}, got {int(number)}"))
         if most and isinstance(siblings.get(most), int) and number > siblings[most]:
-            raise _fail(path, f"must be <= {most} ({siblings[most]}), got {int(number)}")
+            raise _Invalid((path, f"must be <= {most} ({siblings[most]}), got {int(number)}"))
         return int(number)
 
     return convert
@@ -91,18 +87,12 @@ def _whole(least: int | None = None, null: bool = False, most: str = "") -> Conv
 
 def _number(value: Any) -> float | int | None:
     if isinstance(value, str):
-        return _number_in(value.strip(SPACE))
+        text = value.strip(SPACE)
+        if _OTHER_BASES.fullmatch(text):
+            return 0  # the server reads only the digits before the letter
+        value = float(text) if _NUMBER.fullmatch(text) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) else None
-
-
-def _number_in(text: str) -> float | int | None:
-    if _OTHER_BASES.fullmatch(text):
-        return 0  # the server reads only the digits before the letter
-    if not _NUMBER.fullmatch(text):
-        return None
-    value = float(text)
     return value if math.isfinite(value) else None
 
 
@@ -117,44 +107,35 @@ def _parsed(value: Any, kind: type) -> Any:
     return found if isinstance(found, kind) else value
 
 
-class _Problems:
-    """Collects the problems of all parts of a value, to report them together."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[Path, str]] = []
-
-    def gather(self, convert: Convert, value: Any, path: Path, siblings: Data) -> Any:
-        """Convert a value; None if it is invalid."""
-        try:
-            return convert(value, path, siblings)
-        except _Refused as err:
-            self.found += err.found
-            return None
-
-    def unless(self, result: Any) -> Any:
-        """Return the result, or raise if there were problems."""
-        if self.found:
-            raise _Refused(*self.found)
-        return result
+def _collect(
+    problems: list[tuple[Path, str]], convert: Convert, value: Any, path: Path, siblings: Data
+) -> Any:
+    """Convert a value; if it is invalid, add its problems to those of the other parts."""
+    try:
+        return convert(value, path, siblings)
+    except _Invalid as err:
+        problems += err.problems
+        return None
 
 
 def _mapping(fields: Mapping[str, _Field]) -> Convert:
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, dict)
         if not isinstance(value, dict):
-            raise _fail(path, "must be an object")
-        result, wrong = dict(value), _Problems()
-        for name in value:
-            if name not in fields:
-                wrong.found.append(((*path, name), f"unknown key{closest(name, fields)}"))
+            raise _Invalid((path, "must be an object"))
+        result = dict(value)
+        unknown = [name for name in value if name not in fields]
+        problems = [((*path, name), f"unknown key{closest(name, fields)}") for name in unknown]
         for name, field in fields.items():
             if name in value:
-                result[name] = wrong.gather(field.convert, value[name], (*path, name), result)
+                result[name] = _collect(problems, field.convert, value[name], (*path, name), result)
             elif field.required:
-                wrong.found.append(((*path, name), "is required but missing"))
+                problems.append(((*path, name), "is required but missing"))
             elif field.default is not _NOTHING:
                 result[name] = field.default if field.default != [] else []
-        return wrong.unless(result)
+        if problems:
+            raise _Invalid(*problems)
+        return result
 
     return convert
 
@@ -163,14 +144,17 @@ def _list(convert_item: Convert, least: int = 0) -> Convert:
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, list)
         if not isinstance(value, list):
-            raise _fail(path, "must be a list")
-        wrong = _Problems()
+            raise _Invalid((path, "must be a list"))
+        problems: list[tuple[Path, str]] = []
         result = [
-            wrong.gather(convert_item, item, (*path, index), siblings) for index, item in enumerate(value)
+            _collect(problems, convert_item, item, (*path, index), siblings)
+            for index, item in enumerate(value)
         ]
         if len(value) < least:
-            wrong.found.append((path, f"must have at least {least} item"))
-        return wrong.unless(result)
+            problems.append((path, f"must have at least {least} item"))
+        if problems:
+            raise _Invalid(*problems)
+        return result
 
     return convert
 
@@ -181,10 +165,10 @@ def _free(pattern: str = "") -> Convert:
     def convert(value: Any, path: Path, siblings: Data) -> Any:
         value = _parsed(value, dict)
         if not isinstance(value, dict):
-            raise _fail(path, "must be an object")
+            raise _Invalid((path, "must be an object"))
         wrong = [key for key in value if pattern and not re.search(pattern, key)]
         if wrong:
-            raise _Refused(*(((*path, key), "unknown key") for key in wrong))
+            raise _Invalid(*(((*path, key), "unknown key") for key in wrong))
         return value
 
     return convert
@@ -212,7 +196,7 @@ _ROLE = {
 }
 
 
-def _place(about: str) -> _Field:
+def _optional(about: str) -> _Field:
     return _Field(_text(empty=True), "", about=about)
 
 
@@ -221,12 +205,12 @@ _JOB = {
         _text(r"[A-Za-z0-9\-._]+"), required=True, about="the job's name, unique among your jobs"
     ),
     "image": _Field(_text(), required=True, about="the docker image that all tasks run in"),
-    "authFile": _place("a file with the login for a private registry"),
-    "dataDir": _place("the folder of the data, as $PAI_DATA_DIR"),
-    "outputDir": _place("the folder for results, as $PAI_OUTPUT_DIR"),
-    "codeDir": _place("the folder of the code, as $PAI_CODE_DIR"),
+    "authFile": _optional("a file with the login for a private registry"),
+    "dataDir": _optional("the folder of the data, as $PAI_DATA_DIR"),
+    "outputDir": _optional("the folder for results, as $PAI_OUTPUT_DIR"),
+    "codeDir": _optional("the folder of the code, as $PAI_CODE_DIR"),
     "taskRoles": _Field(_list(_mapping(_ROLE), least=1), required=True, about="what the job runs"),
-    "gpuType": _place("the kind of GPU"),
+    "gpuType": _optional("the kind of GPU"),
     "killAllOnCompletedTaskNumber": _Field(_whole(), about="how many finished tasks end the job"),
     "virtualCluster": _Field(_text(empty=True), "default", about="the virtual cluster to run in"),
     "retryCount": _Field(_whole(least=-2), 0, about="how often the job is retried"),

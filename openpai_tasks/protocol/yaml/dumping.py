@@ -14,7 +14,7 @@ _TAG = "tag:yaml.org,2002:"
 _BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks for some readers, text for others
 
 
-class Quoted(str):
+class QuotedString(str):
     """A string that is written in double quotes."""
 
 
@@ -33,10 +33,6 @@ def dump(document: dict[str, Any]) -> str:
     return text
 
 
-def _text(dumper: _Dumper, value: str) -> yaml.Node:
-    return dumper.represent_scalar(_TAG + "str", value, style=_style(value))
-
-
 def _style(value: str) -> str | None:
     """Choose the literal style for several lines, and quotes for ambiguous strings."""
     if _BREAKS.search(value):
@@ -46,19 +42,14 @@ def _style(value: str) -> str | None:
     return "'" if value in ("<<", "=") or not isinstance(values.plain(value), str) else None
 
 
-def _quoted(dumper: _Dumper, value: Quoted) -> yaml.Node:
-    return dumper.represent_scalar(_TAG + "str", str(value), style='"')
+def _represent(dumper: _Dumper, value: Any) -> yaml.Node:
+    if isinstance(value, values.Timestamp):
+        return dumper.represent_scalar(_TAG + "timestamp", value.source)
+    if isinstance(value, values.Binary):
+        return dumper.represent_scalar(_TAG + "binary", base64.b64encode(value.content).decode("ascii"))
+    style = '"' if isinstance(value, QuotedString) else _style(value)
+    return dumper.represent_scalar(_TAG + "str", str(value), style=style)
 
 
-def _timestamp(dumper: _Dumper, value: values.Timestamp) -> yaml.Node:
-    return dumper.represent_scalar(_TAG + "timestamp", value.source)
-
-
-def _binary(dumper: _Dumper, value: values.Binary) -> yaml.Node:
-    return dumper.represent_scalar(_TAG + "binary", base64.b64encode(value.content).decode("ascii"))
-
-
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(Quoted, _quoted)
-_Dumper.add_representer(values.Timestamp, _timestamp)
-_Dumper.add_representer(values.Binary, _binary)
+for _kind in (str, QuotedString, values.Timestamp, values.Binary):
+    _Dumper.add_representer(_kind, _represent)

@@ -25,7 +25,7 @@ def scalar(tag: str, text: str, is_plain: bool) -> Any:
     if name not in _SCALARS:
         raise InvalidTag(f"unknown tag {tag}")
     value = _SCALARS[name](text)
-    if not values.resolved(value) or (is_plain and not text and name == "binary"):
+    if not values.is_resolved(value) or (is_plain and not text and name == "binary"):
         raise InvalidTag(f"the value is not a valid {name}")
     return value
 
@@ -39,10 +39,6 @@ def collection(tag: str, value: Any) -> Any:
     if kind is None:
         raise InvalidTag(f"unknown tag {tag}")
     return kind(value)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _ordered(items: list[Any]) -> list[Any]:
@@ -67,10 +63,6 @@ def _set(mapping: dict[str, Any]) -> dict[str, Any]:
     return mapping
 
 
-def _nothing() -> None:
-    return None
-
-
 _SCALARS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "null": values.null,
@@ -81,13 +73,10 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
     "binary": values.binary,
     "merge": str,
 }
-_SEQUENCES: dict[str, Callable[[Any], Any]] = {"seq": _same, "omap": _ordered, "pairs": _pairs}
-_MAPPINGS: dict[str, Callable[[Any], Any]] = {"map": _same, "set": _set}
+_SEQUENCES: dict[str, Callable[[Any], Any]] = {"seq": lambda items: items, "omap": _ordered, "pairs": _pairs}
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {"map": lambda mapping: mapping, "set": _set}
 _EMPTY: dict[str, Callable[[], Any]] = {
-    "seq": list,
-    "omap": list,
-    "pairs": list,
-    "map": dict,
-    "set": dict,
-    "merge": _nothing,
+    **dict.fromkeys(("seq", "omap", "pairs"), list),
+    **dict.fromkeys(("map", "set"), dict),
+    "merge": lambda: None,
 }

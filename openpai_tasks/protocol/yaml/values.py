@@ -64,7 +64,7 @@ def plain(text: str) -> Any:
     return text
 
 
-def resolved(value: Any) -> bool:
+def is_resolved(value: Any) -> bool:
     """Whether one of the functions below could convert the text."""
     return value is not _NONE
 

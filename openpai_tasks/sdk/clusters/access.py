@@ -13,7 +13,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.clusters import embedded, environment
 from openpai_tasks.sdk.clusters import known as clusters
-from openpai_tasks.sdk.clusters.known import NewCluster, open_registry, trusted
+from openpai_tasks.sdk.clusters.known import NewCluster, check_ca, open_registry
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials, token_claims
@@ -87,21 +87,14 @@ def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
 
 def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
     """Log in to a cluster with the given credentials, or those of the environment for its address."""
-    driver = kinds.driver(new.kind)
-    addresses = driver.candidates(new.address)
+    addresses = kinds.driver(new.kind).candidates(new.address)
     alias = new.alias or str(urlsplit(addresses[0]).hostname)
     login, matching = environment.for_addresses(addresses, new.kind)
     known = new.credentials or login.credentials
     address = new.address if new.credentials or len(matching) == len(addresses) else matching[0]
-    cluster = Cluster(alias, address, user=new.user, kind=new.kind, verify=trusted(new.ca))
-
-    def no_answer(prompt: str) -> str:
-        raise ConfigError(
-            f"no password or token is given for {addresses[0]}{login.why_not and '; '}{login.why_not}"
-        )
-
-    found, credentials = driver.sign_in(cluster, known, no_answer, say, timeout, bool(new.credentials))
-    return driver.connect(found, credentials, timeout=timeout, say=say)
+    cluster = Cluster(alias, address, user=new.user, kind=new.kind, verify=check_ca(new.ca))
+    problem = f"no password or token is given for {addresses[0]}{login.why_not and '; '}{login.why_not}"
+    return _sign_in(cluster, known, problem, timeout, say, typed=bool(new.credentials))
 
 
 def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = lambda line: None) -> Backend:
@@ -112,15 +105,22 @@ def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = 
     if not user or not password:
         raise ConfigError("enter a user name and a password")
     if is_embedded(alias):
-        cluster = embedded.ensure(start_request(settings), say)
+        cluster = embedded.ensure_running(start_request(settings), say)
     else:
         cluster = open_registry(settings).get(alias)
-    driver = kinds.driver(cluster.kind)
-    typed = Credentials(password=password)
+    theirs = dataclasses.replace(cluster, user=user, own_storages=(), storage="", workspace="")
+    problem = f"cluster {alias!r} asks for more than a password; use its own portal"
+    return _sign_in(theirs, Credentials(password=password), problem, settings.http_timeout, say, typed=True)
+
+
+def _sign_in(
+    cluster: Cluster, known: Credentials, problem: str, timeout: float, say: Say, typed: bool
+) -> Backend:
+    """Log in and return a client; ``problem`` is the error if the user would have to be asked."""
 
     def no_answer(prompt: str) -> str:
-        raise ConfigError(f"cluster {alias!r} asks for more than a password; use its own portal")
+        raise ConfigError(problem)
 
-    theirs = dataclasses.replace(cluster, user=user, own_storages=(), storage="", workspace="")
-    found, credentials = driver.sign_in(theirs, typed, no_answer, say, settings.http_timeout, typed=True)
-    return driver.connect(found, credentials, timeout=settings.http_timeout, say=say)
+    driver = kinds.driver(cluster.kind)
+    found, credentials = driver.sign_in(cluster, known, no_answer, say, timeout, typed)
+    return driver.connect(found, credentials, timeout=timeout, say=say)

@@ -8,20 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.clusters.user_clusters import UserClusters
-from openpai_tasks.settings import credentials
+from openpai_tasks.sdk.clusters.user_clusters import open_registry
+from openpai_tasks.settings import credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.home import home, locked, write_private
-from openpai_tasks.settings.registry import (
-    LOCAL,
-    Cluster,
-    is_embedded,
-    registry_path,
-    storage_destination,
-)
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded, storage_destination
 
 NAMES = {"storage_name": "storage", "workspace": "workspace", "own_storages": "own_storages"}
 """Key in the file -> field of Cluster."""
@@ -34,7 +26,7 @@ def path() -> Path:
 
 def with_choices(cluster: Cluster) -> Cluster:
     """Return the embedded cluster with the choices that were made for it."""
-    chosen = _read()
+    chosen = layers.read_defaults(path())
     rows = chosen.get("own_storages")
     own = tuple(dict(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
     storage, workspace = (str(chosen.get(key) or "") for key in ("storage_name", "workspace"))
@@ -44,7 +36,7 @@ def with_choices(cluster: Cluster) -> Cluster:
 def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
     """Change the choices with ``edit``; secrets of removed storages are deleted."""
     if not is_embedded(alias):
-        return UserClusters(registry_path(settings.clusters_in_local)).change(alias, edit)
+        return open_registry(settings).change(alias, edit)
     with locked(path()):
         before = with_choices(Cluster(LOCAL, ""))
         after = edit(before)
@@ -54,26 +46,6 @@ def change(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -
         if (gone := storage_destination(before, record)) not in kept:
             credentials.forget(gone)
     return after
-
-
-def _read() -> dict[str, Any]:
-    try:
-        text = path().read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"cannot read {path()}; fix or remove the file") from err
-    import yaml
-
-    from openpai_tasks.protocol.yaml import limited
-
-    try:
-        chosen = limited.load(text)
-    except yaml.YAMLError as err:
-        raise ConfigError(f"{path()} is not valid YAML; fix or remove the file") from err
-    if chosen is not None and not isinstance(chosen, dict):
-        raise ConfigError(f"{path()} must be a mapping (name: value); fix or remove the file")
-    return chosen or {}
 
 
 def _write(cluster: Cluster) -> None:

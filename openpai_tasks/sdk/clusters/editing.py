@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.settings.registry import Registry, edit_hint
+from openpai_tasks.text.hints import command
 
 DEFAULTS = ("sensible-editor", "nano", "vim", "vi")
 DETACHED = {"code": "--wait", "codium": "--wait", "subl": "--wait", "gvim": "--nofork", "mate": "--wait"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -16,15 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from openpai_tasks import __version__
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, TimedOut, Unreachable
-from openpai_tasks.hints import command, in_this_program
+from openpai_tasks.files.regular import open_regular
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback import lock, process
-from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
-from openpai_tasks.sdk.clusters import embedded_token
 from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.sdk.clusters.start_options import (
     UNION,
@@ -34,21 +35,26 @@ from openpai_tasks.sdk.clusters.start_options import (
     differing_lines,
     kept_line,
     read_last,
-    recorded,
+    record_start,
 )
 from openpai_tasks.settings.credentials import Credentials, hidden_environment
 from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, check_engine, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE
-from openpai_tasks.settings.home import home, lock_file, locked
+from openpai_tasks.settings.home import home, lock_file, locked, write_private
 from openpai_tasks.settings.registry import DEFAULT_KIND, Cluster
 from openpai_tasks.settings.registry import LOCAL as ALIAS
+from openpai_tasks.text.hints import command, in_this_program
+from openpai_tasks.text.plurals import counted
+from openpai_tasks.text.versions import is_compatible
 
 PROGRAM = "openpai_tasks.server"
 START_SECONDS = 30.0
 STOP_SECONDS = 45.0  # more than the 30 that a job has to end by itself
-ANSWER_SECONDS = 10.0  # after which a server counts as one that does not answer
-GRACE_SECONDS = 5.0  # for such a one, before it is killed
+ANSWER_SECONDS = 10.0  # for a running server to answer
+GRACE_SECONDS = 5.0  # for a server that does not answer to end, before it is killed
 POLL_SECONDS = 0.02
+LONGEST_TOKEN = 4096  # bytes
+_TOKEN = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+|[0-9a-f]{40}")  # of its OpenPAI API, or of its PaddleCloud API
 _UNFINISHED = f"{RUNNING},{STOPPING},{WAITING}"  # sorted, or else pages are longer than wanted
 
 
@@ -78,10 +84,10 @@ def folder() -> Path:
 
 def connect(request: StartRequest, say: Say, timeout: float = 60.0) -> Backend:
     """Connect to the embedded cluster as its first user; start it if it is not running."""
-    return _client(ensure(request, say), timeout, say)
+    return _client(ensure_running(request, say), timeout, say)
 
 
-def ensure(request: StartRequest, say: Say) -> Cluster:
+def ensure_running(request: StartRequest, say: Say) -> Cluster:
     """Return the embedded cluster; start it, once for all concurrent commands, if it is not running."""
     if not _facts():
         with _starting():
@@ -93,9 +99,20 @@ def ensure(request: StartRequest, say: Say) -> Cluster:
                     say(kept)
                 return _cluster()
     if facts := _facts():
+        _check_version(str(facts.get("version")), say)
         for line in differing_lines(request, read_last(folder()), facts):
             say(line)
     return _cluster()
+
+
+def _check_version(version: str, say: Say) -> None:
+    """Warn about a server of another version; refuse one of another minor version."""
+    if version != __version__:
+        update = f"`{command('cluster.restart')}` updates it, and its jobs continue"
+        line = f"the embedded cluster is still openpai-tasks {version}, this is {__version__}; {update}"
+        if not is_compatible(version):
+            raise ConfigError(line)
+        say(line)
 
 
 def running() -> Cluster | None:
@@ -122,6 +139,22 @@ def start_embedded(request: StartRequest, say: Say) -> bool:
         return False
 
 
+def restart_embedded(request: StartRequest, say: Say) -> None:
+    """Start a new server, which takes over the jobs of the running one."""
+    with _starting():
+        was_running = _facts() is not None
+        _stop_server()
+        try:
+            kept = _launch(request)
+        except PaiError:
+            if was_running:
+                _restart(say, force=False)
+            raise
+        say("restarted the embedded cluster; its jobs continue")
+        if kept:
+            say(kept)
+
+
 def _check_running(request: StartRequest, facts: Mapping[str, Any], say: Say) -> None:
     """Raise if the server runs with other options than a command asks for; report changed settings."""
     for name, value in request.flags.items():
@@ -142,9 +175,9 @@ def stop_embedded(keep_jobs: bool, say: Say, force: bool = False, patience: floa
     """
     with locked(folder() / "start"):
         if force and lock.is_held(folder()) and not _answers(min(patience, ANSWER_SECONDS)):
-            _make_end(say)
+            _kill_server(say)
             if not keep_jobs:
-                _stop_jobs_left(say)
+                _stop_remaining_jobs(say)
             return True
         if _facts() and not force and not _answers(patience):
             hint = f"`{command('cluster.stop')} --force` kills it"
@@ -157,13 +190,13 @@ def _stop(keep_jobs: bool, say: Say, force: bool) -> bool:
     if not was_running:
         if keep_jobs or not (folder() / "cluster.db").exists():
             return False
-        _start_again(say, force)  # its jobs may have outlived it, and only it knows how to end them
+        _restart(say, force)  # its jobs may have outlived it, and only it knows how to end them
     stopped = 0 if keep_jobs else _stop_jobs(say)
-    _end_server()
+    _stop_server()
     return was_running or stopped > 0
 
 
-def _start_again(say: Say, force: bool) -> None:
+def _restart(say: Say, force: bool) -> None:
     """Start a server with the engine of the last one, as another does not know its tasks.
 
     If that engine cannot be used any more, ``force`` gives its jobs up.
@@ -179,7 +212,7 @@ def _start_again(say: Say, force: bool) -> None:
         _start(dataclasses.replace(options, engine=DEFAULT_ENGINE), "--give-up-jobs")
 
 
-def _end_server() -> None:
+def _stop_server() -> None:
     if lock.is_held(folder()):
         with process.found(folder(), PROGRAM) as server:
             server.signal(signal.SIGTERM)
@@ -191,14 +224,11 @@ def _answers(seconds: float) -> bool:
     facts = _facts()
     if not facts:
         return False
-    return (
-        kinds.driver(DEFAULT_KIND)
-        .connect(Cluster(ALIAS, facts["uri"]), Credentials(), timeout=seconds)
-        .answers()
-    )
+    cluster = Cluster(ALIAS, facts["uri"])
+    return kinds.driver(DEFAULT_KIND).connect(cluster, Credentials(), timeout=seconds).answers()
 
 
-def _make_end(say: Say) -> None:
+def _kill_server(say: Say) -> None:
     """Terminate the server, and kill it only if that fails: a suspended one can still clean up."""
     with process.found(folder(), PROGRAM) as server:
         say(f"the embedded cluster does not answer: ending its process {server.pid}")
@@ -210,14 +240,14 @@ def _make_end(say: Say) -> None:
                 raise TimedOut(f"the process {server.pid} of the embedded cluster cannot be killed")
 
 
-def _stop_jobs_left(say: Say) -> None:
+def _stop_remaining_jobs(say: Say) -> None:
     """Stop the jobs of a killed server, with a new server that finds them again."""
     if not (folder() / "cluster.db").exists():
         return
     try:
-        _start_again(say, force=True)
+        _restart(say, force=True)
         _stop_jobs(say)
-        _end_server()
+        _stop_server()
     except PaiError as err:
         raise Unreachable(f"the server was ended, but its jobs may still run: {err}") from err
 
@@ -228,7 +258,8 @@ def embedded_status() -> LocalStatus:
         return LocalStatus(running=False, home=folder())
     names = ("pid", "port", "uri", "version", "engine", "profile", "limits", "started", "host", "socket")
     known = {name: facts.get(name) for name in names}
-    return LocalStatus(running=True, home=folder(), jobs=_job_counts(), trouble=_trouble(), **known)
+    jobs = _client(_cluster()).count_jobs(WAITING, RUNNING, STOPPING, *sorted(FINAL))
+    return LocalStatus(running=True, home=folder(), jobs=jobs, trouble=_trouble(), **known)
 
 
 def _trouble() -> str | None:
@@ -240,7 +271,7 @@ def _trouble() -> str | None:
 
 def login() -> Credentials:
     """Return the password of the first user, which the server has generated and stored."""
-    return Credentials(password=_own_login()["password"])
+    return Credentials(password=_read_login()["password"])
 
 
 def _cluster() -> Cluster:
@@ -249,21 +280,45 @@ def _cluster() -> Cluster:
         raise Unreachable("the embedded cluster ended while it was being used; see " + str(_log()))
     profile = facts.get("profile", UNION)
     generation = "1.8" if profile == UNION else profile  # whose ways the union has where they differ
-    running = Cluster(alias=ALIAS, uri=facts["uri"], user=_own_login()["user"], generation=generation)
+    running = Cluster(alias=ALIAS, uri=facts["uri"], user=_read_login()["user"], generation=generation)
     return with_choices(running)
 
 
 def _client(cluster: Cluster, timeout: float = 60.0, say: Say = lambda line: None) -> Backend:
     """Return a client that stores its token between commands: logging in is slow on purpose."""
-    known = Credentials(password=login().password, token=embedded_token.read(folder()))
-    tokens = TokenStore(
-        read=partial(embedded_token.read, folder()),
-        save=partial(embedded_token.keep, folder()),
-    )
+    tokens = token_store()
+    known = Credentials(password=login().password, token=tokens.read())
     return kinds.driver(DEFAULT_KIND).connect(cluster, known, tokens=tokens, timeout=timeout, say=say)
 
 
-def _own_login() -> dict[str, str]:
+def token_store(file: str = "token") -> TokenStore:
+    """Return the store of the owner's token, a file of the cluster; without it, a command logs in again."""
+    path = folder() / file
+    return TokenStore(read=partial(_read_token, path), save=partial(_keep_token, path))
+
+
+def _read_token(path: Path) -> str:
+    """Return the token; empty if the file is missing, truncated, or accessible to other users."""
+    try:
+        with open_regular(path) as opened:
+            status = os.fstat(opened.fileno())
+            is_private = stat.S_IMODE(status.st_mode) == 0o600 and status.st_uid == os.geteuid()
+            content = opened.read(LONGEST_TOKEN).strip() if is_private else b""
+    except OSError:
+        return ""
+    return content.decode("ascii") if _TOKEN.fullmatch(content) else ""
+
+
+def _keep_token(path: Path, token: str) -> None:
+    """Store the token; if that fails, the next command logs in again."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+    with suppress(ConfigError):
+        write_private(path, token)
+
+
+def _read_login() -> dict[str, str]:
     path = folder() / "credentials.json"
     try:
         found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
@@ -284,7 +339,7 @@ class UnusableEngine(Unreachable):
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Hold the lock of starts; a first one that fails leaves no folder behind."""
+    """Hold the lock for starts; if the first start fails, remove the folder."""
     had_home = home().exists()
     with locked(folder() / "start"):
         try:
@@ -304,7 +359,7 @@ def _launch(request: StartRequest) -> str:
     engine = choose_engine(options.engine)
     start = LastStart(options.values(), request.settings, engine)
     try:
-        with recorded(folder(), start):
+        with record_start(folder(), start):
             _start(dataclasses.replace(options, engine=engine))
     except UnusableEngine as err:
         if "engine" in request.flags:
@@ -320,15 +375,15 @@ def _start(options: LocalOptions, *flags: str) -> None:
         _wait_until(lambda: _facts() is not None, START_SECONDS, "the embedded cluster to answer")
         return
     before = os.listdir(folder())
-    (folder() / "server.json").unlink(missing_ok=True)  # of one that was killed: the next is not there yet
+    (folder() / "server.json").unlink(missing_ok=True)  # of a server that was killed
     argv = [sys.executable, "-m", PROGRAM, "--home", str(folder()), "--engine", options.engine]
     argv += ["--port", str(options.port), "--profile", options.profile]
     argv += ["--ssh", options.ssh, "--body-limit", str(options.body_limit), "--keep", options.keep]
     argv += ["--enforce", options.enforce]
     argv += [f"--engine-option={name}={value}" for name, value in options.of_engine().items()]
     argv += [*(f"--storage={row}" for row in options.storages), *flags]
-    with _log_file() as log:
-        end = os.lseek(log, 0, os.SEEK_END)
+    with open(_log(), "ab", opener=partial(os.open, mode=0o600)) as log:
+        end = log.tell()
         started = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -377,21 +432,8 @@ def _stop_jobs(say: Say) -> int:
     return len(stopped)
 
 
-def _job_counts() -> dict[str, int]:
-    return _client(_cluster()).count_jobs(WAITING, RUNNING, STOPPING, *sorted(FINAL))
-
-
 def _log() -> Path:
     return folder() / "server.log"
-
-
-@contextmanager
-def _log_file() -> Iterator[int]:
-    handle = os.open(_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _last_line(start: int) -> str:

@@ -37,19 +37,17 @@ def for_cluster(settings: Settings, cluster: Cluster) -> EnvironmentLogin:
     found = credentials.from_environment()
     if not found or cluster.uri.startswith(ssh_address.SSH):  # the login is on the login node
         return EnvironmentLogin()
-    named, rest = _named(cluster.kind), web_address.normal(cluster.rest)
-    selected = settings.own("cluster-alias")
+    named, rest = _required_address(cluster.kind), web_address.normal(cluster.rest)
+    selected, why_not = settings.own("cluster-alias"), ""
     if named and rest not in (named, named + PREFIX):
-        return EnvironmentLogin(
-            why_not=f"{_variables(found)} is for {named}, not for {rest.removesuffix(PREFIX)}"
-        )
-    if named and not cluster.is_own and isinstance(cluster.verify, str):
-        why = f"is not sent to a server that only the CA file of this project trusts ({cluster.verify})"
-        return EnvironmentLogin(why_not=f"{_variables(found)} {why}")
-    if not named and not (cluster.is_own and cluster.alias == selected):
+        why_not = f"is for {named}, not for {rest.removesuffix(PREFIX)}"
+    elif named and not cluster.is_own and isinstance(cluster.verify, str):
+        why_not = f"is not sent to a server that only the CA file of this project trusts ({cluster.verify})"
+    elif not named and not (cluster.is_own and cluster.alias == selected):
         where = f"{ADDRESS}={rest.removesuffix(PREFIX)}"
-        why = f"is for the cluster that your own settings select ({selected}); set {where} to use it here"
-        return EnvironmentLogin(why_not=f"{_variables(found)} {why}")
+        why_not = f"is for the cluster that your own settings select ({selected}); set {where} to use it here"
+    if why_not:
+        return EnvironmentLogin(why_not=f"{_variables(found)} {why_not}")
     return EnvironmentLogin(found)
 
 
@@ -57,14 +55,14 @@ def for_addresses(typed: Sequence[str], kind: str = DEFAULT_KIND) -> tuple[Envir
     """Return the credentials for an address that the user typed, and which of its readings they are for."""
     if typed[0].startswith(ssh_address.SSH):
         return EnvironmentLogin(), tuple(typed)
-    found, named = credentials.from_environment(), _named(kind)
+    found, named = credentials.from_environment(), _required_address(kind)
     matching = tuple(address for address in typed if web_address.normal(address) == named)
     if not found or not named or matching:
         return EnvironmentLogin(found), matching or tuple(typed)
     return EnvironmentLogin(why_not=f"{_variables(found)} is for {named}, not for {typed[0]}"), tuple(typed)
 
 
-def _named(kind: str) -> str:
+def _required_address(kind: str) -> str:
     """Return the address in ``OPENPAI_URI``; without a scheme, it is https."""
     text = os.environ.get(ADDRESS, "").strip()
     try:
@@ -77,8 +75,8 @@ def _variables(found: Credentials) -> str:
     return "OPENPAI_TOKEN" if found.token else "OPENPAI_PASSWORD"
 
 
-def explaining(ask: Ask, why_not: str) -> Ask:
-    """Return a prompt whose error, if nobody can answer, says why the environment is not used."""
+def with_reason(ask: Ask, why_not: str) -> Ask:
+    """Return a prompt whose error adds why the credentials of the environment are not used."""
 
     def asked(prompt: str) -> str:
         try:

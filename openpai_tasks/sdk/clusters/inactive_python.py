@@ -1,7 +1,7 @@
 """The virtual environment of a project, if commands run here would not use it.
 
-A job of the embedded cluster runs as its command would in the user's shell. So neither the environment of a
-project nor the one that `pai` is installed in counts unless it is active: that of pipx has only `pai`.
+A job of the embedded cluster runs as its command would in the user's shell: it uses the active environment,
+not that of the project, nor the one that `pai` is installed in, which has only `pai` if pipx made it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
+from openpai_tasks.files.regular import open_regular
 from openpai_tasks.loopback import lock
 from openpai_tasks.protocol.environment import python_folder
-from openpai_tasks.regular_files import open_regular
 from openpai_tasks.sdk import git
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.settings import engines, project
@@ -68,7 +68,7 @@ def activation(environment: Path) -> str:
 
 
 def _is_own(environment: Path) -> bool:
-    """Return whether the environment was made here, and nobody else can have changed it.
+    """Return whether the environment was made here, and no other user can have changed it.
 
     An environment in a clone is tracked by git; one from an archive names another folder.
     """

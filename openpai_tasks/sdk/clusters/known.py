@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import ssl
 from collections.abc import Iterable
 from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import times
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Ask, Backend, Say, TokenStore
 from openpai_tasks.errors import ConfigError, PaiError, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names, ssh
-from openpai_tasks.sdk.clusters import embedded, environment, login_nodes
+from openpai_tasks.sdk.amounts import parse_option
+from openpai_tasks.sdk.clusters import embedded, environment, ssh_machines
 from openpai_tasks.sdk.clusters.environment import EnvironmentLogin
 from openpai_tasks.sdk.clusters.start_options import start_request
 from openpai_tasks.sdk.clusters.user_clusters import UserClusters
+from openpai_tasks.sdk.clusters.user_clusters import open_registry as open_registry
+from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings import config, credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import (
-    DEFAULT_KIND,
-    LOCAL,
-    OPTIONS,
-    Cluster,
-    is_embedded,
-    registry_path,
-)
+from openpai_tasks.settings.registry import DEFAULT_KIND, LOCAL, OPTIONS, Cluster, is_embedded
+from openpai_tasks.text import durations
+from openpai_tasks.text.hints import command
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-LEARNT = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
+LEARNED = ("uri", "prefix", "user", "generation", "info", "virtual_clusters", "storages", "verify")
 """Fields of a record that are learned by signing in; the user chooses the others."""
 
 
@@ -55,7 +50,7 @@ class NewCluster:
 
 
 @dataclass(frozen=True)
-class Renewal:
+class ClusterUpdate:
     """New values for a known cluster, all optional."""
 
     user: str = ""
@@ -65,7 +60,7 @@ class Renewal:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ClusterRow:
     """A known cluster, without contacting it; the embedded one has no address while it is not running."""
 
     alias: str
@@ -85,7 +80,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Updated:
+class UpdateResult:
     """The result of updating a cluster's record; ``problem`` is why it was not updated."""
 
     alias: str
@@ -96,14 +91,10 @@ class Updated:
     problem: str = ""
 
 
-def open_registry(settings: Settings) -> UserClusters:
-    return UserClusters(registry_path(settings.clusters_in_local))
-
-
 def connect(settings: Settings, alias: str | None = None, say: Say = lambda line: None) -> Backend:
     """Return a client of the named or the selected cluster; start the embedded one if needed."""
     client = _client(settings, alias or settings.cluster_alias or LOCAL, say)
-    client.patience = times.parse_seconds(settings.watch_patience, "watch-patience")
+    client.patience = durations.parse_seconds(settings.watch_patience, "watch-patience")
     return client
 
 
@@ -112,7 +103,7 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
         return embedded.connect(start_request(settings), say, settings.http_timeout)
     book = open_registry(settings)
     cluster = book.get(alias)
-    trusted(cluster.verify if isinstance(cluster.verify, str) else None)
+    check_ca(cluster.verify if isinstance(cluster.verify, str) else None)
     kept = book.credentials(alias)
     env_login = EnvironmentLogin() if kept else environment.for_cluster(settings, cluster)
     login = StoredLogin(book, cluster, kept, settings.http_timeout)
@@ -127,7 +118,7 @@ def _client(settings: Settings, alias: str, say: Say) -> Backend:
     )
 
 
-def list_clusters(settings: Settings, say: Say = lambda line: None) -> list[Listed]:
+def list_clusters(settings: Settings, say: Say = lambda line: None) -> list[ClusterRow]:
     """Return every known cluster, the embedded one first."""
     book = open_registry(settings)
     for problem in book.problems:
@@ -137,8 +128,8 @@ def list_clusters(settings: Settings, say: Say = lambda line: None) -> list[List
     return [cluster_row(settings, cluster) for cluster in (own, *others)]
 
 
-def cluster_row(settings: Settings, cluster: Cluster) -> Listed:
-    return Listed(
+def cluster_row(settings: Settings, cluster: Cluster) -> ClusterRow:
+    return ClusterRow(
         alias=cluster.alias,
         selected=cluster.alias == (settings.cluster_alias or LOCAL),
         uri=cluster.uri,
@@ -155,7 +146,7 @@ def add(settings: Settings, new: NewCluster, check: bool, ask: Ask, say: Say) ->
     try:
         return _add(settings, new, cluster, check, ask, say)
     except BaseException:  # nothing is left in the background by a command that failed
-        login_nodes.close_unused(cluster, open_registry(settings))
+        ssh_machines.close_unused(cluster, open_registry(settings))
         raise
 
 
@@ -168,17 +159,18 @@ def _add(settings: Settings, new: NewCluster, cluster: Cluster, check: bool, ask
     if check:
         if len(matching) < len(addresses):  # the environment is for one of the schemes only
             cluster = dataclasses.replace(cluster, uri=matching[0])
-        asking = environment.explaining(ask, env_login.why_not)
+        asking = environment.with_reason(ask, env_login.why_not)
         sign_in = kinds.driver(cluster.kind).sign_in
         cluster, known = sign_in(cluster, known, asking, say, settings.http_timeout, typed)
     else:
-        cluster = dataclasses.replace(cluster, uri=matching[0], user=_named(new.user, known))
+        user = new.user or str(credentials.token_claims(known.token).get("username") or "")
+        cluster = dataclasses.replace(cluster, uri=matching[0], user=user)
     book = open_registry(settings)
     replaced = [one for one in book.clusters() if one.alias == cluster.alias and one.uri != cluster.uri]
     book.put(cluster)
     for one in replaced:
-        ssh.forget_cluster(one.shelf)
-        login_nodes.close_unused(one, book)
+        ssh.forget_cluster(one.unique_name)
+        ssh_machines.close_unused(one, book)
     known_names.note_clusters(book.clusters())
     if known:
         where = credentials.save(book.get(cluster.alias).destination, known)
@@ -186,60 +178,57 @@ def _add(settings: Settings, new: NewCluster, cluster: Cluster, check: bool, ask
     return cluster
 
 
-def update(settings: Settings, alias: str, new: Renewal, ask: Ask, say: Say) -> Updated:
+def update(settings: Settings, alias: str, new: ClusterUpdate, ask: Ask, say: Say) -> UpdateResult:
     """Update the record of a cluster, with new credentials if they are given."""
     if is_embedded(alias):
         raise ConfigError(f"the embedded cluster {LOCAL!r} is always up to date")
     book = open_registry(settings)
     before = book.get(alias)
-    verify = trusted(new.ca or (before.verify if isinstance(before.verify, str) else None))
+    verify = check_ca(new.ca or (before.verify if isinstance(before.verify, str) else None))
     wanted = dataclasses.replace(before, user=new.user or before.user, verify=verify)
     kept, env_login = Credentials(), EnvironmentLogin()
     if not new.credentials and not new.login:
         kept = book.credentials(alias) if wanted.destination == before.destination else kept
         env_login = env_login if kept else environment.for_cluster(settings, wanted)
     known, typed = new.credentials or kept or env_login.credentials, bool(new.credentials)
-    asking = environment.explaining(ask, env_login.why_not)
+    asking = environment.with_reason(ask, env_login.why_not)
     sign_in = kinds.driver(wanted.kind).sign_in
     found, fresh_login = sign_in(wanted, known, asking, say, settings.http_timeout, typed)
-    fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNT}
+    fresh: dict[str, Any] = {name: getattr(found, name) for name in LEARNED}
     after = book.change(alias, lambda now: dataclasses.replace(now, **fresh))
     known_names.note_clusters(book.clusters())
-    if (
-        typed or not known or (kept and is_stored(before, kept))
-    ):  # credentials of the environment are not stored
+    is_from_environment = known and not typed and not kept
+    if not is_from_environment and (not kept or may_store(before, kept)):
         credentials.save(after.destination, book.storable(after, fresh_login))
     return _updated(after)
 
 
-def update_all(settings: Settings, say: Say) -> list[Updated]:
+def update_all(settings: Settings, say: Say) -> list[UpdateResult]:
     """Update all clusters in parallel; a record that cannot be updated stays as it was."""
 
-    def refresh(cluster: Cluster) -> Updated:
+    def refresh(cluster: Cluster) -> UpdateResult:
         try:
             ask = partial(cannot_ask, alias=cluster.alias)
-            return update(settings, cluster.alias, Renewal(), ask, say)
+            return update(settings, cluster.alias, ClusterUpdate(), ask, say)
         except PaiError as err:
             return _updated(cluster, str(err))
 
-    def give_up(cluster: Cluster) -> Updated:
-        return _updated(cluster, too_late(settings))
+    def give_up(cluster: Cluster) -> UpdateResult:
+        return _updated(cluster, timeout_message(settings))
 
-    from openpai_tasks.sdk.parallel import map_parallel
-
-    return map_parallel(refresh, open_registry(settings).clusters(), longest(settings), give_up)
+    return map_parallel(refresh, open_registry(settings).clusters(), time_limit(settings), give_up)
 
 
-def longest(settings: Settings) -> float:
+def time_limit(settings: Settings) -> float:
     """Time limit in seconds for each cluster when several are updated at once."""
     return 2 * settings.http_timeout + 5
 
 
-def too_late(settings: Settings) -> str:
-    return f"no answer within {longest(settings):g} s"
+def timeout_message(settings: Settings) -> str:
+    return f"no answer within {time_limit(settings):g} s"
 
 
-def check_updated(rows: Iterable[Updated]) -> None:
+def check_updated(rows: Iterable[UpdateResult]) -> None:
     """Raise if some clusters were not updated, so that scripts notice."""
     failed = [row.alias for row in rows if row.problem]
     if failed:
@@ -254,11 +243,11 @@ def delete(settings: Settings, aliases: Iterable[str], stop: bool = False) -> li
     book, gone = open_registry(settings), []
     known = [book.get(alias) for alias in aliases]
     for cluster in known if stop else ():
-        login_nodes.stop_server(cluster)
+        ssh_machines.stop_server(cluster)
     for alias in dict.fromkeys(aliases):
         gone.append(book.remove(alias))
-        ssh.forget_cluster(gone[-1].shelf)
-        login_nodes.close_unused(gone[-1], book)
+        ssh.forget_cluster(gone[-1].unique_name)
+        ssh_machines.close_unused(gone[-1], book)
     known_names.note_clusters(book.clusters())
     return gone
 
@@ -289,51 +278,41 @@ def _prepare(settings: Settings, new: NewCluster) -> Cluster:
         base = fresh
     base = base if base.kind == new.kind else fresh
     known_ca = base.verify if base.is_own else True  # a project's CA counts only if the user names it
-    verify = trusted(new.ca) if new.ca else known_ca
-    extra = {**base.extra, **login_nodes.choices(new.kind, new.remote_program), **_options(new)}
+    verify = check_ca(new.ca) if new.ca else known_ca
+    extra = {**base.extra, **ssh_machines.extra_fields(new.kind, new.remote_program), **_options(new)}
     return dataclasses.replace(base, uri=new.address, user=new.user, verify=verify, extra=extra)
 
 
 def _options(new: NewCluster) -> dict[str, dict[str, str]]:
     """Return the field of the record with the options that only the kind of the cluster knows."""
-    known, found = kinds.KINDS[new.kind].options, dict[str, str]()
-    for text in new.options:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
-        if name not in known:
-            raise ConfigError(_unknown_option(name, new.kind))
-        found[name] = value
+    known, owner = kinds.KINDS[new.kind].options, f"clusters of type {new.kind!r}"
+    instead = "it is asked for, or read from --password-file or --token-file"
+    for name in (text.partition("=")[0] for text in new.options):
+        others = [type for type, kind in kinds.KINDS.items() if name in kind.options]
+        if others and name not in known:
+            raise ConfigError(
+                f"the option {name!r} is for --type {' or '.join(others)}, not for {new.kind!r}"
+            )
+    found = dict(parse_option(text, known, owner, instead) for text in new.options)
     if check := getattr(kinds.driver(new.kind), "check_options", None):
         check(found)
     return {OPTIONS: found} if found else {}
 
 
-def _unknown_option(name: str, kind: str) -> str:
-    others = [type for type, row in kinds.KINDS.items() if name in row.options]
-    if others:
-        return f"the option {name!r} is for --type {' or '.join(others)}, not for {kind!r}"
-    known = kinds.KINDS[kind].options
-    names = f"known: {', '.join(known)}" if known else "it has none"
-    return f"--option {name}: unknown option of clusters of type {kind!r} ({names})"
-
-
-def trusted(ca: str | None) -> bool | str:
+def check_ca(ca: str | None) -> bool | str:
     """Return what verifies certificates: the CAs of the system, or those in a file."""
     if not ca:
         return True
+    import ssl
+
     path = Path(ca).expanduser().resolve()
     try:
         ssl.create_default_context(cafile=str(path))
     except FileNotFoundError as err:
         raise ConfigError(f"no CA file at {path}") from err
-    except (OSError, ssl.SSLError) as err:
+    except OSError as err:
         raise ConfigError(f"{path} is not a CA file in PEM form") from err
     return str(path)
-
-
-def _named(user: str, known: Credentials) -> str:
-    return user or str(credentials.token_claims(known.token).get("username") or "")
 
 
 def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
@@ -343,16 +322,16 @@ def cannot_ask(prompt: str, alias: str = "ALIAS") -> str:
     )
 
 
-def _updated(cluster: Cluster, problem: str = "") -> Updated:
+def _updated(cluster: Cluster, problem: str = "") -> UpdateResult:
     alias, uri, parts = cluster.alias, cluster.uri, cluster.virtual_clusters
-    return Updated(alias, uri, cluster.generation, parts, storage_names(cluster), problem)
+    return UpdateResult(alias, uri, cluster.generation, parts, storage_names(cluster), problem)
 
 
 def storage_names(cluster: Cluster) -> tuple[str, ...]:
     return tuple(str(entry.get("name") or entry.get("storage_alias") or "?") for entry in cluster.storages)
 
 
-def is_stored(cluster: Cluster, kept: Credentials) -> bool:
+def may_store(cluster: Cluster, kept: Credentials) -> bool:
     """Whether new tokens may be stored: never for a login that only a project's file contains."""
     return cluster.is_own or kept == credentials.load(cluster.destination)
 
@@ -362,14 +341,14 @@ class StoredLogin:
 
     def __init__(self, book: UserClusters, cluster: Cluster, kept: Credentials, seconds: float) -> None:
         self._book, self._cluster, self._kept, self._seconds = book, cluster, kept, seconds
-        self._is_stored = bool(kept) and is_stored(cluster, kept)
+        self._may_store = bool(kept) and may_store(cluster, kept)
 
     def read_token(self) -> str:
         """Return the token that is stored now, maybe by another command."""
-        return credentials.load(self._cluster.destination).token if self._is_stored else ""
+        return credentials.load(self._cluster.destination).token if self._may_store else ""
 
     def keep_token(self, token: str) -> None:
-        if self._is_stored:
+        if self._may_store:
             self._save(self._cluster, dataclasses.replace(self._kept, token=token))
 
     def learn(self, cluster: Cluster) -> Cluster:
@@ -377,7 +356,7 @@ class StoredLogin:
         found = kinds.driver(cluster.kind).learn(cluster, self._seconds)
         learned: dict[str, Any] = {"prefix": found.prefix, "generation": found.generation, "info": found.info}
         self._book.change(cluster.alias, lambda now: dataclasses.replace(now, **learned))
-        if self._is_stored and found.destination != cluster.destination:
+        if self._may_store and found.destination != cluster.destination:
             self._save(found, self._kept)
         self._cluster = found
         return found

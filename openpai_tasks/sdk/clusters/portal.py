@@ -12,20 +12,14 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.net.ssh_address import SSH
-from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.settings.credentials import VARIABLES
 from openpai_tasks.settings.home import home, make_private, write_private
 
 LOAD_SECONDS = 300.0  # for a browser to load a page that redirects to a link
 
 
-def job_page(client: Backend, job: JobInfo) -> str:
-    """The address of a job's page."""
-    return client.job_page(job)
-
-
 def has_portal(client: Backend) -> bool:
-    """Whether the cluster has a portal of its own; ours shows the embedded one and those on login nodes."""
+    """Whether the cluster has its own portal; the embedded cluster and those on login nodes use ours."""
     return not client.cluster.is_embedded and not client.cluster.uri.startswith(SSH)
 
 
@@ -36,7 +30,7 @@ def can_open_browser() -> bool:
 
 
 def open_browser(url: str) -> bool:
-    """Open the address in the user's browser; False if there is none."""
+    """Open the address in the user's browser; False if no browser was found."""
     import webbrowser
 
     hidden = {name: os.environ.pop(name) for name in VARIABLES if name in os.environ}  # it takes no env=

@@ -1,25 +1,34 @@
-"""Total and used resources of the clusters, per virtual cluster; all clusters are asked in parallel."""
+"""Resources, queues and load of clusters; several clusters are asked in parallel."""
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from openpai_tasks.backends.base import Amount, Backend, Say, VirtualCluster
 from openpai_tasks.backends.kinds import KINDS
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
 from openpai_tasks.sdk.clusters import embedded
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.registry import LOCAL, Cluster
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
+
+AT_ONCE = 500  # jobs per request
+UNFINISHED = ",".join(sorted((RUNNING, STOPPING, WAITING)))
 
 
 @dataclass(frozen=True)
 class Resources:
     """One virtual cluster; or a cluster that did not answer, with the ``problem``.
 
-    What is total is usable or, on nodes that are down, unavailable.
+    What is total is usable or unavailable: on nodes that are down, or GPUs that others use.
     """
 
     cluster: str
@@ -37,6 +46,7 @@ class Resources:
     memory_mb_unavailable: Amount = None
     memory_mb_total: Amount = None
     gpu_types: str = ""
+    taken_gpus: str = ""
     problem: str = ""
 
     @property
@@ -54,10 +64,11 @@ class Resources:
 
     @property
     def unavailable(self) -> str:
-        """Return the resources on nodes that are down; empty if all nodes work."""
+        """Return the resources that nobody can have now, and who uses such GPUs; empty if there are none."""
         amounts = (self.gpus_unavailable, self.vcores_unavailable, self.memory_mb_unavailable)
-        words = zip(amounts, ("GPUs", "vCores", "MB"), strict=True)
-        return ", ".join(f"{amount:.10g} {word}" for amount, word in words if amount)
+        words = zip(amounts, ("GPU" if self.gpus_unavailable == 1 else "GPUs", "vCores", "MB"), strict=True)
+        found = ", ".join(f"{amount:.10g} {word}" for amount, word in words if amount)
+        return f"{found} ({self.taken_gpus})" if self.taken_gpus else found
 
 
 def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Resources]:
@@ -71,8 +82,8 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
     rows = map_parallel(
         lambda cluster: _row(settings, cluster, say),
         [own, *known],
-        clusters.longest(settings),
-        lambda cluster: [Resources(cluster.alias, problem=clusters.too_late(settings))],
+        clusters.time_limit(settings),
+        lambda cluster: [Resources(cluster.alias, problem=clusters.timeout_message(settings))],
     )
     return [row for found in rows for row in found]
 
@@ -105,10 +116,115 @@ def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:
         for part in ("used", "usable", "unavailable", "total")
     }
     types = ", ".join(f"{count:.10g} {kind}" for kind, count in found.gpu_types.items())
-    return Resources(cluster=alias, virtual_cluster=name, **amounts, gpu_types=types)
+    taken = ", ".join(found.taken_gpus)
+    return Resources(cluster=alias, virtual_cluster=name, **amounts, gpu_types=types, taken_gpus=taken)
 
 
 def _share(used: Amount, total: Amount) -> str:
     if used is None and total is None:
         return ""
     return "/".join("?" if amount is None else f"{amount:.10g}" for amount in (used, total))
+
+
+# Whether clusters answer
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What a cluster answered, or why it did not."""
+
+    alias: str
+    user: str = ""
+    product: str = ""
+    running: int | None = None
+    waiting: int | None = None
+    gpus_used: Amount = None
+    gpus_usable: Amount = None
+    problem: str = ""
+    is_stopped: bool = False
+    """Whether it is the embedded cluster, which starts when it is needed."""
+
+
+def ask_clusters(connect: Mapping[str, Callable[[], Backend]], seconds: float) -> Iterator[ClusterState]:
+    """Yield the state of each cluster as it answers, and at the end those that did not answer in time."""
+    answers: queue.Queue[ClusterState] = queue.Queue()
+
+    def ask(alias: str) -> None:
+        answers.put(_state(alias, connect[alias]))
+
+    for alias in connect:  # daemons, as the end of the program would wait for other threads
+        threading.Thread(target=ask, args=(alias,), daemon=True).start()
+    limit, missing = time.monotonic() + seconds, set(connect)
+    while missing:
+        try:
+            state = answers.get(timeout=max(0.0, limit - time.monotonic()))
+        except queue.Empty:
+            break
+        missing.discard(state.alias)
+        yield state
+    for alias in sorted(missing):
+        yield ClusterState(alias, problem=f"no answer within {seconds:g} s")
+
+
+def _state(alias: str, connect: Callable[[], Backend]) -> ClusterState:
+    """Ask one cluster; never start the embedded one."""
+    if is_embedded(alias) and not embedded.embedded_uri():
+        return ClusterState(alias, is_stopped=True)
+    try:
+        client = connect()
+        jobs = client.count_jobs(RUNNING, WAITING)
+        gpus = [found.capacity("gpu") for found in client.virtual_clusters().values()]
+    except PaiError as err:
+        return ClusterState(alias, problem=str(err))
+    return ClusterState(
+        alias,
+        client.user,
+        client.product,
+        jobs[RUNNING],
+        jobs[WAITING],
+        sum(one.used or 0 for one in gpus),
+        sum(one.usable or 0 for one in gpus),
+    )
+
+
+# Jobs of all users
+
+
+def list_queue(client: Backend, limit: int) -> list[JobInfo]:
+    """Return the unfinished jobs of all users, oldest first."""
+    return client.jobs(state=UNFINISHED, order="submissionTime,ASC", limit=limit)
+
+
+def list_recent(client: Backend, since: int, limit: int) -> list[JobInfo]:
+    """Return the jobs of all users that ended since a moment (ms), latest first, at most ``limit``."""
+    found: list[JobInfo] = []
+    while len(found) < limit:
+        size = min(AT_ONCE, limit - len(found))
+        rows = client.jobs(
+            state=",".join(sorted(FINAL)), order="completionTime,DESC", offset=len(found), limit=size
+        )
+        recent = [job for job in rows if job.completed is not None and job.completed >= since]
+        found += recent
+        if len(recent) < size:
+            break
+    return found
+
+
+def jobs_over_time(
+    jobs: Iterable[JobInfo], start: int, end: int, points: int, amount: Callable[[JobInfo], float]
+) -> list[float]:
+    """Return the average amount of running jobs in each of ``points`` equal parts of a time span (ms)."""
+    step = (end - start) / points
+    totals = [0.0] * points
+    for job in jobs:
+        until = job.completed if job.final else end
+        if job.launched is None or until is None:
+            continue
+        begun, ended = max(job.launched, start), min(until, end)
+        weight = amount(job) if ended > begun else 0.0
+        if not weight:
+            continue
+        for part in range(int((begun - start) / step), min(points, int((ended - start) / step) + 1)):
+            inside = min(ended, start + (part + 1) * step) - max(begun, start + part * step)
+            totals[part] += weight * max(0.0, inside) / step
+    return totals

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from openpai_tasks.errors import ConfigError, TimedOut
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings, find
 from openpai_tasks.settings.engines import AUTO, DEFAULT, ENGINES, REFUSE_GPUS, choose_engine
 from openpai_tasks.settings.home import write_private
 from openpai_tasks.settings.keeping import EVERYTHING
 from openpai_tasks.settings.registry import LOCAL
+from openpai_tasks.text.hints import command
 
 UNION = "union"  # of the routes of every generation
 _FILE = "start.json"
@@ -109,7 +109,8 @@ def start_request(
     """Return what the settings and the flags of `cluster.start` ask for."""
     of_engines = [name for name, variable in VARIABLES.items() if variable.is_engine_option]
     names = {**SETTINGS, **{name: name for name in (*of_engines, *settings.engine_options)}}
-    given = {name: _of_setting(settings, setting) for name, setting in names.items()}
+    given: dict[str, Any] = {name: settings.value(find(setting)) for name, setting in names.items()}
+    given["storages"] = embedded_storages(given["storages"])
     flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
     chosen = {
         name: given[name] for name, setting in names.items() if settings.origin(find(setting)) != BUILT_IN
@@ -117,12 +118,7 @@ def start_request(
     return StartRequest(LocalOptions().changed({**given, **flags}), flags, chosen, fresh)
 
 
-def _of_setting(settings: Settings, name: str) -> Any:
-    value: Any = settings.value(find(name))
-    return own_storages(value) if name == SETTINGS["storages"] else value
-
-
-def own_storages(rows: tuple[str, ...]) -> tuple[str, ...]:
+def embedded_storages(rows: tuple[str, ...]) -> tuple[str, ...]:
     """Return the storages of the embedded cluster in a mount map; its ``home`` is always there."""
     own = (row.removeprefix(f"{LOCAL}/").partition("=") for row in rows if row.startswith(f"{LOCAL}/"))
     return tuple(f"{name}={Path(os.path.expanduser(folder))}" for name, _, folder in own if name != "home")
@@ -167,7 +163,7 @@ def _value(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def recorded(folder: Path, start: LastStart) -> Iterator[None]:
+def record_start(folder: Path, start: LastStart) -> Iterator[None]:
     """Record a start that the block makes; if it fails, what was recorded before stays."""
     path = folder / _FILE
     before = path.read_text(encoding="utf-8") if path.exists() else None
@@ -189,7 +185,7 @@ def kept_line(request: StartRequest, options: LocalOptions) -> str:
     """Return a line about what a start kept from the last one although the settings differ; may be empty."""
     now, wanted = options.values(), request.options.values()
     kept = [
-        f"{SETTINGS.get(name, name)}={shown(value)}"
+        f"{SETTINGS.get(name, name)}={format_value(value)}"
         for name, value in now.items()
         if name != "port" and value != wanted.get(name)
     ]
@@ -206,11 +202,12 @@ def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str
     for name, wanted in request.merged(last).values().items():
         now = _value(facts.get(name))
         if name != "port" and now is not None and now != wanted and wanted != AUTO:
-            setting, stop = SETTINGS.get(name, name), command("cluster.stop")
-            yield f"{setting} is still {shown(now)}; it changes to {shown(wanted)} after `{stop}`"
+            setting, restart = SETTINGS.get(name, name), command("cluster.restart")
+            before, after = format_value(now), format_value(wanted)
+            yield f"{setting} is still {before}; it changes to {after} after `{restart}`"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as users write it in settings."""
     if isinstance(value, tuple):
         return ",".join(value) or "empty"

@@ -8,13 +8,19 @@ from collections.abc import Callable
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import ForeignCluster
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.settings import credentials
+from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster, Registry, registry_path
+from openpai_tasks.text.hints import command
 
 CHOSEN = ("storage", "workspace", "own_storages", "alias", "user", "verify")
 """Fields that users change; other changes are what a command learned."""
+
+
+def open_registry(settings: Settings) -> UserClusters:
+    """Return the clusters that the settings select: the user's own, or the project's."""
+    return UserClusters(registry_path(settings.clusters_in_local))
 
 
 class UserClusters(Registry):
@@ -32,18 +38,18 @@ class UserClusters(Registry):
 
     def credentials(self, alias: str) -> Credentials:
         """Return the credentials: of a foreign cluster, its file's password and the token in our store."""
-        found = self._foreign_one(alias)
+        found = self._find_foreign(alias)
         if found is None:
             return super().credentials(alias)
         return Credentials(found.password, credentials.load(found.cluster.destination).token)
 
     def storable(self, cluster: Cluster, known: Credentials) -> Credentials:
         """Return what may be stored: the password of a foreign cluster stays in its own file only."""
-        return dataclasses.replace(known, password="") if self._foreign_one(cluster.alias) else known
+        return dataclasses.replace(known, password="") if self._find_foreign(cluster.alias) else known
 
     def change(self, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
         """Replace the cluster; of a foreign one, only return what a command has learned."""
-        found = self._foreign_one(alias)
+        found = self._find_foreign(alias)
         if found is None:
             return super().change(alias, edit)
         before, changed = found.cluster, edit(found.cluster)
@@ -52,7 +58,7 @@ class UserClusters(Registry):
         return changed
 
     def remove(self, alias: str) -> Cluster:
-        found = self._foreign_one(alias)
+        found = self._find_foreign(alias)
         if found is None:
             return super().remove(alias)
         raise ConfigError(f"cluster {alias!r} is in {found.path}: remove it there")
@@ -60,18 +66,18 @@ class UserClusters(Registry):
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with files of other programs."""
-        return kinds.foreign_clusters().problems if self._counts_others else ()
+        return kinds.foreign_clusters().problems if self._includes_foreign else ()
 
     @property
-    def _counts_others(self) -> bool:
+    def _includes_foreign(self) -> bool:
         return self.path == registry_path()
 
     def _foreign(self, own: tuple[Cluster, ...]) -> tuple[ForeignCluster, ...]:
         """Return the foreign clusters, with aliases that the user's own do not have."""
         taken = [cluster.alias for cluster in own]
-        return kinds.foreign_clusters(taken).clusters if self._counts_others else ()
+        return kinds.foreign_clusters(taken).clusters if self._includes_foreign else ()
 
-    def _foreign_one(self, alias: str) -> ForeignCluster | None:
+    def _find_foreign(self, alias: str) -> ForeignCluster | None:
         found = self._foreign(super().clusters())
         return next((one for one in found if one.cluster.alias == alias), None)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import Lost, PaiError, TimedOut, Unreachable
-from openpai_tasks.interruptible import wait_for_event
+from openpai_tasks.compat import wait_for_event
+from openpai_tasks.errors import Lost, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.containers import endpoints, sessions, top
-from openpai_tasks.sdk.containers.endpoints import Container, Reach
+from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
 from openpai_tasks.sdk.parallel import map_parallel
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.settings.config import Settings
@@ -20,7 +20,7 @@ from openpai_tasks.storage.copying.progress import Interrupted
 MOST_AT_ONCE = 16
 POLL_SECONDS = 0.2
 LONGEST_LINE = 1 << 20  # longer lines are split
-END_SECONDS = 3 * sessions.GRACE_SECONDS  # for all commands to end after Ctrl-C
+END_SECONDS = 3 * sessions.GRACE_SECONDS + 2 * sessions.SEND_SECONDS  # for all commands to end after Ctrl-C
 
 OnLine = Callable[[str, bytes], object]
 """Called with a container's label and a line of its output."""
@@ -39,7 +39,7 @@ class Fanout:
     """Selected containers of a job, each with a connection that is opened when first needed."""
 
     def __init__(
-        self, client: Backend, found: Reach, containers: Sequence[Container], settings: Settings
+        self, client: Backend, found: RunningJob, containers: Sequence[Container], settings: Settings
     ) -> None:
         self._client, self._found, self._settings = client, found, settings
         self.containers = tuple(containers)
@@ -79,7 +79,9 @@ class Fanout:
                     pass
         except (KeyboardInterrupt, SystemExit):
             stop.set()
-            _wait_for_all((done for _, done in waited), END_SECONDS)
+            limit = time.monotonic() + END_SECONDS
+            for _, done in waited:
+                wait_for_event(done, limit - time.monotonic())
             raise
         if failures:
             raise failures[0]
@@ -116,7 +118,10 @@ class Fanout:
         for before in self.containers:
             after = now.get(before.label, before)
             if after.attempt != before.attempt:
-                self._forget(before)
+                with self._lock:
+                    remote = self._remotes.pop(before.label, None)
+                if remote is not None:
+                    remote.close()
         self._found = found
         self.containers = tuple(now.get(one.label, one) for one in self.containers)
 
@@ -124,7 +129,7 @@ class Fanout:
         """Return what each container uses, within a time limit for all."""
 
         def late(container: Container) -> top.ContainerUsage:
-            return top.failed_usage(container.label, TimedOut(f"no answer within {top.ANSWER_SECONDS:g} s"))
+            return top.ContainerUsage(container.label, error=f"no answer within {top.ANSWER_SECONDS:g} s")
 
         return map_parallel(self._usage, self.containers, top.ANSWER_SECONDS, late)
 
@@ -132,7 +137,7 @@ class Fanout:
         try:
             return top.read_usage(self._remote(container), container.label)
         except PaiError as err:
-            return top.failed_usage(container.label, err)
+            return top.ContainerUsage(container.label, error=str(err))
 
     def _remote(self, container: Container, say: Callable[[str], object] | None = None) -> Remote:
         """Return the connection; with ``say``, wait for a container that is starting."""
@@ -145,18 +150,6 @@ class Fanout:
         with self._lock:
             self._remotes[container.label] = made
         return made
-
-    def _forget(self, container: Container) -> None:
-        with self._lock:
-            remote = self._remotes.pop(container.label, None)
-        if remote is not None:
-            remote.close()
-
-
-def _wait_for_all(events: Iterable[threading.Event], seconds: float) -> None:
-    limit = time.monotonic() + seconds
-    for event in events:
-        wait_for_event(event, limit - time.monotonic())
 
 
 class _LineBuffer:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Conflict, PathError
 from openpai_tasks.sdk.containers import endpoints
-from openpai_tasks.sdk.containers.endpoints import Container, Reach
+from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
 from openpai_tasks.sdk.files import operations
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.sdk.ssh.connection import Remote
@@ -23,10 +23,10 @@ MOST_TRIES = 4
 """Failed attempts in a row to restore a lost connection before giving up."""
 
 
-class Reconnecting:
+class ContainerConnection:
     """A connection to one container that is restored when lost, as long as it is the same container."""
 
-    def __init__(self, client: Backend, found: Reach, container: Container, settings: Settings) -> None:
+    def __init__(self, client: Backend, found: RunningJob, container: Container, settings: Settings) -> None:
         self._client, self._found, self._container, self._settings = client, found, container, settings
         self._remote: Remote | None = None
         self._failed = 0
@@ -35,7 +35,7 @@ class Reconnecting:
         self.close()
         if self._failed >= MOST_TRIES:
             raise PathError(f"the connection to {self._container.label} is lost; run it again to continue")
-        why = endpoints.has_moved(self._client, self._found, self._container) if self._failed else ""
+        why = endpoints.describe_change(self._client, self._found, self._container) if self._failed else ""
         if why:
             raise Conflict(f"{why}: its files are different now", 409)
         self._failed += 1
@@ -51,10 +51,10 @@ class Reconnecting:
 
 @contextlib.contextmanager
 def open_files(
-    client: Backend, found: Reach, container: Container, settings: Settings
+    client: Backend, found: RunningJob, container: Container, settings: Settings
 ) -> Iterator[SftpStore]:
     """Open the container's files for a copy, and check at once that it can be reached."""
-    connection = Reconnecting(client, found, container, settings)
+    connection = ContainerConnection(client, found, container, settings)
     store = SftpStore(endpoints.host_name(found.job, container), connection.renew)
     try:
         store.start_folder()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, Denied, Lost, NotFound, PaiError
-from openpai_tasks.interruptible import wait_for_event
+from openpai_tasks.compat import wait_for_event
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.document.ports import listening_ports
@@ -54,7 +54,7 @@ def parse_port(text: str) -> Port:
     words = ("1" if label else there, here if colon else "0" if label else there)
     first, second = (int(word) if word.isdecimal() else -1 for word in words)
     if not (0 < first <= LAST_PORT and 0 <= second <= LAST_PORT):
-        how = "expected PORT or PORT:LOCAL, such as 8888, 8888:9999 or a label of --ports"
+        how = "expected PORT or PORT:LOCAL, such as 8888, 8888:9999 or the label of a port"
         raise ConfigError(f"invalid port {text!r}: {how}")
     return Port(first, second, label, is_preferred=bool(label) and not colon)
 
@@ -130,9 +130,9 @@ class Forward:
             if self._remote is not None and self._remote.is_open:
                 pause = FIRST_PAUSE
                 continue
-            why = self._why_over()
-            if why:
-                return why
+            with contextlib.suppress(PaiError):  # unknown; the next attempt to connect reports the problem
+                if why := self._over():
+                    return why
             self._reconnect(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
         return ""
@@ -145,12 +145,6 @@ class Forward:
             listener.close()
         if self._remote is not None:
             self._remote.close()
-
-    def _why_over(self) -> str:
-        try:
-            return self._over()
-        except PaiError:  # unknown; the next attempt to connect reports the problem
-            return ""
 
     def _reconnect(self, pause: float) -> None:
         self._say("connection lost; reconnecting")
@@ -174,8 +168,11 @@ class Forward:
 
     def _forward(self, visitor: socket.socket, there: int) -> None:
         with visitor:
+            remote = self._remote
+            if remote is None or not remote.is_open:
+                return
             try:
-                channel = self._dial(there)
+                channel = remote.dial(LOOPBACK, there)
             except NotListening as err:
                 if there not in self._reported:
                     self._reported.add(there)
@@ -187,12 +184,6 @@ class Forward:
             with contextlib.closing(channel), contextlib.suppress(OSError, EOFError):
                 visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _pump(visitor, channel, self._ended)
-
-    def _dial(self, there: int) -> paramiko.Channel:
-        remote = self._remote
-        if remote is None or not remote.is_open:
-            raise Lost("the connection is lost")
-        return remote.dial(LOOPBACK, there)
 
 
 def _listen(wanted: Port, word: str) -> socket.socket:

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import hints
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, states
-from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.document.job_storage import MountedFolder
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
-from openpai_tasks.sdk.containers.endpoints import Container, NotServed, NotServing, Reach
+from openpai_tasks.sdk.containers.endpoints import Container, NoSshService, RunningJob, SshNotReady
 from openpai_tasks.sdk.containers.fanout import Fanout
 from openpai_tasks.sdk.containers.keepalive import MARK, NO_STATE, ContainerStay
 from openpai_tasks.sdk.diagnosis import explain
@@ -32,6 +31,7 @@ from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.local.mounted import mount_map
 from openpai_tasks.storage.store import Store, join
+from openpai_tasks.text import hints
 
 NAME = "container"
 EXPLAIN_SECONDS = 5.0  # between two requests for the reason of a wait
@@ -44,14 +44,14 @@ Say = Callable[[str], object]
 class ReadyContainer:
     """A container that accepts logins."""
 
-    found: Reach
+    found: RunningJob
     container: Container
     target: Target
     stay: ContainerStay | None
 
 
 @dataclass(frozen=True)
-class Extended:
+class Extension:
     """How long a container stays now, and how it was extended."""
 
     container: str
@@ -60,7 +60,7 @@ class Extended:
 
 
 def keep_alive(request: JobRequest, seconds: int, idle_seconds: int) -> JobRequest:
-    """Replace each command that is MARK by one that keeps its container alive; only GPUs can sit idle."""
+    """Replace the command MARK of each role by one that keeps its container alive; only GPUs can be idle."""
     roles = tuple(
         dataclasses.replace(role, command=keepalive.command(seconds, idle_seconds if role.gpu else 0))
         if role.command == MARK
@@ -110,25 +110,21 @@ def _try_to_enter(
 ) -> ReadyContainer | None:
     """Return the container, or None if it may accept logins later."""
     try:
-        return _enter(client, name, settings)
-    except NotServed:
+        found = endpoints.reach(client, name, settings)
+        container = endpoints.first_running(found)
+        with endpoints.open_remote(client, found, container, settings) as remote:
+            known = read_stay(remote)
+            if known is None and container.role in _keep_alive_roles(client, found.job):
+                where = f"{container.label} of job {found.job.name!r}"
+                raise Unreachable(f"{where} is still preparing sources and packages")
+            return ReadyContainer(found, container, remote.target, known)
+    except NoSshService:
         raise
     except Unreachable as err:
         if err.is_outage:
             raise
         reasons.report_refusal(err)
         return None
-
-
-def _enter(client: Backend, name: str, settings: Settings) -> ReadyContainer:
-    found = endpoints.reach(client, name, settings)
-    container = endpoints.first_running(found)
-    with endpoints.open_remote(client, found, container, settings) as remote:
-        known = read_stay(remote)
-        if known is None and container.role in _keep_alive_roles(client, found.job):
-            where = f"{container.label} of job {found.job.name!r}"
-            raise Unreachable(f"{where} is still preparing sources and packages")
-        return ReadyContainer(found, container, remote.target, known)
 
 
 class _WaitReasons:
@@ -148,7 +144,7 @@ class _WaitReasons:
                     self.report_once(found.why)
 
     def report_refusal(self, err: Unreachable) -> None:
-        if not isinstance(err, NotServing):
+        if not isinstance(err, SshNotReady):
             self.report_once(str(err))
             return
         if not self._is_serving_awaited:  # normal at every start; the details are for the end of the wait
@@ -193,10 +189,10 @@ def read_stays(fanout: Fanout) -> dict[str, ContainerStay]:
     return {label: one for label, (one, _) in _run_in_all(fanout, keepalive.state_command()).items() if one}
 
 
-def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list[Extended]:
+def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list[Extension]:
     """Keep the job alive that long from now, over ssh or else by its storage; never shorten its stay."""
     found = endpoints.reach(client, name, settings)
-    if not is_interactive(client, found.job):
+    if not _keep_alive_roles(client, found.job):
         raise ConfigError(f"job {found.job.name!r} was not started by container.start, so it has no deadline")
     running = [one for one in found.containers if one.state == states.RUNNING]
     with Fanout(client, found, running, settings) as fanout:
@@ -204,8 +200,8 @@ def extend(client: Backend, name: str, settings: Settings, seconds: int) -> list
     trouble = [error for one, error in asked.values() if one is None]
     if trouble:
         left = _extend_by_storage(client, found.job, settings, seconds, trouble[0])
-        return [Extended(label, left, "storage") for label in asked]
-    return [Extended(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
+        return [Extension(label, left, "storage") for label in asked]
+    return [Extension(label, one.left, "ssh") for label, (one, _) in asked.items() if one]
 
 
 def _run_in_all(fanout: Fanout, command: str) -> dict[str, tuple[ContainerStay | None, str]]:
@@ -232,7 +228,7 @@ def _extend_by_storage(client: Backend, job: JobInfo, settings: Settings, second
     if mark.storage:
         mounts = mount_map(settings.storage_mounts)
         home = job_folders.at(client, mark.storage, mark.workspace, job.user, mounts)
-        if isinstance(home.seen, Mounted):
+        if isinstance(home.seen, MountedFolder):
             now, folder = int(time.time()), home.layout.job(job.name)
             path, wanted = join(folder, keepalive.DEADLINE), now + seconds
             stored = _stored_deadline(home.store, path)
@@ -260,7 +256,7 @@ def stop(client: Backend, names: Iterable[str]) -> list[JobInfo]:
 
 def _find_containers(client: Backend, name: str) -> list[JobInfo]:
     """Return the jobs of container.start that match the name or pattern."""
-    found = lookup.matching(client, name)
+    found = lookup.find_matching(client, name)
     made = [job for job in found if _is_container_job(client, job)]
     if made:
         return made
@@ -274,14 +270,9 @@ def _find_containers(client: Backend, name: str) -> list[JobInfo]:
 
 def _is_container_job(client: Backend, job: JobInfo) -> bool:
     try:
-        return is_interactive(client, job)
+        return bool(_keep_alive_roles(client, job))
     except NotFound:  # the cluster has no document of it
         return False
-
-
-def is_interactive(client: Backend, job: JobInfo) -> bool:
-    """Return whether a role of the job is an interactive container."""
-    return bool(_keep_alive_roles(client, job))
 
 
 def _keep_alive_roles(client: Backend, job: JobInfo) -> set[str]:
@@ -314,9 +305,9 @@ def _commands(document: Any) -> list[tuple[str, str]]:
 def only_container(client: Backend, folder: Path) -> str:
     """Return the running container that was started from the folder, if there is exactly one."""
     alias = client.cluster.alias
-    active = client.jobs(username=client.user, state=states.UNFINISHED)
-    names = {job.name for job in active}
-    mine = [one.name for one in _started_here(folder, alias) if one.name in names]
+    names = {job.name for job in client.jobs(username=client.user, state=states.UNFINISHED)}
+    started = [one for one in records.cluster_records(folder, alias) if keepalive.is_keep_alive(one.command)]
+    mine = [one.name for one in started if one.name in names]
     if not mine:
         raise ConfigError(f"no container started from this folder runs on cluster {alias!r}; name the job")
     if len(mine) > 1:
@@ -324,7 +315,3 @@ def only_container(client: Backend, folder: Path) -> str:
             f"several containers were started from this folder, name one: {', '.join(sorted(mine))}"
         )
     return mine[0]
-
-
-def _started_here(folder: Path, alias: str) -> Iterator[records.Record]:
-    return (one for one in records.cluster_records(folder, alias) if keepalive.is_keep_alive(one.command))

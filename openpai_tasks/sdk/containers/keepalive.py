@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from openpai_tasks import hints
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import DEADLINE as DEADLINE
+from openpai_tasks.text import hints
 
 MARK = "# openpai-tasks: keep-alive"
 """First line of the command, which identifies such a job."""
@@ -115,9 +115,8 @@ def command(seconds: int, idle_seconds: int) -> str:
         stop = hints.command("container.stop")
         watch = _WATCH.format(look=look, busy=BUSY_PERCENT, idle=idle_seconds, stop=stop)
     stay = _STAY.format(deadline=DEADLINE, seconds=seconds, extend=hints.command("container.extend"))
-    return f"{MARK}\n{_STATE}{stay}{watch}{_LOOP.format(deadline=DEADLINE, nap=DEADLINE_SECONDS)}".rstrip(
-        "\n"
-    )
+    loop = _LOOP.format(deadline=DEADLINE, nap=DEADLINE_SECONDS)
+    return f"{MARK}\n{_STATE}{stay}{watch}{loop}".rstrip("\n")
 
 
 def is_keep_alive(command: str) -> bool:

@@ -26,6 +26,7 @@ Write = Callable[[bytes], object]
 PIECE = 1 << 16
 POLL_SECONDS = 0.5  # between two looks at a silent session
 GRACE_SECONDS = 2.0  # for a command to end after Ctrl-C
+SEND_SECONDS = 10.0  # to send its signals before that, which takes a while on a busy machine
 SIGNALLED = 255
 """Exit code of a command that a signal ended, as with ssh."""
 
@@ -50,7 +51,7 @@ _POLITE, _FIRM = "INT", "TERM HUP"  # the second round follows if the first does
 
 @dataclass(frozen=True)
 class RunLimits:
-    """When to give up on a command: after so many seconds, or once ``stop`` is set."""
+    """When to give up on a command: after ``seconds``, or once ``stop`` is set."""
 
     seconds: float = math.inf
     stop: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +78,7 @@ def run_command(
 
 
 def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
-    """Open a shell on the terminal ``stdin``, or one that reads ``stdin`` if it is not a terminal."""
+    """Open a shell on the terminal ``stdin``; if that is not a terminal, the shell reads commands from it."""
     channel, is_terminal = remote.session(), os.isatty(stdin)
     with _closing(channel), remote.losing():
         if is_terminal:
@@ -86,8 +87,8 @@ def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
         exchange = _Exchange(remote, channel, out, err)
         if not is_terminal:
             return exchange.until_end(stdin)
-        with _raw(stdin), _resizing() as bell:
-            return exchange.until_end(stdin, bell)
+        with _raw(stdin), _resizing() as resized:
+            return exchange.until_end(stdin, resized)
 
 
 class _Exchange:
@@ -105,23 +106,24 @@ class _Exchange:
         self._limits = limits or RunLimits()
         self._waiting = b""  # read here and not sent yet
 
-    def until_end(self, stdin: int | None, bell: int | None = None) -> int:
-        """Return the exit code; ``bell`` becomes readable when the terminal is resized."""
+    def until_end(self, stdin: int | None, resized: int | None = None) -> int:
+        """Return the exit code; ``resized`` becomes readable when the terminal is resized."""
         channel, source = self._channel, stdin
         limit = time.monotonic() + self._limits.seconds
         while True:
-            asked = [one for one in (bell, None if self._waiting else source) if one is not None]
+            asked = [one for one in (resized, None if self._waiting else source) if one is not None]
             ready, _, _ = select.select([channel, *asked], [], [], 0.02 if self._waiting else POLL_SECONDS)
-            if bell in ready:
-                os.read(cast(int, bell), PIECE)
+            if resized in ready:
+                os.read(cast(int, resized), PIECE)
                 channel.resize_pty(*_size(stdin))
             if source in ready and not self._read(cast(int, source)):
                 source = None
             if self._waiting and channel.send_ready():
                 self._waiting = self._waiting[channel.send(self._waiting) :]
+            has_ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
             if _drain(channel, self._out, self._err):
                 continue
-            if channel.closed or (channel.eof_received and channel.exit_status_ready()):
+            if has_ended:  # before the look at its output, so there is no more
                 return _exit_code(self._remote, channel)
             self._check(limit)
 
@@ -163,7 +165,7 @@ def _exit_code(remote: Remote, channel: paramiko.Channel) -> int:
 def _interrupt(remote: Remote, channel: paramiko.Channel, out: Write, err: Write) -> bool:
     """Ask the command to end and pass on its last output; return whether it ended."""
     send_signal(channel, "INT")
-    if _has_ended(channel, out, err, GRACE_SECONDS / 8):
+    if _wait_for_end(channel, out, err, GRACE_SECONDS / 8):
         return True
     # An sshd passes no signals on to root's commands.
     return any(_send_signals(remote, names, channel, out, err) for names in (_POLITE, _FIRM))
@@ -175,14 +177,22 @@ def _send_signals(remote: Remote, names: str, channel: paramiko.Channel, out: Wr
         beside = remote.session()
         with _closing(beside):
             beside.exec_command(f"names='{names}'\n{_SIGNAL_SCRIPT}")
-            return _has_ended(channel, out, err, GRACE_SECONDS)
+            _wait_for_end(beside, _ignore, _ignore, SEND_SECONDS)
+            return _wait_for_end(channel, out, err, GRACE_SECONDS)
     return False
 
 
-def _has_ended(channel: paramiko.Channel, out: Write, err: Write, seconds: float) -> bool:
+def _ignore(data: bytes) -> None:
+    pass
+
+
+def _wait_for_end(channel: paramiko.Channel, out: Write, err: Write, seconds: float) -> bool:
     limit = time.monotonic() + seconds
-    while time.monotonic() < limit and not (channel.closed or channel.eof_received):
+    while time.monotonic() < limit:
+        has_ended = channel.closed or channel.eof_received
         if not _drain(channel, out, err):
+            if has_ended:
+                return True
             select.select([channel], [], [], 0.05)
     return bool(channel.closed or channel.eof_received)
 
@@ -221,17 +231,17 @@ def _raw(terminal: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _resizing() -> Iterator[int]:
     """Yield a file descriptor that becomes readable when the window is resized."""
-    bell, ring = os.pipe()
-    os.set_blocking(ring, False)
+    resized, wake = os.pipe()
+    os.set_blocking(wake, False)
 
     def changed(*_: object) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.write(ring, b"!")
+            os.write(wake, b"!")
 
     before = signal.signal(signal.SIGWINCH, changed)
     try:
-        yield bell
+        yield resized
     finally:
         signal.signal(signal.SIGWINCH, before)
-        os.close(bell)
-        os.close(ring)
+        os.close(resized)
+        os.close(wake)

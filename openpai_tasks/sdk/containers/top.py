@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.containers import sessions
 from openpai_tasks.sdk.ssh.connection import Remote
@@ -135,10 +135,6 @@ def read_usage(remote: Remote, label: str) -> ContainerUsage:
     if code:
         return ContainerUsage(label, error=f"cannot measure without a POSIX shell (it exited with {code})")
     return parse_usage(b"".join(output).decode("utf-8", "replace"), label)
-
-
-def failed_usage(label: str, err: PaiError) -> ContainerUsage:
-    return ContainerUsage(label, error=str(err))
 
 
 def parse_usage(text: str, label: str) -> ContainerUsage:

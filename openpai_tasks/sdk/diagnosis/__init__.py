@@ -5,5 +5,5 @@ import lazy_loader
 # Listed here because reading the stub would slow down every start; a test compares the two.
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
-    submod_attrs={"explain": ["explain_job", "why"], "news": ["News"]},
+    submod_attrs={"explain": ["JobReporter", "explain_job", "why"]},
 )

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
-from openpai_tasks.hints import command, in_this_program
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.clusters import capacity
-from openpai_tasks.sdk.diagnosis import missing, symptoms
+from openpai_tasks.sdk.diagnosis import symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
+from openpai_tasks.text.hints import command, in_this_program
 
 LINES = 15
 NOTES = 3
@@ -32,6 +32,8 @@ _NOTE = re.compile(
 )
 _KINDS = (("CPU", "CPUs", "--cpu"), (*["MB of memory"] * 2, "--memoryMB"), ("GPU", "GPUs", "--gpu"))
 MOST_NAMES = 3  # of jobs to list
+STARTING = "starting"
+NEWS_SECONDS = 1.5  # waits shorter than this are not reported
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,10 @@ def explain_job(client: Backend, job: JobInfo) -> Explanation:
 
 def _waiting(client: Backend, job: JobInfo) -> Explanation:
     notes, asked = _notes(job), _asked(client, job)
-    record = capacity.virtual_cluster_of(client, job) if asked else VirtualCluster()
-    reading = capacity.never_fits(client, job, asked, record, notes) if asked else None
+    record = capacity.find_virtual_cluster(client, job) if asked else VirtualCluster()
+    reading = capacity.explain_never_fits(client, job, asked, record, notes) if asked else None
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
-    reading = reading or (capacity.not_free(asked, record) if asked else None)
+    reading = reading or (capacity.explain_not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
     advice = in_this_program(advice).replace(" NAME`", f" {lookup.typed_name(client, job)}`")
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
@@ -100,21 +102,18 @@ def attempt_number(job: JobInfo) -> str:
     return f"attempt {job.attempt} (--attempt {job.attempt}, counted from 0)"
 
 
-def _asked(client: Backend, job: JobInfo) -> capacity.Need | None:
+def _asked(client: Backend, job: JobInfo) -> capacity.RequestedResources | None:
     """Return what the job requests, from its document."""
     with contextlib.suppress(PaiError):
-        return capacity.need(documents.job_document(client, job.key)[1])
+        return capacity.requested_resources(documents.job_document(client, job.key)[1])
     return None
 
 
 def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] | None:
     """Return which resources are short, if that is the latest event."""
-    shortage_text = describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
-    return (
-        (shortage_text, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free")
-        if shortage_text
-        else None
-    )
+    shortage = describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
+    advice = f"wait, or ask for less; `{command('cluster.resources')}` shows what is free"
+    return (shortage, advice) if shortage else None
 
 
 # Jobs that are over
@@ -126,8 +125,8 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
     lines = log or kept
-    symptom = missing.explain_module(client, job, lines)
-    symptom = symptom or missing.explain_mount(client, job, lines) or symptoms.in_output(lines)
+    symptom = symptoms.explain_module(client, job, lines)
+    symptom = symptom or symptoms.explain_mount(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
     advice = [*([symptom[1]] if symptom else []), *solutions]
     return Explanation(
@@ -284,11 +283,11 @@ def describe_shortage(client: Backend, note: str, is_alone: bool) -> str:
         return ""
     flags = [f"{kind[2]} {free}" for _, free, _, kind in rows if free]
     hint = f"; `{' '.join(flags)}` would fit" if is_alone and len(flags) == len(rows) else ""
-    return f"it asks for {'; '.join(_describe_row(*row) for row in rows)}{_holders(client, found[4])}{hint}"
-
-
-def _describe_row(need: int, free: int, total: int, kind: tuple[str, ...]) -> str:
-    return f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
+    short = [
+        f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
+        for need, free, total, kind in rows
+    ]
+    return f"it asks for {'; '.join(short)}{_holders(client, found[4])}{hint}"
 
 
 def _holders(client: Backend, virtual_cluster: str | None) -> str:
@@ -299,3 +298,39 @@ def _holders(client: Backend, virtual_cluster: str | None) -> str:
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f" (running: {', '.join(names[:MOST_NAMES])}{more})" if names else ""
     return ""
+
+
+# While a job is followed
+
+
+class JobReporter:
+    """Reports changes since the last look at a job, each reason for a wait once."""
+
+    def __init__(self, client: Backend, say: Callable[[str], object]) -> None:
+        self._client, self._say = client, say
+        self._attempt: int | None = None
+        self._waits_since: float | None = None
+        self._last = ""
+
+    def __call__(self, job: JobInfo) -> None:
+        if self._attempt is not None and job.attempt > self._attempt:
+            self._say(f"job {job.name} failed and is retried: {attempt_number(job)}")
+            self._waits_since, self._last = None, ""
+        self._attempt = job.attempt
+        if job.state != states.WAITING:
+            self._waits_since = None
+            return
+        self._waits_since = self._waits_since or time.monotonic()
+        if time.monotonic() - self._waits_since >= NEWS_SECONDS:
+            line = f"job {job.name} is {job.state}: {wait_reason(self._client, job)}"
+            if line != self._last:
+                self._say(line)
+            self._last = line
+
+
+def wait_reason(client: Backend, job: JobInfo) -> str:
+    """Return what the job waits for, unless it has started since."""
+    with contextlib.suppress(PaiError):
+        found = why(client, job.key)
+        return found.why if found.state == job.state else STARTING
+    return STARTING

@@ -29,7 +29,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "upload",
         ],
         "packing": ["pack", "packing_rules", "unpack"],
-        "removing": ["plan_exact_removals", "plan_removals", "refuse_guesses", "remove"],
+        "removing": ["check_guesses", "plan_exact_removals", "plan_removals", "remove"],
         "selecting": ["add_storage", "forget_storages", "no_storage_named", "select_storage"],
         "storages": ["ClusterStorages", "list_storages", "mounts"],
         "user_storages": ["check_installed", "parse_storage"],

@@ -25,9 +25,9 @@ from .operations import upload as upload
 from .packing import pack as pack
 from .packing import packing_rules as packing_rules
 from .packing import unpack as unpack
+from .removing import check_guesses as check_guesses
 from .removing import plan_exact_removals as plan_exact_removals
 from .removing import plan_removals as plan_removals
-from .removing import refuse_guesses as refuse_guesses
 from .removing import remove as remove
 from .selecting import add_storage as add_storage
 from .selecting import forget_storages as forget_storages

@@ -1,9 +1,9 @@
-"""Remove files that jobs and copies left behind; never those of one that still runs, or of anything else."""
+"""Remove files that ended jobs and copies left behind, and nothing else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
@@ -28,8 +28,8 @@ GRACE = 3600.0
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """What to remove: folders of jobs, and the archives that nobody uses afterwards."""
+class CleanupPlan:
+    """What to remove: folders of jobs, and archives that no other job uses."""
 
     jobs: tuple[JobLeftovers, ...]
     archives: tuple[ArchiveFile, ...]
@@ -45,7 +45,7 @@ class KeptFile:
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleanupResult:
     """The result of a cleaning."""
 
     jobs: tuple[str, ...]
@@ -55,21 +55,22 @@ class Cleaned:
     preview: bool = False
 
 
-def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> Cleaning:
+def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> CleanupPlan:
     """What can be removed: files of jobs that ended long enough ago, and archives that no other job uses."""
     wanted = _states(states)
     jobs = tuple(job for job in found.jobs if job.state in wanted and _is_old(job, older_than))
     names = {job.name for job in jobs}
-    archives = tuple(one for one in found.archives if set(one.jobs) <= names and _may_go(one, older_than))
+    unused = (one for one in found.archives if set(one.jobs) <= names)
+    archives = tuple(one for one in unused if _is_removable(one, older_than))
     size = sum(job.removable for job in jobs) + sum(one.size for one in archives)
-    return Cleaning(jobs, archives, size)
+    return CleanupPlan(jobs, archives, size)
 
 
 def _is_old(job: JobLeftovers, older_than: float) -> bool:
     return job.age >= (max(older_than, GRACE) if job.state == GONE else older_than)
 
 
-def _may_go(archive: ArchiveFile, older_than: float) -> bool:
+def _is_removable(archive: ArchiveFile, older_than: float) -> bool:
     """Whether an archive can be removed: unused for long enough, or used only by jobs that are removed."""
     return bool(archive.jobs) or time.time() - archive.modified / 1000 >= older_than
 
@@ -82,37 +83,32 @@ def _states(given: Iterable[str]) -> set[str]:
     return names or set(REMOVABLE)
 
 
-def clean_up(client: Backend, home: Home, cleaning: Cleaning, preview: bool = False) -> Cleaned:
+def clean_up(client: Backend, home: Home, cleaning: CleanupPlan, preview: bool = False) -> CleanupResult:
     """Remove it, after another look at each job: a job that was started again keeps its files."""
-    files = home.files
-
-    def remove_job(job: JobLeftovers) -> str:
-        if reason := _reason_to_stay(client, files, job):
-            return reason
-        files.remove_job(job.name)
-        return ""
-
-    kept: dict[str, str] = {}
+    files, kept = home.files, dict[str, str]()
     if not preview:
-        kept |= {job.name: why for job in cleaning.jobs if (why := _tried(remove_job, job))}
-        kept |= _discarded(files, [one.sha256 for one in cleaning.archives])
+        kept |= {job.name: why for job in cleaning.jobs if (why := _remove_job(client, files, job))}
+        kept |= _remove_archives(files, [one.sha256 for one in cleaning.archives])
     jobs = [job for job in cleaning.jobs if job.name not in kept]
     archives = [one for one in cleaning.archives if one.sha256 not in kept]
     size = sum(job.removable for job in jobs) + sum(one.size for one in archives)
     names, sums = tuple(job.name for job in jobs), tuple(one.sha256 for one in archives)
-    return Cleaned(names, sums, size, tuple(KeptFile(*one) for one in kept.items()), preview)
+    return CleanupResult(names, sums, size, tuple(KeptFile(*one) for one in kept.items()), preview)
 
 
-def _tried(remove: Callable[[JobLeftovers], str], job: JobLeftovers) -> str:
-    """Why the job's files are still there; empty when they are gone."""
+def _remove_job(client: Backend, files: Workspace, job: JobLeftovers) -> str:
+    """Remove the files of a job; return why they are kept, if they are."""
     try:
-        return remove(job)
+        reason = _reason_to_keep(client, files, job)
+        if not reason:
+            files.remove_job(job.name)
+        return reason
     except PaiError as err:
         return str(err)
 
 
-def _discarded(files: Workspace, sums: list[str]) -> dict[str, str]:
-    """Why archives are still there."""
+def _remove_archives(files: Workspace, sums: list[str]) -> dict[str, str]:
+    """Remove archives; return why some are kept."""
     try:
         gone = files.discard(sums)
     except PaiError as err:
@@ -120,7 +116,7 @@ def _discarded(files: Workspace, sums: list[str]) -> dict[str, str]:
     return {sha256: "a job uses it" for sha256 in sums if sha256 not in gone}
 
 
-def _reason_to_stay(client: Backend, files: Workspace, job: JobLeftovers) -> str:
+def _reason_to_keep(client: Backend, files: Workspace, job: JobLeftovers) -> str:
     try:
         now = client.job(job_key(client.user, job.name))
         if not now.final:
@@ -130,14 +126,12 @@ def _reason_to_stay(client: Backend, files: Workspace, job: JobLeftovers) -> str
     references = files.references_of(job.name)
     if not references:
         return "its owner is unknown" if files.store.stat(files.job(job.name)) else ""
-    is_same = (
-        max(one.submitted for one in references) == job.submitted
-        and state_of(client, references, None) == GONE
-    )
+    newest = max(one.submitted for one in references)
+    is_same = newest == job.submitted and state_of(client, references, None) == GONE
     return "" if is_same else "it was submitted again"
 
 
-def check_cleaned(cleaned: Cleaned) -> None:
+def check_cleaned(cleaned: CleanupResult) -> None:
     """Raise an error unless everything was removed."""
     if cleaned.kept:
         examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
@@ -145,7 +139,7 @@ def check_cleaned(cleaned: Cleaned) -> None:
 
 
 @dataclass(frozen=True)
-class CleanedParts:
+class PartsCleanup:
     """What was removed of the unfinished files of copies; ``kept`` may still be in use."""
 
     removed: tuple[str, ...]
@@ -157,7 +151,7 @@ class CleanedParts:
 
 def clean_parts(
     places: Sequence[Location], older_than: float | None = None, preview: bool = False
-) -> CleanedParts:
+) -> PartsCleanup:
     """Remove what interrupted copies left below the folders.
 
     A part whose copy this machine knows is removed if that copy has ended. Any other one is removed if it has
@@ -166,7 +160,7 @@ def clean_parts(
     removed, size, kept, failed = list[str](), 0, list[KeptFile](), list[KeptFile]()
     for place in places:
         for url, part in _parts(place):
-            if reason := _use(part, older_than):
+            if reason := _reason_in_use(part, older_than):
                 kept.append(KeptFile(url, reason))
                 continue
             try:
@@ -177,10 +171,10 @@ def clean_parts(
             else:
                 removed.append(url)
                 size += part.size
-    return CleanedParts(tuple(removed), size, tuple(kept), tuple(failed), preview)
+    return PartsCleanup(tuple(removed), size, tuple(kept), tuple(failed), preview)
 
 
-def check_parts(cleaned: CleanedParts) -> None:
+def check_parts(cleaned: PartsCleanup) -> None:
     """Raise an error if a leftover could not be removed."""
     if cleaned.failed:
         first = cleaned.failed[0]
@@ -188,15 +182,14 @@ def check_parts(cleaned: CleanedParts) -> None:
 
 
 def _parts(place: Location) -> Iterator[tuple[str, Entry]]:
-    if not operations.existing(place).is_folder:
-        raise PathError(f"{place.url} is a file, not a folder")
+    operations.require_folder(place)
     with naming(place):
         for found in stream(place, parts=True):
             if is_part(found.entry):
                 yield join(place.url, found.name), found.entry
 
 
-def _use(part: Entry, older_than: float | None) -> str:
+def _reason_in_use(part: Entry, older_than: float | None) -> str:
     """Return why the part may be in use; empty if it is a leftover."""
     is_claimed, is_noted = is_running(part.name), is_resumed(part.name)
     if is_claimed or is_noted:

@@ -15,15 +15,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from openpai_tasks.plain_text import counted
 from openpai_tasks.sdk.files.storages import ClusterStorages
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing.index import Names
 from openpai_tasks.storage.packing.members import split
-from openpai_tasks.storage.packing.open_shards import OpenShards
-from openpai_tasks.storage.packing.opened import open_set, places
+from openpai_tasks.storage.packing.packed_set import OpenShards, locate_shards, open_set
 from openpai_tasks.storage.packing.packed_store import by_name, find
+from openpai_tasks.text.plurals import counted
 
 SPAN = 8 << 20
 """Bytes to read at once from adjacent files."""
@@ -51,7 +50,7 @@ class PackedDataset(Sequence[Item]):
     """
 
     def __init__(self, url: str | os.PathLike[str], *, group: bool = False) -> None:
-        place = _located(os.fspath(url))
+        place = _locate(os.fspath(url))
         found = open_set(place)
         self.url, self.group = place.url if place.url.startswith("/") else os.fspath(url), group
         self._index = found.index
@@ -169,12 +168,12 @@ class PackedDataset(Sequence[Item]):
     def _shards(self) -> OpenShards:
         """The open shards; a forked process must not share its parent's connections."""
         if self._opened is None or self._opened[0] != os.getpid():
-            found = places(_located(self.url), self._index)
+            found = locate_shards(_locate(self.url), self._index)
             self._opened = os.getpid(), OpenShards(self._index, found)
         return self._opened[1]
 
 
-def _located(url: str) -> Location:
+def _locate(url: str) -> Location:
     return locate(url, ClusterStorages(Settings.load()))
 
 

@@ -76,7 +76,9 @@ class Home:
         kind = kinds.find_type(self.place.kind)
         if kind and kind.job_folder:
             return kind.open_job_folder(self.store, self.path)
-        return job_storage.Mounted(self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace))
+        return job_storage.MountedFolder(
+            self.storage, join(f"{scripts.MOUNTS}{self.storage}", self.workspace)
+        )
 
 
 def home(client: Backend, workspace: str = "", mounts: Mounts = ()) -> Home | None:
@@ -116,7 +118,7 @@ def output_home(client: Backend, workspace: str, mounts: Mounts = ()) -> Home | 
 def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts = ()) -> Home:
     """Return the folder that a job of the user was submitted with, from its stamp.
 
-    A storage that was added here is used as the user it was added with, whoever owns the job.
+    A storage that was added here is used with the user name it was added with, not as the owner of the job.
     """
     own = user_storages.find(client.cluster, storage)
     if own is not None:
@@ -155,7 +157,7 @@ def _selected(client: Backend, mounts: Mounts) -> tuple[StorageSpec | None, str]
 
 def _own_place(client: Backend, own: UserStorage, mounts: Mounts) -> StorageSpec:
     return user_storages.make_spec(
-        client.cluster, own, user_storages.kept_secret(client.cluster, own), mounts
+        client.cluster, own, user_storages.load_secret(client.cluster, own), mounts
     )
 
 
@@ -166,10 +168,6 @@ _first_writable: weakref.WeakKeyDictionary[Backend, ClusterStorage | None] = wea
 def _granted(client: Backend) -> ClusterStorage | None:
     """Return the first default storage that is writable; each client asks its cluster once."""
     if client not in _first_writable:
-        _first_writable[client] = _find_writable(client)
+        found = (client.storage(one.name) for one in client.storages(default=True) or client.storages())
+        _first_writable[client] = next((storage for storage in found if not storage.read_only), None)
     return _first_writable[client]
-
-
-def _find_writable(client: Backend) -> ClusterStorage | None:
-    found = (client.storage(one.name) for one in client.storages(default=True) or client.storages())
-    return next((storage for storage in found if not storage.read_only), None)

@@ -12,7 +12,7 @@ from openpai_tasks.protocol.document.job_storage import DEADLINE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Home, cluster_mark
 from openpai_tasks.storage.copying.walk import walk
-from openpai_tasks.storage.job_files.workspace import Reference, Workspace
+from openpai_tasks.storage.job_files.workspace import Reference
 from openpai_tasks.storage.store import Entry
 
 GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
@@ -78,7 +78,10 @@ def find_leftovers(client: Backend, home: Home) -> Leftovers:
     files = home.files
     known = {job.name: job for job in client.jobs(username=client.user)}
     below = {one.name: _below(home, one.name) for one in files.job_folders()}
-    archives = _archives(files, below)
+    archives = [
+        ArchiveFile(sha256, entry.size, entry.mtime_ms, tuple(_users(sha256, below)))
+        for sha256, entry in sorted(files.archive_files().items())
+    ]
     sizes = {archive.sha256: archive.size for archive in archives}
     references = {name: files.references_of(name) for name in below}
     jobs = [
@@ -103,13 +106,6 @@ def _below(home: Home, name: str) -> dict[str, Entry]:
         return {one.name: one.entry for one in walk(home.location(home.layout.job(name)), parts=True)}
     except NotFound:
         return {}
-
-
-def _archives(files: Workspace, below: dict[str, dict[str, Entry]]) -> list[ArchiveFile]:
-    return [
-        ArchiveFile(sha256, entry.size, entry.mtime_ms, tuple(_users(sha256, below)))
-        for sha256, entry in sorted(files.archive_files().items())
-    ]
 
 
 def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from openpai_tasks import wildcards
 from openpai_tasks.errors import ConfigError, NoSuchPath, PathError
 from openpai_tasks.sdk import amounts
-from openpai_tasks.sdk.amounts import at_least, size
+from openpai_tasks.sdk.amounts import at_least, read, size
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
@@ -20,6 +19,7 @@ from openpai_tasks.storage.location import Book, Location, naming
 from openpai_tasks.storage.location import locate as locate
 from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join, parent
+from openpai_tasks.text import wildcards
 
 FILE, FOLDER = "file", "folder"
 
@@ -61,10 +61,10 @@ class StorageUsage:
 
 def locate_all(texts: Sequence[str], book: Book) -> list[Location]:
     """The locations of these paths, with patterns resolved; a missing one is an error."""
-    return [match for text in texts for match in _fitting(locate(text, book))]
+    return [match for text in texts for match in _matches(locate(text, book))]
 
 
-def _fitting(place: Location) -> list[Location]:
+def _matches(place: Location) -> list[Location]:
     with naming(place):
         return patterns.sources(place)
 
@@ -112,12 +112,12 @@ def copy_rules(workers: int, checksum: bool = False, delete: bool = False, previ
 
 
 def copy(sources: Sequence[Location], target: Location, rules: Rules, watch: Watch) -> Copied:
-    items = plan.copies(sources, target)
+    items = plan.plan_copy(sources, target)
     return copying.copy(items, rules, watch, plan.target_of(items))
 
 
 def sync(source: Location, target: Location, rules: Rules, watch: Watch) -> Copied:
-    return copying.copy(plan.synced(source, target), rules, watch, target.url)
+    return copying.copy(plan.plan_sync(source, target), rules, watch, target.url)
 
 
 def check_copied(copied: Copied) -> None:
@@ -143,14 +143,15 @@ def make_folders(texts: Sequence[str], book: Book) -> None:
 def read_files(places: Sequence[Location]) -> Iterator[bytes]:
     """The files' bytes, one after the other."""
     for place in places:
-        _refuse_folder(place)
+        if existing(place).is_folder:
+            raise PathError(f"{place.url} is a folder, not a file")
         with naming(place):
             yield from place.store.read(place.path)
 
 
 def head(place: Location, lines: int) -> Iterator[bytes]:
     """The first lines, reading no more than needed."""
-    left = at_least(lines, 0, "--lines")
+    left = read("lines", at_least(0), lines)
     for piece in read_files([place]):
         count = piece.count(b"\n")
         if count >= left:
@@ -158,11 +159,6 @@ def head(place: Location, lines: int) -> Iterator[bytes]:
             return
         left -= count
         yield piece
-
-
-def _refuse_folder(place: Location) -> None:
-    if existing(place).is_folder:
-        raise PathError(f"{place.url} is a folder, not a file")
 
 
 def disk_usage(place: Location) -> Iterator[StorageUsage]:
@@ -209,18 +205,18 @@ def _sum(one: Count, other: Count) -> Count:
 
 def tree(place: Location, depth: int = 0) -> Iterator[tuple[str, WalkedEntry]]:
     """Everything below the folder down to a depth (0: all), each with the branches of a drawn tree."""
-    levels = at_least(depth, 0, "--depth") or None
-    _refuse_file(place)
+    levels = read("depth", at_least(0), depth) or None
+    require_folder(place)
     last_at: dict[int, bool] = {}
     with naming(place):
-        marked = _with_last(list(walk(place, levels)))
+        marked = _mark_last(list(walk(place, levels)))
     for found, is_last in marked:
         last_at[found.depth] = is_last
         bars = "".join("    " if last_at[level] else "│   " for level in range(1, found.depth))
         yield bars + ("└── " if is_last else "├── "), found
 
 
-def _with_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
+def _mark_last(found: list[WalkedEntry]) -> list[tuple[WalkedEntry, bool]]:
     """Each entry, and whether it is the last of its folder."""
     seen: set[str] = set()
     marked = []
@@ -235,23 +231,20 @@ def find_files(
     place: Location, name: str | None, kind: str | None, min_size: str | int
 ) -> Iterator[FileInfo]:
     """Everything below the folder that matches the pattern, the type and the size, as it is found."""
-    least = size(min_size, "--min-size")
-    _refuse_file(place)
+    least = read("min_size", size(), min_size)
+    require_folder(place)
     if kind not in (None, FILE, FOLDER):
         raise PathError(f"a type is {FILE} or {FOLDER}, got {kind!r}")
-    for found in _below(place):
-        info = _info(found.entry, found.name, join(place.url, found.name))
-        wanted = kind in (None, info.type) and info.size >= least
-        if wanted and (name is None or wildcards.matches(found.entry.name, name)):
-            yield info
-
-
-def _below(place: Location) -> Iterator[WalkedEntry]:
     with naming(place):
-        yield from stream(place)
+        for found in stream(place):
+            info = _info(found.entry, found.name, join(place.url, found.name))
+            wanted = kind in (None, info.type) and info.size >= least
+            if wanted and (name is None or wildcards.matches(found.entry.name, name)):
+                yield info
 
 
-def _refuse_file(place: Location) -> None:
+def require_folder(place: Location) -> None:
+    """Raise unless the location is a folder."""
     if not existing(place).is_folder:
         raise PathError(f"{place.url} is a file, not a folder")
 
@@ -266,6 +259,15 @@ def upload(place: Location, pieces: Iterable[bytes], size: int | None = None, re
 
     An existing file stays as it is unless it may be replaced.
     """
+    left = [pieces]
+
+    def source() -> Iterable[bytes]:
+        if not left:  # a stream cannot be read again
+            raise PathError(
+                "the storage broke off while it was written: nothing is kept, send the file again"
+            )
+        return left.pop()
+
     if place.is_root:
         raise PathError(f"{place.url} is a folder, not a file")
     with naming(place):
@@ -275,21 +277,7 @@ def upload(place: Location, pieces: Iterable[bytes], size: int | None = None, re
         if there is not None and not replace:
             raise ConfigError(f"{place.url} exists already")
         place.store.make_folder(parent(place.path))
-        return put(place.store, place.path, _Once(pieces), size)
-
-
-class _Once:
-    """A source for the first try only: a stream cannot be read again."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._left = [pieces]
-
-    def __call__(self) -> Iterable[bytes]:
-        if not self._left:
-            raise PathError(
-                "the storage broke off while it was written: nothing is kept, send the file again"
-            )
-        return self._left.pop()
+        return put(place.store, place.path, source, size)
 
 
 def find_existing(folder: Location, paths: Sequence[Sequence[str]]) -> list[str]:

@@ -13,11 +13,11 @@ from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import pack as packs
 from openpai_tasks.storage.packing import unpack as unpacks
 from openpai_tasks.storage.packing.formats import find_format
-from openpai_tasks.storage.packing.opened import open_set
 from openpai_tasks.storage.packing.pack import Packed, Packing
+from openpai_tasks.storage.packing.packed_set import open_set
 from openpai_tasks.storage.store import is_below
 
-NAMELESS = "data"
+DEFAULT_NAME = "data"
 """What the shards of a storage's root are called."""
 
 
@@ -31,10 +31,10 @@ def packing_rules(
 ) -> Packing:
     """How to pack, from the flags; the shards are named like the folder unless a name is given."""
     find_format(format)
-    chosen = (tree.name or NAMELESS) if name is None else name
+    chosen = (tree.name or DEFAULT_NAME) if name is None else name
     if not chosen or "/" in chosen or "\0" in chosen or chosen.startswith("."):
         raise ConfigError(f"--name {chosen!r} cannot begin the names of shards")
-    shard = amounts.size(shard_size, "--shard-size", least=1)
+    shard = amounts.read("shard_size", amounts.size(least=1), shard_size)
     return Packing(format, shard, chosen, replace, amounts.workers(workers))
 
 

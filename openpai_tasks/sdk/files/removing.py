@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, NotFound, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import home
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Book, Location, has_empty_name, locate, naming
 from openpai_tasks.storage.store import Entry, is_below, join, parent
+from openpai_tasks.text.hints import command, option
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Removal:
 def plan_removals(texts: Sequence[str], book: Book, recursive: bool) -> list[Removal]:
     """Return the files and folders to remove, each once, all checked before anything is removed."""
     for text in texts:
-        _refuse_empty_names(text)
-    found = {_key(one.place): one for text in texts for one in _named(text, book)}
-    _refuse_folders_in_use(found)
+        _check_names(text)
+    found = {_key(one.place): one for text in texts for one in _find(text, book)}
+    _check_folders_in_use(found)
     for removal in found.values():
         if removal.is_full and not recursive:
-            raise PathError(f"{removal.place.url} is a folder that is not empty; --recursive removes it all")
+            raise PathError(
+                f"{removal.place.url} is a folder that is not empty; {option('recursive')} removes it all"
+            )
     return [removal for key, removal in found.items() if not _is_in_another(key, found)]
 
 
@@ -51,7 +53,7 @@ def plan_exact_removals(places: Sequence[Location]) -> list[Removal]:
             raise Denied(f"{place.url}: the root of a storage is never removed", 403)
         with naming(place):
             found[_key(place)] = _removal(place, _existing(place))
-    _refuse_folders_in_use(found)
+    _check_folders_in_use(found)
     return list(found.values())
 
 
@@ -71,7 +73,7 @@ def remove(removals: Sequence[Removal]) -> None:
             removal.place.store.remove(removal.place.path, recursive=removal.is_full)
 
 
-def refuse_guesses(removals: Sequence[Removal], only_remote: bool = False) -> None:
+def check_guesses(removals: Sequence[Removal], only_remote: bool = False) -> None:
     """Raise for likely mistakes if the user cannot be asked; ``only_remote``: and for local files."""
     for removal in removals:
         if removal.doubt:
@@ -84,21 +86,17 @@ def refuse_guesses(removals: Sequence[Removal], only_remote: bool = False) -> No
             )
 
 
-def _named(text: str, book: Book) -> list[Removal]:
+def _find(text: str, book: Book) -> list[Removal]:
     """Return the entry with exactly this name, else those that match the pattern."""
     place = locate(text, book)
     if place.is_root or place.is_content:
         raise Denied(f"{place.url}: the root of a storage, `.` and `..` are never removed", 403)
     with naming(place):
-        return _matching(place)
-
-
-def _matching(place: Location) -> list[Removal]:
-    entry = _itself(place)
-    if entry is not None:
-        return [_removal(place, entry)]
-    _refuse_patterns_at_the_root(place)
-    return [_removal(match, _existing(match), _doubt(place, match)) for match in patterns.sources(place)]
+        entry = _entry(place)
+        if entry is not None:
+            return [_removal(place, entry)]
+        _check_pattern(place)
+        return [_removal(match, _existing(match), _doubt(place, match)) for match in patterns.sources(place)]
 
 
 def _doubt(pattern: Location, match: Location) -> str:
@@ -117,13 +115,13 @@ def _removal(place: Location, entry: Entry, doubt: str = "") -> Removal:
 
 
 def _existing(place: Location) -> Entry:
-    entry = _itself(place)
+    entry = _entry(place)
     if entry is None:
         raise NoSuchPath(f"{place.url}: no such file or folder")
     return entry
 
 
-def _itself(place: Location) -> Entry | None:
+def _entry(place: Location) -> Entry | None:
     """Return the entry of this name; a symlink that is broken or leads out of the storage is only listed."""
     try:
         entry = place.store.stat(place.path)
@@ -145,7 +143,7 @@ def _key(place: Location) -> str:
     return join(place.store.address(parent(place.path)), place.name)
 
 
-def _refuse_empty_names(text: str) -> None:
+def _check_names(text: str) -> None:
     """``a//b`` is what ``a/$EMPTY/b`` becomes."""
     if not text:
         raise PathError("an empty path is not removed: is a variable empty?")
@@ -153,7 +151,7 @@ def _refuse_empty_names(text: str) -> None:
         raise PathError(f"{text!r} has an empty name in it and is not removed: is a variable empty?")
 
 
-def _refuse_patterns_at_the_root(place: Location) -> None:
+def _check_pattern(place: Location) -> None:
     """``/*`` is what ``$EMPTY/*`` becomes."""
     if place.url.startswith("/") and _is_at_the_root(place):
         raise Denied(f"{place.url}: a pattern in / is not removed: is a variable empty?", 403)
@@ -164,7 +162,7 @@ def _is_at_the_root(place: Location) -> bool:
     return patterns.MAGIC.search(place.path.split("/")[1]) is not None
 
 
-def _refuse_folders_in_use(found: Mapping[str, Removal]) -> None:
+def _check_folders_in_use(found: Mapping[str, Removal]) -> None:
     """Refuse to remove the home folder, the settings, the current folder, or a folder above them."""
     for what, folder in _folders_in_use():
         for address in _addresses(folder):

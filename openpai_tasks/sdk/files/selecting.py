@@ -7,18 +7,17 @@ from collections.abc import Iterable
 
 from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.sdk.files import user_storages
-from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow
+from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow, mounts
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.registry import Cluster
 from openpai_tasks.storage.kinds import UserStorage
-from openpai_tasks.storage.local import mounted
 from openpai_tasks.storage.location import open_storage
 from openpai_tasks.storage.store import StorageSpec, Store
+from openpai_tasks.text.hints import command
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def select_storage(
         raise Denied(f"storage {place.name!r} is read-only for you, so it cannot hold a workspace", 403)
     if not place.read_only and folder != "/":
         store.make_folder(folder)
-    _look(store, "/" if place.read_only else folder, place)
+    _check_listing(store, "/" if place.read_only else folder, place)
     kept = "" if place.read_only else folder
     choices.change(settings, alias, lambda now: dataclasses.replace(now, storage=place.name, workspace=kept))
     known_names.note_storages([place.name])
@@ -75,11 +74,11 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
         )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
-    place = user_storages.make_spec(record, own, secret, mounted.mount_map(settings.storage_mounts))
-    _look(open_storage(place), "/", place, own.path)
+    place = user_storages.make_spec(record, own, secret, mounts(settings))
+    _check_listing(open_storage(place), "/", place, own.path)
     where = user_storages.keep_secret(record, own, secret) if secret else ""
     try:
-        choices.change(settings, alias, lambda now: _with(now, own))
+        choices.change(settings, alias, lambda now: _with_storage(now, own))
     except PaiError:
         user_storages.forget_secret(record, own)
         raise
@@ -100,22 +99,22 @@ def forget_storages(settings: Settings, alias: str | None, wanted: Iterable[str]
         raise NotFound(
             f"{alias!r} has no storage {name!r} that `{command('storage.add')}` added (known: {known})", 404
         )
-    choices.change(settings, alias, lambda now: _without(now, gone))
+    choices.change(settings, alias, lambda now: _without_storages(now, gone))
 
 
-def _with(cluster: Cluster, own: UserStorage) -> Cluster:
+def _with_storage(cluster: Cluster, own: UserStorage) -> Cluster:
     rows = [row for row in cluster.own_storages if user_storages.row_name(row) != own.name]
     return dataclasses.replace(cluster, own_storages=(*rows, user_storages.record(own)))
 
 
-def _without(cluster: Cluster, gone: set[str]) -> Cluster:
+def _without_storages(cluster: Cluster, gone: set[str]) -> Cluster:
     rows = tuple(row for row in cluster.own_storages if user_storages.row_name(row) not in gone)
     if cluster.storage in gone:
         cluster = dataclasses.replace(cluster, storage="", workspace="")
     return dataclasses.replace(cluster, own_storages=rows)
 
 
-def _look(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
+def _check_listing(store: Store, path: str, place: StorageSpec, shown: str = "") -> None:
     """Raise unless the storage can list the folder; one entry is enough."""
     found = store.stat(path)
     if found is None or not found.is_folder:

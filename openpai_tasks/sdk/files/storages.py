@@ -6,9 +6,9 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from openpai_tasks.backends import kinds as cluster_kinds
 from openpai_tasks.backends.base import Backend, ClusterStorage, Say
-from openpai_tasks.backends.paddlecloud.config_file import KIND, datacenter_of
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, PathError
+from openpai_tasks.errors import ApiError, ConfigError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.ssh_address import SSH
 from openpai_tasks.protocol.document.scripts import MOUNTS
@@ -62,7 +62,8 @@ class ClusterStorages:
         self._client = functools.cache(lambda alias: client or clusters.connect(settings, alias, say))
         self.record = functools.cache(self._record)
         self.place = functools.cache(self._place)
-        self._store = functools.cache(self._opened_store)  # many paths on one storage share its connections
+        # many paths on one storage share its connections
+        self._store = functools.cache(lambda cluster, storage: open_storage(self.place(cluster, storage)))
 
     def storages(self, cluster: str) -> tuple[str, ...]:
         own = owned(self.record(cluster))
@@ -77,7 +78,12 @@ class ClusterStorages:
         own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
         rows = [_row(place, summary) for place, summary in zip(theirs, found, strict=True)]
         rows += [dataclasses.replace(_row(place), origin=OWN) for place in own]
-        return [_marked(row, record) for row in rows]
+        return [
+            dataclasses.replace(row, selected=True, workspace=record.workspace)
+            if row.name == record.storage
+            else row
+            for row in rows
+        ]
 
     def _details(self, client: Backend, found: Sequence[ClusterStorage]) -> list[ClusterStorage]:
         """The details of these storages, requested in parallel; the summary where there is no answer."""
@@ -90,10 +96,10 @@ class ClusterStorages:
                 return summary
 
         def give_up(summary: ClusterStorage) -> ClusterStorage:
-            self._say(f"warning: storage {summary.name}: {clusters.too_late(self._settings)}")
+            self._say(f"warning: storage {summary.name}: {clusters.timeout_message(self._settings)}")
             return summary
 
-        seconds = clusters.longest(self._settings)
+        seconds = clusters.time_limit(self._settings)
         batches = (found[first : first + AT_ONCE] for first in range(0, len(found), AT_ONCE))
         return [one for batch in batches for one in map_parallel(ask, batch, seconds, give_up)]
 
@@ -101,27 +107,13 @@ class ClusterStorages:
         place = self.place(cluster, storage)
         return place, self._store(cluster, place.name)
 
-    def pfs(self, datacenter: str, path: str) -> str:
-        record = self._only.cluster if self._only else None
-        records = (record,) if record else clusters.open_registry(self._settings).clusters()
-        known = [(datacenter_of(one), one.alias) for one in records if one.kind == KIND]
-        alias = next((alias for name, alias in known if name == datacenter), "")
-        if alias:
-            return f"{PAI}{alias}/pfs/{path}"
-        if not is_embedded(datacenter) or record:
-            names = ", ".join(str(name) for name, _ in known) or "none"
-            raise ConfigError(f"/pfs/{datacenter}/{path}: no datacenter {datacenter!r} (known: {names})")
-        return self._embedded_pfs(path)
-
-    def _embedded_pfs(self, path: str) -> str:
-        """Return the URL of a path on the embedded cluster, whose storage ``home`` has the same files."""
-        own = f"home/{self.record(LOCAL).user}"
-        if path != own and not path.startswith(f"{own}/"):
-            raise PathError(f"/pfs/{LOCAL}/{path}: only files below /pfs/{LOCAL}/{own} are yours")
-        return f"{PAI}{LOCAL}/home{path[len(own) :]}"
-
-    def _opened_store(self, cluster: str, storage: str) -> Store:
-        return open_storage(self.place(cluster, storage))
+    def cluster_url(self, path: str) -> str:
+        if only := self._only:
+            found = cluster_kinds.find_path(path, lambda: (only.cluster,), None)
+        else:
+            known = clusters.open_registry(self._settings).clusters
+            found = cluster_kinds.find_path(path, known, lambda: self.record(LOCAL).user)
+        return f"{PAI}{found}" if found else ""
 
     def _record(self, cluster: str) -> Cluster:
         """Return the record of the cluster; starts the embedded one."""
@@ -130,12 +122,12 @@ class ClusterStorages:
         return clusters.open_registry(self._settings).get(cluster)
 
     def _place(self, cluster: str, storage: str) -> StorageSpec:
-        """What is needed to open the storage; for one that the user added, without asking the cluster."""
+        """Return what is needed to open the storage; only for granted storages is the cluster asked."""
         record = self.record(cluster)
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
         own = user_storages.find(record, wanted)
         if own is not None:
-            return user_storages.make_spec(record, own, user_storages.kept_secret(record, own), self._mounts)
+            return user_storages.make_spec(record, own, user_storages.load_secret(record, own), self._mounts)
         client: Backend = self._client(cluster)
         return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
 
@@ -174,8 +166,8 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
     """The storages of a cluster, those it grants first."""
     alias, book = alias or settings.cluster_alias, ClusterStorages(settings, say)
     rows = book.rows(alias)
-    for wrong in user_storages.unclear(book.record(alias)).values():
-        say(f"warning: {wrong}")
+    for err in user_storages.record_errors(book.record(alias)).values():
+        say(f"warning: {err}")
     known_names.note_storages(row.name for row in rows)
     return rows
 
@@ -183,7 +175,9 @@ def list_storages(settings: Settings, alias: str | None, say: Say) -> list[Stora
 def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> StorageSpec:
     """What is needed to open a storage, from the details that the cluster gives."""
     is_behind_ssh = client.cluster.uri.startswith(SSH)
-    is_embedded = is_behind_ssh or _is_embedded(client.cluster)
+    # the user's embedded cluster may have another alias for its address
+    is_here = client.cluster.is_embedded or client.cluster.uri == embedded.embedded_uri()
+    is_embedded = is_behind_ssh or is_here
     if is_embedded and detail.folder:  # beside a type that every client knows
         kind = "sftp" if is_behind_ssh else "local"
         detail = dataclasses.replace(detail, type=kind, data={"path": detail.folder})
@@ -204,11 +198,6 @@ def place_of(client: Backend, detail: ClusterStorage, mounts: Mounts) -> Storage
     )
 
 
-def _is_embedded(cluster: Cluster) -> bool:
-    """Whether it is the user's embedded cluster, possibly under another alias for its address."""
-    return cluster.is_embedded or cluster.uri == getattr(embedded.running(), "uri", "")
-
-
 def mount_point(storage: ClusterStorage) -> str:
     """Return where tasks find the storage, as a shell in them reads it."""
     return storage.mount_point or MOUNTS + storage.name
@@ -227,11 +216,6 @@ def _row(place: StorageSpec, summary: ClusterStorage | None = None) -> StorageRo
         share=place.share,
         url=f"pai://{place.cluster}/{place.name}/",
     )
-
-
-def _marked(row: StorageRow, record: Cluster) -> StorageRow:
-    is_selected = bool(record.storage) and row.name == record.storage
-    return dataclasses.replace(row, selected=is_selected, workspace=record.workspace if is_selected else "")
 
 
 def mounts(settings: Settings) -> Mounts:

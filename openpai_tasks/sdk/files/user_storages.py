@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.problems import closest
+from openpai_tasks.sdk.amounts import parse_option
 from openpai_tasks.sdk.clusters import choices
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
@@ -22,9 +22,10 @@ from openpai_tasks.settings.registry import Cluster, storage_destination
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import StorageKind, UserStorage
 from openpai_tasks.storage.store import Mounts, StorageSpec
+from openpai_tasks.text.hints import command
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-SECRET_WORDS = re.compile(r"pass|secret|key|token|sas|pwd", re.IGNORECASE)
+SECRET_HINT = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
 CLASSIC = re.compile(r"(configs|servers_data|servers_ext):")
 """Prefix of options in older clients."""
 LOGIN = re.compile(r"[^:\n]*:[^@\n]*@")
@@ -37,12 +38,13 @@ def parse_storage(
 ) -> UserStorage:
     """The storage of these flags, checked as far as possible without connecting."""
     if LOGIN.match(address) or SECRET_VALUE.search(address) or SECRET_VALUE.search(path.partition("?")[2]):
-        hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
-        raise ConfigError(f"the address has a password, a key or a signature in it; leave it out: {hint}")
-    return _with_ca_here(_checked(name, type, address, path, user, options, read_only))
+        raise ConfigError(
+            f"the address has a password, a key or a signature in it; leave it out: {SECRET_HINT}"
+        )
+    return _with_absolute_ca(_make_storage(name, type, address, path, user, options, read_only))
 
 
-def _checked(
+def _make_storage(
     name: str, type: str, address: str, path: str, user: str, options: Iterable[str], read_only: bool
 ) -> UserStorage:
     kind = _find_kind(type)
@@ -70,30 +72,18 @@ def _find_kind(type: str) -> StorageKind:
 
 
 def _option(text: str, kind: StorageKind) -> tuple[str, str]:
-    name, equals, value = CLASSIC.sub("", text).partition("=")
-    if SECRET_WORDS.search(name):
-        hint = "it is asked for, or read from --password-file or OPENPAI_STORAGE_PASSWORD"
-        raise ConfigError(f"--option {name}: do not put a secret on the command line; {hint}")
-    if not equals or not value:
-        raise ConfigError(f"--option needs NAME=VALUE, got {text!r}")
-    if name not in kind.options:
-        known = f"known: {', '.join(kind.options)}" if kind.options else "it has none"
-        raise ConfigError(f"--option {name}: unknown option of storages of type {kind.name!r} ({known})")
+    owner = f"storages of type {kind.name!r}"
+    name, value = parse_option(CLASSIC.sub("", text), kind.options, owner, SECRET_HINT)
     if name == "port":
-        _refuse_no_port(value)
+        try:
+            addresses.parse_port(value)
+        except ValueError:
+            last = addresses.LAST_PORT
+            raise ConfigError(f"--option port must be a number from 1 to {last}, got {value!r}") from None
     return name, value
 
 
-def _refuse_no_port(value: str) -> None:
-    try:
-        addresses.parse_port(value)
-    except ValueError:
-        raise ConfigError(
-            f"--option port must be a number from 1 to {addresses.LAST_PORT}, got {value!r}"
-        ) from None
-
-
-def _with_ca_here(own: UserStorage) -> UserStorage:
+def _with_absolute_ca(own: UserStorage) -> UserStorage:
     """The storage with the absolute path of its certificate, as other commands run in other folders."""
     given = own.option("ca")
     if not given:
@@ -112,19 +102,19 @@ def record(own: UserStorage) -> dict[str, Any]:
 
 
 def owned(cluster: Cluster) -> dict[str, UserStorage]:
-    """The storages that the user added to a cluster, by name, without those of ``unclear``."""
-    return {name: own for name, own in _understood(cluster) if isinstance(own, UserStorage)}
+    """The storages that the user added to a cluster, by name, without those of ``record_errors``."""
+    return {name: own for name, own in _parsed_records(cluster) if isinstance(own, UserStorage)}
 
 
-def unclear(cluster: Cluster) -> dict[str, ConfigError]:
-    """The errors of records that cannot be understood, as they may have been edited by hand."""
-    return {name: err for name, err in _understood(cluster) if isinstance(err, ConfigError)}
+def record_errors(cluster: Cluster) -> dict[str, ConfigError]:
+    """The errors of invalid records, which users may have edited."""
+    return {name: err for name, err in _parsed_records(cluster) if isinstance(err, ConfigError)}
 
 
 def find(cluster: Cluster, name: str) -> UserStorage | None:
     """The storage of that name, if the user added it."""
-    if name in (wrong := unclear(cluster)):
-        raise wrong[name]
+    if name in (errors := record_errors(cluster)):
+        raise errors[name]
     return owned(cluster).get(name)
 
 
@@ -133,7 +123,7 @@ def row_name(row: Mapping[str, Any]) -> str:
     return str(row.get("name") or "")
 
 
-def _understood(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
+def _parsed_records(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
     where = f"in {choices.path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
     for row in cluster.own_storages:
         name = row_name(row)
@@ -151,7 +141,7 @@ def _from_record(row: Mapping[str, Any]) -> UserStorage:
     text = {key: str(row.get(key) or "") for key in ("name", "type", "address", "path", "user")}
     options = row.get("options")
     rows = [f"{key}={value}" for key, value in options.items()] if isinstance(options, dict) else []
-    return _checked(**text, options=rows, read_only=bool(row.get("read_only")))
+    return _make_storage(**text, options=rows, read_only=bool(row.get("read_only")))
 
 
 def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -> StorageSpec:
@@ -173,7 +163,7 @@ def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -
 def check_installed(own: UserStorage) -> None:
     """Refuse a storage whose packages are missing, before its secret is asked for."""
     if own.wants_secret and not own.option("mount"):
-        own.kind.refuse_missing_package()
+        own.kind.check_installed()
 
 
 def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
@@ -185,7 +175,7 @@ def forget_secret(cluster: Cluster, own: UserStorage) -> None:
     credentials.forget(storage_destination(cluster, record(own)))
 
 
-def kept_secret(cluster: Cluster, own: UserStorage) -> str:
+def load_secret(cluster: Cluster, own: UserStorage) -> str:
     if not own.kind.asks_for:
         return ""
     return credentials.load(storage_destination(cluster, record(own))).password

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.settings import engines
+from openpai_tasks.text.hints import command
 
 BUILD_FILES = ("Dockerfile", "Containerfile")
 LONGEST_SECONDS = 2 * 60 * 60  # for a build, a push, or a check that pulls the image first
@@ -167,7 +167,7 @@ TOOLS = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProgramCheck:
     """Whether an image has a program."""
 
     program: str
@@ -196,7 +196,9 @@ look() {{
 """
 
 
-def parse_findings(engine: str, image: str, code: int, text: str, with_ssh: bool = True) -> list[Finding]:
+def parse_findings(
+    engine: str, image: str, code: int, text: str, with_ssh: bool = True
+) -> list[ProgramCheck]:
     """Parse the output of the check; an image without a shell has no usable programs."""
     if code != NO_SUCH_PROGRAM:
         check_ended(engine, f"run the image {image}", code)
@@ -205,7 +207,7 @@ def parse_findings(engine: str, image: str, code: int, text: str, with_ssh: bool
     if code == NO_SUCH_PROGRAM:
         versions = {}
     return [
-        Finding(
+        ProgramCheck(
             tool.name,
             tool.name in versions,
             _version(versions.get(tool.name, "")),
@@ -221,7 +223,7 @@ def _version(text: str) -> str:
     return found[0] if found else ""
 
 
-def check_findings(image: str, found: Iterable[Finding]) -> None:
+def check_findings(image: str, found: Iterable[ProgramCheck]) -> None:
     """Raise if a required program is missing."""
     missing = [one.program for one in found if one.required and not one.there]
     if missing:

@@ -7,8 +7,16 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "documents": ["compare_jobs", "job_document", "parse_reference"],
-        "equivalents": ["as_command", "as_python"],
-        "flags": ["build_changes", "build_request", "is_memory_asked", "setting_overrides"],
+        "options": [
+            "JobOptions",
+            "as_command",
+            "as_python",
+            "build_changes",
+            "build_request",
+            "is_memory_asked",
+            "read_options",
+            "setting_overrides",
+        ],
         "lookup": [
             "at_attempt",
             "check_succeeded",
@@ -34,7 +42,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "outputs": ["download_outputs", "find_outputs"],
         "resubmission": ["choose_start", "find_checkpoint", "repeat"],
         "submission": [
-            "add_tags",
             "build",
             "describe_shortage",
             "report_notices",
@@ -50,6 +57,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "submit_when_ready",
         ],
         "validation": ["check_verdicts", "validate_file", "validate_text"],
-        "watching": ["ask_patiently", "is_outage"],
+        "polling": ["is_outage", "retry_during_outage"],
     },
 )

@@ -15,32 +15,13 @@ from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.records import Record, mask_secrets
 
 ORDER = (
-    "protocolVersion",
-    "name",
-    "type",
-    "version",
-    "contributor",
-    "description",
-    "jobRetryCount",
-    "prerequisites",
-    "parameters",
-    "secrets",
-    "taskRoles",
-    "instances",
-    "completion",
-    "dockerImage",
-    "resourcePerInstance",
-    "cpu",
-    "memoryMB",
-    "gpu",
-    "commands",
-    "deployments",
-    "defaults",
-    "extras",
+    *("protocolVersion", "name", "type", "version", "contributor", "description", "jobRetryCount"),
+    *("prerequisites", "parameters", "secrets"),
+    *("taskRoles", "instances", "completion", "dockerImage", "resourcePerInstance"),
+    *("cpu", "memoryMB", "gpu", "commands"),
+    *("deployments", "defaults", "extras"),
 )
 """The usual order of keys in a document; others follow by name."""
-
-_RANK = {key: rank for rank, key in enumerate(ORDER)}
 
 
 @dataclass(frozen=True)
@@ -101,9 +82,10 @@ def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
 def sort_keys(value: Any) -> Any:
     """Sort keys in the usual order at every level."""
     if isinstance(value, dict):
-        return {key: sort_keys(value[key]) for key in sorted(value, key=lambda key: (_rank(key), str(key)))}
+        return {key: sort_keys(value[key]) for key in sorted(value, key=_rank)}
     return [sort_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _rank(key: Any) -> int:
-    return _RANK.get(str(key), len(ORDER))
+def _rank(key: Any) -> tuple[int, str]:
+    name = str(key)
+    return ORDER.index(name) if name in ORDER else len(ORDER), name

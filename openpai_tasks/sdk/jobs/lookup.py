@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, JobFailed, NotFound, PaiError, TimedOut
-from openpai_tasks.hints import command
+from openpai_tasks.errors import ConfigError, InvalidOption, JobFailed, NotFound, PaiError, TimedOut
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
@@ -21,36 +19,12 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.known_names import add_exits, forget_job, known_jobs, note_exits, note_jobs
 from openpai_tasks.sdk.notebooks import sessions
+from openpai_tasks.text import wildcards
+from openpai_tasks.text.hints import command
 
 T = TypeVar("T")
 
 MOST_LISTED = 100  # jobs among which one is looked for by its name
-
-__all__ = [
-    "at_attempt",
-    "check_attempt",
-    "check_succeeded",
-    "command_for",
-    "count_gpus",
-    "describe",
-    "find",
-    "is_pattern",
-    "key_of",
-    "list_jobs",
-    "matching",
-    "parse_states",
-    "stop",
-    "stop_all",
-    "submitted_document",
-    "summarise_users",
-    "typed_name",
-    "wait",
-    "wait_all",
-    "wait_for_success",
-    "watch",
-    "watch_list",
-    "watch_steps",
-]
 
 
 def find(client: Backend, name: str) -> JobInfo:
@@ -104,7 +78,7 @@ def parse_states(text: str) -> str:
     for word in words:
         if word.upper() not in states.ALL:
             known = f"(known: {', '.join(states.ALL)}){closest(word, states.ALL)}"
-            raise ConfigError(f"--state: no state named {word!r} {known}")
+            raise InvalidOption("state", f": no state named {word!r} {known}")
     return ",".join(word.upper() for word in words)
 
 
@@ -128,7 +102,7 @@ def count_gpus(client: Backend, job: JobInfo) -> JobInfo:
 
 
 def at_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
-    """Return the job as of one of its attempts; None stands for the latest."""
+    """Return the job as of one of its attempts; None means the latest."""
     check_attempt(job, attempt)
     if attempt is None or attempt == job.attempt:
         return job
@@ -136,10 +110,10 @@ def at_attempt(client: Backend, job: JobInfo, attempt: int | None) -> JobInfo:
 
 
 def check_attempt(job: JobInfo, attempt: int | None) -> None:
-    """Raise if the job has no such attempt; None stands for the latest."""
+    """Raise if the job has no such attempt; None means the latest."""
     if attempt is not None and not 0 <= attempt <= job.attempt:
         has = "only attempt 0" if not job.attempt else f"attempts 0 to {job.attempt}"
-        raise ConfigError(f"job {job.name!r} has {has}, got --attempt {attempt}")
+        raise InvalidOption("attempt", f"{attempt}: job {job.name!r} has {has}")
 
 
 def key_of(client: Backend, name: str) -> str:
@@ -268,7 +242,7 @@ def stop(client: Backend, names: Sequence[str]) -> list[JobInfo]:
     """Ask jobs to stop, by name or pattern; nothing is stopped if one of them is unknown."""
     if not names:
         raise ConfigError("name the jobs to stop, or patterns such as 'train-*'")
-    return stop_all(client, [job for name in names for job in matching(client, name)])
+    return stop_all(client, [job for name in names for job in find_matching(client, name)])
 
 
 def stop_all(client: Backend, jobs: Iterable[JobInfo]) -> list[JobInfo]:
@@ -289,7 +263,7 @@ def is_pattern(name: str) -> bool:
     return bool(set("*?[") & set(name))
 
 
-def matching(client: Backend, name: str) -> list[JobInfo]:
+def find_matching(client: Backend, name: str) -> list[JobInfo]:
     """Return the job with this name, or the unfinished jobs that match the pattern."""
     if not is_pattern(name):
         return [find(client, name)]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.logs.json_lines import JobLines, LineOrigin, number, parse_object, piece_size
+from openpai_tasks.text import wildcards
 
 
 class MetricPoint(NamedTuple):
@@ -43,12 +43,12 @@ class Metric:
 
     @property
     def min(self) -> float | None:
-        """The lowest value that is a number; None if there is none."""
+        """The lowest value, without infinities and NaN; None without such a value."""
         return min(self._finite(), default=None)
 
     @property
     def max(self) -> float | None:
-        """The highest value that is a number; None if there is none."""
+        """The highest value, without infinities and NaN; None without such a value."""
         return max(self._finite(), default=None)
 
     @property
@@ -136,7 +136,7 @@ def select_metrics(metrics: Iterable[Metric], patterns: Iterable[str]) -> list[M
 
 
 def _point(fields: dict[str, Any], attempt: int) -> MetricPoint | None:
-    """Return the point, if the line has a value and a time; a value of null stands for NaN."""
+    """Return the point, if the line has a value and a time; null means NaN."""
     value = math.nan if fields.get("value", "") is None else number(fields.get("value"))
     time = number(fields.get("time"))
     if value is None or time is None:

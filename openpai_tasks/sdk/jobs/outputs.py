@@ -10,7 +10,6 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.scripts import OUTPUT as VARIABLE
 from openpai_tasks.protocol.models import JobInfo
@@ -26,6 +25,7 @@ from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, join
+from openpai_tasks.text.hints import command
 
 RUNTIME_FOLDER = ".pai"  # as in runtime.py, which travels alone
 MANIFEST = re.compile(r"(\d{8,})\.json")
@@ -52,8 +52,8 @@ class Outputs:
     """Links that lead out of the folder or nowhere, and special files."""
 
     @property
-    def of_program(self) -> Outputs:
-        """Without the runtime's own files: checkpoints, metrics, log records and results of calls."""
+    def without_runtime_files(self) -> Outputs:
+        """Without the files of the runtime: checkpoints, metrics, log records and results of calls."""
         own = f"{RUNTIME_FOLDER}/"
         kept = {name: entry for name, entry in self.files.items() if not name.startswith(own)}
         return dataclasses.replace(self, files=kept)

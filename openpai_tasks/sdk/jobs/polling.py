@@ -1,21 +1,25 @@
-"""Poll a cluster: quickly at first and while things change, then with growing pauses."""
+"""Poll a cluster, with pauses that grow while nothing changes, and wait out its outages."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.jobs import watching
+from openpai_tasks.errors import ApiError, ConfigError, PaiError, TimedOut
+from openpai_tasks.net.retry import RetryPolicy
+from openpai_tasks.sdk.clusters import embedded
 
 T = TypeVar("T")
 
 SHORT_PAUSES = (0.05, 0.5)  # the shortest and the longest
 LONG_PAUSES = (0.5, 5.0)  # well below OpenPAI's limit of 600 requests a minute
 GROWTH = 1.4
+OUTAGE_PAUSES = {"least_pause": 0.5, "growth": 1.5, "longest_pause": 15.0}
+DATABASE_DOWN = 500  # the REST server's answer while its database is unreachable
 
 
 class Pauses:
@@ -35,7 +39,7 @@ class Pauses:
 
     def ask(self, call: Callable[[], T]) -> T:
         """Return the result of ``call``, waiting out an outage of the cluster."""
-        return watching.ask_patiently(self._client, call, self._limit)
+        return retry_during_outage(self._client, call, self._limit)
 
     def next(self, moved: bool = False) -> float:
         """Return the seconds until the next request; only the shortest time if something has changed."""
@@ -45,3 +49,49 @@ class Pauses:
     def wait(self, moved: bool = False) -> None:
         """Sleep until the next request."""
         time.sleep(self.next(moved))
+
+
+def retry_during_outage(client: Backend, call: Callable[[], T], limit: float = math.inf) -> T:
+    """Return the result of ``call``, retrying during an outage for up to ``watch-patience`` seconds.
+
+    ``limit`` is the time of the monotonic clock at which to give up in any case.
+    """
+    policy = RetryPolicy(tries=sys.maxsize, budget_seconds=client.patience, **OUTAGE_PAUSES)
+    begun, number = 0.0, 0
+    while True:
+        try:
+            answer = call()
+        except PaiError as err:
+            now = time.monotonic()
+            begun = begun if number else now
+            pause = policy.pause(number, spent=now - begun)
+            if pause is None or not is_outage(err) or _is_stopped(client):
+                raise
+            if now >= limit:
+                raise TimedOut(f"timed out: {err}") from err
+            if not number:
+                client.say(_outage_message(client, err))
+            number += 1
+            time.sleep(min(pause, limit - now))
+        else:
+            if number:
+                client.say(f"cluster {client.cluster.alias!r} answers again")
+            return answer
+
+
+def is_outage(err: PaiError) -> bool:
+    """Return whether the same call may succeed later."""
+    return err.is_outage or (isinstance(err, ApiError) and err.status == DATABASE_DOWN)
+
+
+def _is_stopped(client: Backend) -> bool:
+    """Return whether this is the embedded cluster and it was stopped, so that waiting is useless."""
+    return client.cluster.is_embedded and embedded.running() is None
+
+
+def _outage_message(client: Backend, err: PaiError) -> str:
+    cluster, reason = client.cluster, str(err)
+    for before in (f"({cluster.uri}): ", f"({cluster.uri}) answered: "):
+        reason = reason.partition(before)[2] or reason
+    tries = f"retrying for up to {client.patience:g} s (setting watch-patience)"
+    return f"cluster {cluster.alias!r} does not answer: {reason}; {tries}"

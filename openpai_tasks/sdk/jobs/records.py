@@ -17,17 +17,17 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.files.regular import LARGEST_LIST, read_limited
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.protocol.document.shape import Shape, first_mismatch
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import LARGEST_LIST, read_limited
 from openpai_tasks.sdk.git import Revision
 from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
 from openpai_tasks.settings.home import locked, write_private
-from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
@@ -80,7 +80,7 @@ def save_record(client: Backend, text: str, origin: Origin | None, chosen: Itera
     """Record a successful submission, with the secrets that the user chose; only warn if that fails."""
     if origin is None:
         return
-    record = _record(client, protocol.read(text).value, origin)
+    record = _record(client, text, origin)
     path = _folder(origin.folder, record.name) / "record.json"
     try:
         with locked(path):
@@ -92,8 +92,9 @@ def save_record(client: Backend, text: str, origin: Origin | None, chosen: Itera
         log.warning("warning: the job was submitted, but cannot be recorded: %s", err)
 
 
-def _record(client: Backend, document: dict[str, Any], origin: Origin) -> Record:
-    secrets = document.get("secrets") or {}
+def _record(client: Backend, text: str, origin: Origin) -> Record:
+    document = protocol.read(text).value
+    masked, secrets = mask_secrets(document), document.get("secrets") or {}
     return Record(
         name=str(document.get("name") or document["jobName"]),  # v1 documents are sent unchanged
         user=client.user,
@@ -109,7 +110,7 @@ def _record(client: Backend, document: dict[str, Any], origin: Origin) -> Record
         settings=dict(origin.settings),
         cloned_from=origin.cloned_from,
         secrets=tuple(map(str, secrets)),
-        document=protocol.dump(mask_secrets(document)),
+        document=text if masked == document else protocol.dump(masked),
         archive=read_stamp(document).source_archive,
     )
 
@@ -132,8 +133,8 @@ def remember_sources(folder: Path, sources: Sequence[str], found: Iterable[Sourc
     """Remember sources outside of the folder that the user named, so that a record may repeat them."""
     file = str(folder / ".openpai" / "jobs")
     claims = trust.sources_claims(file, sources, folder)
-    fence = Fenced.within(str(folder), sources)
-    if any(not fence.boundary_of(source.path, folder) for source in found):
+    confined = ConfinedSources.within(str(folder), sources)
+    if any(not confined.boundary_of(source.path, folder) for source in found):
         claims.append(trust.links_claim(file, sources))
     trust.remember(trust.untrusted(claims))
 
@@ -149,7 +150,7 @@ def trusted_sources(record: Record, folder: Path) -> tuple[str, ...]:
         flags = shlex.join(word for claim in doubted for word in ("--sources", claim.part))
         why = f"the record of job {record.name!r} names sources outside of this folder"
         raise ConfigError(f"{why}; submit the job again, with `{flags}` if you want to send them")
-    return trust.fence_sources(file, record.sources)
+    return trust.confine_sources(file, record.sources)
 
 
 def find_record(folder: Path, name: str, cluster: str | None = None) -> Record | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpai_tasks.protocol.document import job_storage, kept_files
-from openpai_tasks.protocol.document.job_storage import Home, Mounted
-from openpai_tasks.sdk.jobs.provenance import STAMP, Stamp, put_stamp
+from openpai_tasks.protocol.document.job_storage import Home, MountedFolder
+from openpai_tasks.sdk.jobs.provenance import Stamp, put_stamp, read_stamp
 
 Document = dict[str, Any]
 
@@ -20,19 +20,13 @@ def relocate(document: Document, home: Home, archive: str, stamp: Stamp) -> Docu
             return home.output(kept_files.read_mark(command))
         return home.fetch(archive) if job_storage.is_fetch(command) else command
 
-    def moved(steps: list[str]) -> list[str]:
-        return [step(command) for command in steps]
-
-    storages = _storages(document, home)
-    return put_stamp(
-        {
-            **document,
-            **_steps(document, moved),
-            **_commands(document, home, kept_patterns(document)),
-            **storages,
-        },
-        stamp,
-    )
+    patterns = kept_patterns(document)
+    roles = {
+        name: {**role, "commands": home.around(job_storage.unwrap(role["commands"]), patterns)}
+        for name, role in document["taskRoles"].items()
+    }
+    moved = {**_change_steps(document, lambda steps: list(map(step, steps))), "taskRoles": roles}
+    return put_stamp({**moved, "extras": _extras(document, home)}, stamp)
 
 
 EARLIER_JOBS = 10  # at most, as each resubmission of a resubmission adds one
@@ -58,35 +52,24 @@ def with_earlier_jobs(document: Document, jobs: Sequence[str]) -> Document:
             return others
         return [*others[:at], job_storage.earlier_step(jobs[:EARLIER_JOBS]), *others[at:]]
 
-    return {**document, **_steps(document, changed)}
+    return _change_steps(document, changed)
 
 
-def _steps(document: Document, change: Callable[[list[str]], list[str]]) -> Document:
+def _change_steps(document: Document, change: Callable[[list[str]], list[str]]) -> Document:
     """Change the commands that run before the job's, in every deployment."""
-    deployments = document.get("deployments")
-    if not deployments:
-        return {}
-    return {"deployments": [_deployment(one, change) for one in deployments]}
 
+    def change_role(role: Any) -> Any:
+        if not isinstance(role, dict) or not role.get("preCommands"):
+            return role
+        return {**role, "preCommands": change(role["preCommands"])}
 
-def _deployment(deployment: Document, change: Callable[[list[str]], list[str]]) -> Document:
-    roles = {
-        name: {**role, "preCommands": change(role["preCommands"])}
-        if isinstance(role, dict) and role.get("preCommands")
-        else role
-        for name, role in deployment["taskRoles"].items()
-    }
-    return {**deployment, "taskRoles": roles}
-
-
-def _commands(document: Document, home: Home, patterns: tuple[str, ...]) -> Document:
-    roles = document["taskRoles"]
-    return {
-        "taskRoles": {
-            name: {**role, "commands": home.around(job_storage.inner(role["commands"]), patterns)}
-            for name, role in roles.items()
-        }
-    }
+    if not document.get("deployments"):
+        return document
+    deployments = [
+        {**one, "taskRoles": {name: change_role(role) for name, role in one["taskRoles"].items()}}
+        for one in document["deployments"]
+    ]
+    return {**document, "deployments": deployments}
 
 
 def kept_patterns(document: Document) -> tuple[str, ...]:
@@ -100,13 +83,13 @@ def _all_steps(document: Document) -> list[str]:
     return [step for role in roles if isinstance(role, dict) for step in role.get("preCommands") or ()]
 
 
-def _storages(document: Document, home: Home) -> Document:
-    """Replace the old stamp's storage by the new one, or remove it if nothing is mounted."""
+def _extras(document: Document, home: Home) -> Document:
+    """Return the extras with the new storage instead of the old stamp's, or with none if none is mounted."""
     extras = document.get("extras") or {}
-    before = extras.get(STAMP, {}).get("storage") if isinstance(extras.get(STAMP), dict) else None
-    wanted = home.storage if isinstance(home, Mounted) else None
+    before = read_stamp(document).storage
+    wanted = home.storage if isinstance(home, MountedFolder) else None
     found = [item for item in extras.get("storages") or () if item != {"name": before}]
     if wanted and {"name": wanted} not in found:
         found.insert(0, {"name": wanted})
     rest = {name: value for name, value in extras.items() if name != "storages"}
-    return {"extras": {**rest, "storages": found} if found else rest}
+    return {**rest, "storages": found} if found else rest

@@ -13,9 +13,8 @@ from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, NotFound, PaiError
+from openpai_tasks.errors import ConfigError, InvalidOption, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted, one_line
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
@@ -25,11 +24,14 @@ from openpai_tasks.sdk.jobs import chosen_secrets, documents, lookup, provenance
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
-from openpai_tasks.sdk.jobs.submission import Submission, new_name, stamp_at
+from openpai_tasks.sdk.jobs.submission import Submission, check_document, location_stamp, new_name
 from openpai_tasks.sdk.jobs.unmasking import Ask, restore_passwords, unmask
 from openpai_tasks.storage.job_files.archive import Archive, pack
 from openpai_tasks.storage.job_files.sources import collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import ARCHIVE
+from openpai_tasks.text.hints import option
+from openpai_tasks.text.plain import one_line
+from openpai_tasks.text.plurals import counted
 
 LONGEST = 255
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -79,7 +81,7 @@ def repeat(
         named = str(edited.get("name") or "")
         if named != original.document.get("name") and not request.name:
             request = dataclasses.replace(request, name=named)
-        original = dataclasses.replace(original, document=_edited(original, edited))
+        original = dataclasses.replace(original, document=_apply_edits(original, edited))
     request = dataclasses.replace(request, tags=original_tags(source, target, name))
     return prepare_resubmission(original, target, request, ask, mounts, resume)
 
@@ -87,11 +89,11 @@ def repeat(
 def choose_start(fresh: bool, resume: bool) -> bool | None:
     """Return whether to resume, from the flags --fresh and --resume; None without either."""
     if fresh and resume:
-        raise ConfigError("--fresh and --resume contradict each other: give one of them")
+        raise ConfigError(f"{option('fresh')} and {option('resume')} contradict each other: give one of them")
     return resume if fresh or resume else None
 
 
-def _edited(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
+def _apply_edits(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
     """Return the edited document with the passwords that were masked in it, and where its files are."""
     if wrong := first_mismatch(edited):
         raise ConfigError(f"the document is invalid: {wrong} has the wrong type")
@@ -105,18 +107,18 @@ def find_original(
 ) -> Original:
     """Return the job to repeat, from the cluster or from the record."""
     if not is_exact:
-        return clone(source, name, here, mounts)
+        return original_from_cluster(source, name, here, mounts)
     if request.updates or request.gpu is not None:
-        raise ConfigError("--exact repeats the job as it was; leave it out to change something")
-    return exact(source, name, here, say, mounts)
+        raise InvalidOption("exact", "repeats the job as it was; leave it out to change something")
+    return original_from_record(source, name, here, say, mounts)
 
 
-def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
+def original_from_cluster(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """Return the job from the cluster, with the files it was submitted with if they can be read."""
     job, document = documents.job_document(source, name)
     stamp = provenance.read_stamp(document)
     record = records.find_record(here, job.name, source.cluster.alias)
-    archive = sent_archive(source, job.user, stamp, mounts)
+    archive = uploaded_archive(source, job.user, stamp, mounts)
     origin = Origin(
         here,
         command=record.command if record else "",
@@ -131,7 +133,7 @@ def clone(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Origin
     return Original(source, job.user, job.name, document, origin, archive, secrets, chosen)
 
 
-def exact(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
+def original_from_record(source: Backend, name: str, here: Path, say: Say, mounts: Mounts = ()) -> Original:
     """Return the job from the record in this folder, if its files are available; report what is repeated."""
     record = records.find_record(here, name, source.cluster.alias)
     if record is None:
@@ -158,7 +160,7 @@ def _unrecorded(name: str, here: Path) -> str:
     if elsewhere:
         flag = shlex.join(("-a", one_line(elsewhere.cluster)))
         return f"it was submitted to cluster {elsewhere.cluster!r}; add `{flag}`"
-    return "this folder has no record of it in ./.openpai/jobs; without --exact it can be cloned"
+    return f"this folder has no record of it in ./.openpai/jobs; without {option('exact')} it can be cloned"
 
 
 def prepare_resubmission(
@@ -171,9 +173,9 @@ def prepare_resubmission(
 ) -> Submission:
     """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
-    start = _start_of(original, target, mounts, resume)
-    document, home = _moved({**original.document, "name": name}, original, target, name, start, mounts)
-    document = updates.apply_updates(with_gpus(document, request.gpu), request.updates)
+    start = _plan_start_on(original, target, mounts, resume)
+    document, home = _relocate({**original.document, "name": name}, original, target, name, start, mounts)
+    document = updates.apply_updates(set_gpus(document, request.gpu), request.updates)
     chosen: set[str] = set()
 
     def secret(name: str) -> str:
@@ -183,7 +185,7 @@ def prepare_resubmission(
 
     document = unmask(document, original.secrets, secret)
     text = protocol.dump(document)
-    named = protocol.validate(text).name
+    named = check_document(text, document.get("name") == name)
     return Submission(
         named,
         text,
@@ -217,50 +219,58 @@ def plan_start(
     is_default: bool,
     resume: bool | None,
 ) -> Start:
-    """Decide how a job starts that repeats the first of ``jobs``, which had continued the others.
+    """Decide how a resubmission of ``jobs[0]``, which had continued the other jobs, starts.
 
-    ``why_not`` is the reason if it cannot have their checkpoints, the newest of which ``find`` returns.
-    Without ``resume``, ``is_default`` counts.
+    ``find`` returns the newest checkpoint of these jobs. ``why_not`` is the reason if the new job cannot read
+    them, else empty. ``is_default`` says whether to resume if ``resume`` is None.
     """
     name, wants = jobs[0], is_default if resume is None else resume
     if resume and why_not:
-        raise ConfigError(f"cannot resume from a checkpoint of job {name!r}: {why_not}; leave out --resume")
+        raise ConfigError(
+            f"cannot resume from a checkpoint of job {name!r}: {why_not}; leave out {option('resume')}"
+        )
     earlier = tuple(jobs) if wants and not why_not else ()
     try:
         found = find()
     except PaiError:
         note = f"resumes from the last checkpoint of job {name} if there is one: the storage cannot be read"
-        return Start(earlier, note=f"{note} from here; --fresh starts from the beginning" if earlier else "")
+        return Start(
+            earlier, note=f"{note} from here; {option('fresh')} starts from the beginning" if earlier else ""
+        )
     if found is None:
         if resume:
-            raise ConfigError(f"job {name!r} has saved no checkpoint to resume from; leave out --resume")
+            raise ConfigError(
+                f"job {name!r} has saved no checkpoint to resume from; leave out {option('resume')}"
+            )
         return Start(earlier)  # it may still save one
     if earlier:
-        return Start(earlier, found, f"resumes from {found}; --fresh starts from the beginning")
+        return Start(earlier, found, f"resumes from {found}; {option('fresh')} starts from the beginning")
     if why_not:
         return Start(note=f"starts fresh, without {found}: {why_not}")
-    hint = "" if resume is False else "; --resume continues there"
+    hint = "" if resume is False else f"; {option('resume')} continues there"
     return Start(note=f"starts fresh, without {found}, which is kept{hint}")
 
 
-def _start_of(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
-    """Return how a job starts that repeats this one on ``target``."""
+def _plan_start_on(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
+    """Return how a resubmission of this job on ``target`` starts."""
     if not original.stamp.storage:  # not made by us: nothing is known of its files
         if resume:
-            raise ConfigError(f"job {original.name!r} has no checkpoints to resume from; leave out --resume")
+            raise ConfigError(
+                f"job {original.name!r} has no checkpoints to resume from; leave out {option('resume')}"
+            )
         return Start()
     jobs = [original.name, *relocation.earlier_jobs(original.document)]
     find = partial(find_checkpoint, original.client, original.user, original.name, original.document, mounts)
     source, there = original.client.cluster.alias, target.cluster.alias
     elsewhere = f"the files of {original.user} on {source} are not those of {target.user} on {there}"
-    why_not = "" if _stays(original, target) else elsewhere
+    why_not = "" if _has_same_storage(original, target) else elsewhere
     return plan_start(find, jobs, why_not, not original.is_exact, resume)
 
 
 def find_checkpoint(
     client: Backend, user: str, name: str, document: dict[str, Any], mounts: Mounts = ()
 ) -> SavedCheckpoint | None:
-    """Return the checkpoint from which a job resumes that repeats this one; None if there is none."""
+    """Return the checkpoint at which a resubmission of this job would resume, if there is one."""
     stamp = provenance.read_stamp(document)
     if not stamp.storage or not relocation.keeps_output(document):
         return None
@@ -268,12 +278,12 @@ def find_checkpoint(
     return newest_checkpoint(home, [name, *relocation.earlier_jobs(document)])
 
 
-def _stays(original: Original, target: Backend) -> bool:
+def _has_same_storage(original: Original, target: Backend) -> bool:
     """Whether the new job has the storage of the old one."""
     return target.cluster.alias == original.client.cluster.alias and target.user == original.user
 
 
-def _moved(
+def _relocate(
     document: dict[str, Any], original: Original, target: Backend, name: str, start: Start, mounts: Mounts
 ) -> tuple[dict[str, Any], Home | None]:
     """Return the document for the new job, and the folder of its files."""
@@ -281,7 +291,7 @@ def _moved(
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
     document = relocation.with_earlier_jobs(document, start.earlier)
-    stays = _stays(original, target)
+    stays = _has_same_storage(original, target)
     if stamp.source_folder and not original.archive:
         if not stays:
             raise ConfigError(
@@ -292,7 +302,7 @@ def _moved(
         home = job_folders.at(target, stamp.storage, stamp.workspace, target.user, mounts)
     else:
         home = job_folders.require_home(target, "", mounts)
-    there, archive = stamp_at(home, name, original.archive), original.archive
+    there, archive = location_stamp(home, name, original.archive), original.archive
     after = dataclasses.replace(
         stamp,
         storage=there.storage,
@@ -304,7 +314,7 @@ def _moved(
     return relocation.relocate(document, home.seen, archive.sha256 if archive else "", after), home
 
 
-def sent_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
+def uploaded_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
     """Return the job's archive of sources from the storage; None if it cannot be read."""
     named = ARCHIVE.fullmatch(stamp.source_archive.rpartition("/")[2])
     if not named:
@@ -319,7 +329,7 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
     """Return files with the recorded hashes: from the storage, else from this machine."""
     if not record.files:
         return None
-    sent = sent_archive(source, record.user, stamp, mounts)
+    sent = uploaded_archive(source, record.user, stamp, mounts)
     if sent and sent.files == record.files:
         return sent
     now: dict[str, str] = {}
@@ -328,10 +338,10 @@ def _same_files(source: Backend, record: Record, stamp: Stamp, here: Path, mount
         now = found.files
         if now == record.files:
             return found
-    raise ConfigError(_changed(record, now))
+    raise ConfigError(_describe_changes(record, now))
 
 
-def _changed(record: Record, now: dict[str, str]) -> str:
+def _describe_changes(record: Record, now: dict[str, str]) -> str:
     names = sorted(name for name in {*record.files, *now} if record.files.get(name) != now.get(name))
     examples = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if record.dirty:
@@ -351,12 +361,10 @@ def _describe_files(record: Record, count: int) -> str:
     return f"{files}; commit {record.commit[:12]}{dirty if record.dirty else ''}"
 
 
-def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
+def set_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
     """Set the GPUs per task: of the only role, or of the roles that have GPUs."""
     if gpu is None:
         return document
-    if gpu < 0:
-        raise ConfigError(f"--gpu cannot be negative: {gpu}")
     roles = document["taskRoles"]
     chosen = [
         name for name, role in roles.items() if len(roles) == 1 or role["resourcePerInstance"].get("gpu")
@@ -364,19 +372,20 @@ def with_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
     if not chosen:
         hint = f"-u taskRoles.{next(iter(roles))}.resourcePerInstance.gpu={gpu}"
         raise ConfigError(f"no role of the job has GPUs (it has: {', '.join(roles)}); choose one: {hint}")
-    paths = [f"taskRoles.{name}.resourcePerInstance.gpu={gpu}" for name in chosen]
-    return updates.apply_updates(document, _checked(document, chosen, paths))
+    _check_skus(document, chosen)
+    changes = [(f"taskRoles:{name}:resourcePerInstance:gpu", gpu) for name in chosen]
+    return updates.apply_updates(document, changes)
 
 
-def _checked(document: dict[str, Any], chosen: Sequence[str], paths: list[str]) -> list[str]:
-    """Refuse roles whose GPUs HiveD assigns by SKU: it ignores the GPUs that the role requests."""
+def _check_skus(document: dict[str, Any], chosen: Sequence[str]) -> None:
+    """Raise for roles whose GPUs HiveD assigns by SKU: it ignores the GPUs that the role requests."""
     hived = (document.get("extras") or {}).get("hivedScheduler")
     by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
     for name in chosen:
         if isinstance(by_sku, dict) and (by_sku.get(name) or {}).get("skuNumber"):
             path = f"extras.hivedScheduler.taskRoles.{name}.skuNumber"
-            raise ConfigError(f"role {name!r} gets its GPUs by SKU: change -u {path}=N instead of --gpu")
-    return paths
+            instead = f"change {option('update')} {path}=N instead"
+            raise InvalidOption("gpu", f": role {name!r} gets its GPUs by SKU; {instead}")
 
 
 def original_tags(source: Backend, target: Backend, name: str) -> tuple[str, ...]:

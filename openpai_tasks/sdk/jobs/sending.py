@@ -9,8 +9,9 @@ from typing import TypeVar
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, Conflict, TooManyRequests, Unreachable
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk.jobs import arrival, submission, watching
-from openpai_tasks.sdk.jobs.submission import Missed, Submission
+from openpai_tasks.sdk.jobs import submission
+from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
+from openpai_tasks.sdk.jobs.submission import NotSubmitted, Submission
 
 TRIES = 3
 
@@ -24,11 +25,11 @@ class Sender:
         self._client, self._pausing = client, pausing
         self._notices: set[str] = set()  # those of earlier jobs
 
-    def patiently(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
+    def call(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
         """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
         while True:
             try:
-                return watching.ask_patiently(self._client, ask) if is_repeatable else ask()
+                return retry_during_outage(self._client, ask) if is_repeatable else ask()
             except TooManyRequests as err:
                 self._pausing(err.retry_after)
                 time.sleep(err.retry_after)
@@ -41,20 +42,19 @@ class Sender:
         key = job_key(self._client.user, made.name)
         for left in reversed(range(TRIES)):
             try:
-                notices = self.patiently(
-                    lambda: submission.submit_once(self._client, made), is_repeatable=False
-                )
+                notices = self.call(lambda: submission.submit_once(self._client, made), is_repeatable=False)
                 submission.report_notices(self._client, notices, self._notices)
+                self._notices.update(notices)
                 break
             except Conflict:  # an answer was lost, or the same command runs twice at once
-                self.patiently(lambda: claim(made.name))
+                self.call(lambda: claim(made.name))
                 break
-            except Missed:
+            except NotSubmitted:
                 if not left:
                     raise
             except (Unreachable, ApiError) as err:
-                if not left or not (isinstance(err, Unreachable) or watching.is_outage(err)):
+                if not left or not (isinstance(err, Unreachable) or is_outage(err)):
                     raise
-                if self.patiently(lambda: arrival.exists(self._client, key)):
+                if self.call(lambda: submission.exists(self._client, key)):
                     claim(made.name)
                     break

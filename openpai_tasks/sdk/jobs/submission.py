@@ -9,7 +9,7 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,40 +18,43 @@ from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require
 from openpai_tasks.errors import (
     ApiError,
-    ConfigError,
     Conflict,
+    InvalidOption,
     NotFound,
     PaiError,
     PathError,
     ProtocolError,
     Unreachable,
 )
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.protocol import JobRequest, Problem
-from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.document.job_storage import MountedFolder
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import refusal
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
-from openpai_tasks.sdk.jobs.arrival import exists, has_arrived, is_unclear, reporting_interrupt, wait_for_job
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
 from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
+from openpai_tasks.storage.job_files.sources import SourceFile, collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plain import one_line
 
 NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
 """How servers refuse a job for a virtual cluster that does not exist."""
+PAUSES = (0.0, 0.5, 1.5, 3.0)
+"""Seconds before each look for a job whose submission got no clear answer."""
+LONGEST_SECONDS = 30.0  # to look on a cluster that does not answer
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
     from openpai_tasks.storage.job_files.archive import Archive
-    from openpai_tasks.storage.job_files.sources import SourceFile
 
 
 @dataclass(frozen=True)
@@ -103,17 +106,19 @@ def pack_files(
     """
     request = dataclasses.replace(request, name=new_name(request.name, request.command))
     ours = {source.name for source in extra}
-    from openpai_tasks.storage.job_files.sources import collect
-
     named = [source for source in collect(request.sources, here) if source.name not in ours]
     records.remember_sources(here, request.sources, named)
     found = [*named, *extra]
-    archive = _pack(found) if found else None
+    archive = None
+    if found:
+        from openpai_tasks.storage.job_files.archive import pack  # loads tarfile
+
+        archive = pack([*found, *runtime_files()])
     find = job_folders.require_home if archive or request.outputs else job_folders.output_home
     home = find(client, request.workspace, mounts)
     if home:
         seen = home.seen
-        storage = seen.storage if isinstance(seen, Mounted) else None
+        storage = seen.storage if isinstance(seen, MountedFolder) else None
         sha256 = archive.sha256 if archive else ""
         request = dataclasses.replace(request, home=seen, storage=storage, archive=sha256)
     origin = provenance.origin_of_request(here, request, archive.files if archive else {})
@@ -122,9 +127,10 @@ def pack_files(
 
 def build(request: JobRequest, files: JobFiles) -> Submission:
     """Build the submission of a request whose files are packed."""
-    text = protocol.dump(build_document(request, files))
+    document = build_document(request, files)
+    text = protocol.dump(document)
     return Submission(
-        _name(text),
+        check_document(text, document.get("name") == request.name),
         text,
         files.archive,
         files.home,
@@ -157,17 +163,10 @@ def describe_shortage(client: Backend, request: JobRequest) -> str:
 def build_document(request: JobRequest, files: JobFiles) -> dict[str, Any]:
     """Build the document of the request, with its updates and its stamp."""
     made = updates.apply_updates(protocol.build_document(request), request.updates)
-    return add_stamp(made, files.origin, stamp_at(files.home, str(made.get("name")), files.archive))
+    return add_stamp(made, files.origin, location_stamp(files.home, str(made.get("name")), files.archive))
 
 
-def _pack(files: Sequence[SourceFile]) -> Archive:
-    from openpai_tasks.storage.job_files.archive import pack
-    from openpai_tasks.storage.job_files.sources import runtime_files
-
-    return pack([*files, *runtime_files()])
-
-
-def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
+def location_stamp(home: Home | None, job: str, archive: Archive | None) -> Stamp:
     """Return a stamp with the location of the job's files."""
     if home is None:
         return Stamp()
@@ -181,19 +180,16 @@ def stamp_at(home: Home | None, job: str, archive: Archive | None) -> Stamp:
 
 def read_job_file(path: Path, request: JobRequest, takes_v1: bool = False) -> Submission:
     """Read a job file, v2 YAML or v1 JSON, and apply updates; convert v1 unless the cluster accepts it."""
-    read = _read(path, request.updates, takes_v1)
-    chosen = tuple(request.secrets)
-    return dataclasses.replace(read, tags=request.tags, after=request.after, secrets=chosen)
-
-
-def _read(path: Path, changes: Sequence[str], takes_v1: bool) -> Submission:
     origin = provenance.origin_of_file(path)
     document, is_v1 = load_document(path)
-    document = updates.apply_updates(document, changes)
+    document = updates.apply_updates(document, request.updates)
     if is_v1:
-        return _read_v1(document, takes_v1, origin)
-    text = protocol.dump(add_stamp(document, origin))
-    return Submission(_name(text), text, origin=origin)
+        read = _read_v1(document, takes_v1, origin)
+    else:
+        text = protocol.dump(add_stamp(document, origin))
+        read = Submission(check_document(text), text, origin=origin)
+    chosen = tuple(request.secrets)
+    return dataclasses.replace(read, tags=request.tags, after=request.after, secrets=chosen)
 
 
 def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = None) -> Submission:
@@ -203,7 +199,7 @@ def _read_v1(document: dict[str, Any], takes_v1: bool, origin: Origin | None = N
     fitting, renamed = protocol.fit_names(v1)
     converted = protocol.to_v2(fitting)
     text = protocol.dump(add_stamp(converted, origin) if origin else converted)
-    return Submission(_name(text), text, origin=origin, converted=True, renamed=renamed)
+    return Submission(check_document(text), text, origin=origin, converted=True, renamed=renamed)
 
 
 def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> Submission:
@@ -216,15 +212,21 @@ def read_document(document: str | Mapping[str, Any], takes_v1: bool = False) -> 
     if v1 is not None:
         return _read_v1(v1, takes_v1)
     text = document if isinstance(document, str) else protocol.dump(dict(document))
-    return Submission(_name(text), text)
+    return Submission(check_document(text), text)
 
 
-def _name(text: str) -> str:
-    """Return the name in a valid document; errors in generated documents name no lines."""
+def check_document(text: str, has_given_name: bool = False) -> str:
+    """Return the name in a valid document; errors in generated documents name no lines.
+
+    ``has_given_name`` means that an option gave its name.
+    """
     try:
         return protocol.validate(text).name
     except ProtocolError as err:
-        raise refusal(Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)) from err
+        problems = [Problem(one.path, one.rule) for one in cast(Iterable[Problem], err.problems)]
+        if problems[0].path == "name" and has_given_name:
+            raise InvalidOption("job_name", problems[0].rule) from err
+        raise refusal(problems) from err
 
 
 def load_document(path: Path) -> tuple[dict[str, Any], bool]:
@@ -259,7 +261,7 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
     name, alias, key = submission.name, client.cluster.alias, job_key(client.user, submission.name)
     if exists(client, key):
         raise Conflict(f"a job named {name!r} exists on cluster {alias!r}; choose another name", 409)
-    with sent(client, submission, say=say):
+    with upload_files(client, submission, say=say):
         report_notices(client, submit_once(client, submission))
     records.save_record(client, submission.text, submission.origin, submission.secrets)
     try:
@@ -273,47 +275,45 @@ def submit(client: Backend, submission: Submission, say: Say = lambda line: None
 
 
 @contextlib.contextmanager
-def sent(
-    client: Backend, submission: Submission, is_there: bool = False, say: Say = lambda line: None
+def upload_files(
+    client: Backend, submission: Submission, is_uploaded: bool = False, say: Say = lambda line: None
 ) -> Iterator[None]:
     """Upload the files, and remove them again if the cluster then refuses the job.
 
-    ``is_there`` means that the archive was just uploaded for another job.
+    ``is_uploaded`` means that the archive was just uploaded for another job.
     """
     client.check_document(submission.v1 or submission.text)
     home, archive = submission.home, submission.archive
-    if home is None or not _noted(client, home, submission.name, archive):
+    if home is None or not _save_owner(client, home, submission.name, archive):
         yield
         return
-    was_sent = archive is not None and not is_there and _send(home, submission.name, archive)
+    was_sent = archive is not None and not is_uploaded and _upload_archive(home, submission.name, archive)
     if archive is not None and not was_sent:
         say("sources: already uploaded, not sent again")
     try:
         yield
     except Conflict:
         raise  # a job of that name has come in between, and may use the same archive
-    except (ApiError, Missed) as err:
+    except (ApiError, NotSubmitted) as err:
         if not is_unclear(err):
             home.files.withdraw(submission.name, archive, was_sent)
         raise
 
 
-def _noted(client: Backend, home: Home, job: str, archive: Archive | None) -> bool:
+def _save_owner(client: Backend, home: Home, job: str, archive: Archive | None) -> bool:
     """Record the owner of the job on the storage; False if that fails and the job has no sources."""
     if archive is None and not home.is_within_reach:
         return False
     try:
-        refer(client, home, job, archive)
-    except Conflict:
-        raise
-    except PaiError:
-        if archive is not None:
+        save_reference(client, home, job, archive)
+    except PaiError as err:
+        if archive is not None or isinstance(err, Conflict):
             raise
         return False
     return True
 
 
-def _send(home: Home, job: str, archive: Archive) -> bool:
+def _upload_archive(home: Home, job: str, archive: Archive) -> bool:
     """Upload the archive; return whether it was missing before."""
     try:
         return home.files.send(archive)
@@ -322,7 +322,7 @@ def _send(home: Home, job: str, archive: Archive) -> bool:
         raise
 
 
-def refer(client: Backend, home: Home, job: str, archive: Archive | None) -> None:
+def save_reference(client: Backend, home: Home, job: str, archive: Archive | None) -> None:
     """Record on the storage who owns the job, and that it uses the archive."""
     reference = Reference(
         job=job,
@@ -336,7 +336,7 @@ def refer(client: Backend, home: Home, job: str, archive: Archive | None) -> Non
     home.files.refer(reference, archive.sha256 if archive else NO_ARCHIVE)
 
 
-class Missed(Unreachable):
+class NotSubmitted(Unreachable):
     """The submission failed or got no answer, and the cluster does not have the job."""
 
 
@@ -346,18 +346,69 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
     Return what will not be as the user may expect, one line each.
     """
     try:
-        with reporting_interrupt(client, submission.name):
-            environment = provenance.submitter_environment(client)
-            notices = client.submit(submission.v1 or submission.text, environment)
-            return (*_python_notice(client, submission), *notices)
+        environment = provenance.submitter_environment(client)
+        notices = client.submit(submission.v1 or submission.text, environment)
+        return (*_python_notice(client, submission), *notices)
+    except KeyboardInterrupt:  # the cluster may have the job, as its answer is not known
+        client.say(_unsure_message(client, submission.name))
+        raise
     except (ApiError, Unreachable) as err:
         if isinstance(err, ApiError) and not is_unclear(err):
             raise _with_known_names(client, submission, err) from err
         if not has_arrived(client, submission.name, err):
-            missed = Missed(f"job {submission.name!r} was not submitted: {err}")
-            missed.exit_code = err.exit_code
-            raise missed from err
+            error = NotSubmitted(f"job {submission.name!r} was not submitted: {err}")
+            error.exit_code = err.exit_code
+            raise error from err
         return ()
+
+
+def is_unclear(err: PaiError) -> bool:
+    """Return whether the request may have succeeded: a server can fail after it accepted a job."""
+    return isinstance(err, ApiError) and not 300 <= err.status < 500
+
+
+def _unsure_message(client: Backend, name: str) -> str:
+    status = f"`{command('job.status', name, '-a', client.cluster.alias)}`"
+    return f"job {name!r} may have been submitted: check with {status}"
+
+
+def has_arrived(client: Backend, name: str, cause: PaiError) -> bool:
+    """Return whether the job exists, looking for a while as a slow server may still be working."""
+    problem: PaiError | None = None
+    begun = time.monotonic()
+    for pause in PAUSES:
+        if problem and time.monotonic() - begun > LONGEST_SECONDS:
+            break
+        time.sleep(pause)
+        try:
+            if exists(client, job_key(client.user, name)):
+                return True
+            problem = None
+        except (ApiError, Unreachable) as err:
+            problem = err
+    if problem is None:
+        return False
+    raise Unreachable(f"{cause}; {_unsure_message(client, name)}") from problem
+
+
+def exists(client: Backend, key: str) -> bool:
+    try:
+        client.job(key)
+    except NotFound:
+        return False
+    return True
+
+
+def wait_for_job(client: Backend, key: str) -> JobInfo:
+    """Return the submitted job; the oldest servers need a moment to know it."""
+    for pause in PAUSES[1:]:
+        try:
+            return client.job(key)
+        except ApiError as err:
+            if not isinstance(err, NotFound) and not is_unclear(err):
+                raise
+            time.sleep(pause)
+    return client.job(key)
 
 
 def _python_notice(client: Backend, submission: Submission) -> tuple[str, ...]:
@@ -386,13 +437,11 @@ def _with_known_names(client: Backend, submission: Submission, refusal: ApiError
     return NotFound(words, 404, "NoVirtualClusterError")
 
 
-def report_notices(client: Backend, notices: Iterable[str], known: set[str] | None = None) -> None:
-    """Warn of what will not be as a job asks for, except of what is ``known``, and add it to that."""
+def report_notices(client: Backend, notices: Iterable[str], known: Container[str] = ()) -> None:
+    """Warn of what will not be as a job asks for, except of what is ``known``."""
     for line in notices:
-        if known is None or line not in known:
+        if line not in known:
             client.say(f"warning: {one_line(line)}")
-    if known is not None:
-        known.update(notices)
 
 
 def submit_when_ready(client: Backend, made: Submission, say: Say) -> JobInfo:
@@ -418,4 +467,4 @@ def check_tags(client: Backend, tags: Sequence[str]) -> None:
         require(client, "tags")
     for name in tags:
         if not name.strip() or "," in name:
-            raise ConfigError(f"--tag needs a word without commas, got {name!r}")
+            raise InvalidOption("tag", f"needs a word without commas, got {name!r}")

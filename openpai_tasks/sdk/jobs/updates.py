@@ -1,4 +1,4 @@
-"""Apply ``-u path=value`` changes to a job document.
+"""Apply changes, ``--update path=value``, to a job document.
 
 ``defaults.virtualCluster=lab`` and ``defaults:virtualCluster=lab`` are the same; between colons, names may
 contain dots. ``prerequisites[0].uri`` and ``prerequisites.0.uri`` index a list, and the index after its last
@@ -13,22 +13,33 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import counted
+from openpai_tasks.errors import InvalidOption
+from openpai_tasks.sdk.amounts import read
+from openpai_tasks.text.plurals import counted
 
 _INDEX = re.compile(r"\[(-?\d+)\]")
 _NUMBER = re.compile(r"-?\d+")
 
 
-def apply_updates(document: dict[str, Any], updates: Iterable[str]) -> dict[str, Any]:
+Update = tuple[str, Any]
+"""A path in a document, and its new value."""
+
+
+def apply_updates(document: dict[str, Any], updates: Iterable[Update | str]) -> dict[str, Any]:
     """Return a copy of the document with the changes applied in order."""
     result = copy.deepcopy(document)
     for update in updates:
-        path, equals, value = update.partition("=")
-        if not equals:
-            raise ConfigError(f"-u needs path=value, such as defaults.virtualCluster=lab; got {update!r}")
-        _put(result, _parts(path), parse_value(value), path)
+        path, value = read("update", parse_update, update) if isinstance(update, str) else update
+        _put(result, _parts(path), value, path)
     return result
+
+
+def parse_update(text: str) -> Update:
+    """Parse ``path=value``; raise ValueError without an equals sign."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"needs path=value, such as defaults.virtualCluster=lab; got {text!r}")
+    return path, parse_value(value)
 
 
 def parse_value(text: str) -> Any:
@@ -47,7 +58,7 @@ def _parts(path: str) -> list[str]:
     separator = ":" if ":" in path else "."
     parts = _INDEX.sub(rf"{separator}\1", path).split(separator)
     if not all(part.strip() for part in parts):
-        raise ConfigError(f"-u {path}: a part of the path is empty")
+        raise InvalidOption("update", f"{path}: a part of the path is empty")
     return parts
 
 
@@ -71,13 +82,12 @@ def _key(level: Any, part: str, above: list[str], path: str) -> str | int:
     if isinstance(level, dict):
         return part
     if not isinstance(level, list):
-        raise ConfigError(f"-u {path}: {where} is {level!r}, which cannot contain {part!r}")
+        raise InvalidOption("update", f"{path}: {where} is {level!r}, which cannot contain {part!r}")
     if not _NUMBER.fullmatch(part):
-        raise ConfigError(f"-u {path}: {where} is a list; use an index instead of {part!r}")
+        raise InvalidOption("update", f"{path}: {where} is a list; use an index instead of {part!r}")
     if not -len(level) <= int(part) <= len(level):
-        raise ConfigError(
-            f"-u {path}: index {part} is out of range: {where} has {counted(len(level), 'item')}"
-        )
+        has = f"{where} has {counted(len(level), 'item')}"
+        raise InvalidOption("update", f"{path}: index {part} is out of range: {has}")
     return int(part)
 
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ProtocolError
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.yaml.reader import Source
-from openpai_tasks.regular_files import read_limited, reason
 
 
 @dataclass(frozen=True)

@@ -103,20 +103,18 @@ class JobLines:
     def _open_logs(self, job: JobInfo) -> None:
         for attempt in range(max(0, job.attempt - MOST_ATTEMPTS), job.attempt):
             if attempt not in self._attempts and self._which.attempt in (None, attempt):
-                self._attempts[attempt] = self._find_attempt(job, attempt)
+                try:
+                    found = self._client.job_attempt(job.key, attempt)
+                except NotFound:  # older servers know only the latest attempt
+                    self._attempts[attempt] = None
+                else:
+                    self._attempts[attempt] = dataclasses.replace(found, attempt=attempt)
         for one in (*filter(None, self._attempts.values()), job):
             for task in one.tasks:
                 key = (one.attempt, task.label, task.attempt, task.log)
                 if key not in self._logs:
                     log = self._client.open_log(one, task, self._which.stream)
                     self._logs[key] = LogLines(log, LineOrigin(one.attempt, task.role, task.index))
-
-    def _find_attempt(self, job: JobInfo, attempt: int) -> JobInfo | None:
-        try:
-            found = self._client.job_attempt(job.key, attempt)
-        except NotFound:  # older servers know only the latest attempt
-            return None
-        return dataclasses.replace(found, attempt=attempt)
 
 
 def list_files(folder: Location, kind: str) -> Iterator[Entry]:
@@ -144,20 +142,16 @@ class FileLines:
 
     def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
         while self._offset < self.size:
-            data = self._read(piece)
+            try:  # each part in one request, so that no connection waits for the other files
+                data = b"".join(self._store.read(self._path, self._offset, piece))
+            except NotFound:  # it was removed
+                data = b""
             self._offset += len(data)
             yield from self._lines.feed(data)
             if len(data) < piece:
                 break
         if is_last:
             yield from self._lines.end()
-
-    def _read(self, piece: int) -> bytes:
-        """Read the next part in one request, so that no connection waits for the other files."""
-        try:
-            return b"".join(self._store.read(self._path, self._offset, piece))
-        except NotFound:  # it was removed
-            return b""
 
 
 class LogLines:

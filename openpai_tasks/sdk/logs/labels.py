@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from openpai_tasks.plain_text import one_line
+from openpai_tasks.text.plain import one_line
 
 LONGEST_PART = 1 << 16
 """Bytes of an unfinished line to hold back; longer lines are passed on in pieces."""

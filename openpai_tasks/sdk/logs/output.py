@@ -9,15 +9,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 
 from openpai_tasks.backends.base import Backend, TaskLog, require
-from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError, Unreachable
+from openpai_tasks.errors import ApiError, ConfigError, InvalidOption, NotFound, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.retry import RetryPolicy
-from openpai_tasks.plain_text import PlainBytes, counted, one_line
 from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs.labels import Labels
+from openpai_tasks.text.hints import option
+from openpai_tasks.text.plain import PlainBytes, one_line
+from openpai_tasks.text.plurals import counted
 
 LONGEST_LINE = 16 << 20
 """Bytes kept of the end of a line where whole lines are needed."""
@@ -69,7 +71,7 @@ def check_choice(which: LogChoice, follow: bool, lines: int | None) -> None:
     if lines is not None and lines < 0:
         raise ConfigError(f"the number of lines must not be negative, got {lines}")
     if follow and which.attempt is not None:
-        raise ConfigError("--attempt cannot be combined with --follow")
+        raise InvalidOption("attempt", f"cannot be combined with {option('follow')}")
 
 
 def read_output(
@@ -78,17 +80,14 @@ def read_output(
     which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
-    look: OnJob | None = None,
+    on_job: OnJob | None = None,
     plain: bool = False,
-    coloured: bool = False,
 ) -> Iterator[bytes]:
     """Yield a job's output or its last lines, so far or until it ends.
 
-    ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them. Labels of
-    several tasks may be ``coloured``.
+    ``plain`` removes terminal control characters; otherwise the bytes are as the tasks wrote them.
     """
-    steps = output_steps(client, name, which, follow, lines, look, plain)
-    return add_labels(sleep_between(steps), coloured)
+    return add_labels(sleep_between(output_steps(client, name, which, follow, lines, on_job, plain)))
 
 
 def output_steps(
@@ -97,7 +96,7 @@ def output_steps(
     which: LogChoice,
     follow: bool = False,
     lines: int | None = None,
-    look: OnJob | None = None,
+    on_job: OnJob | None = None,
     plain: bool = False,
 ) -> Iterator[Chunk]:
     """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
@@ -105,7 +104,7 @@ def output_steps(
     if which.stream != "all":
         require(client, "separate_streams")
     if follow:
-        chunks = Follower(client, which, lines, look).steps(name)
+        chunks = Follower(client, which, lines, on_job).steps(name)
     else:
         chunks = read_chunks(client, name, which)
         chunks = chunks if lines is None else last_lines(chunks, lines)
@@ -138,22 +137,18 @@ def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]
 class Follower:
     """Reads the output of a job's tasks as it grows, attempt by attempt.
 
-    ``look`` is called with the job after each request, before the latest attempt's new output. An unreadable
-    log is a warning and is tried again, as following the job matters more than its output.
+    ``on_job`` is called with the job after each request, before the latest attempt's new output. For a log
+    that cannot be read, it warns and tries again: following the job matters more than its output.
     """
 
     def __init__(
-        self, client: Backend, which: LogChoice, lines: int | None = None, look: OnJob | None = None
+        self, client: Backend, which: LogChoice, lines: int | None = None, on_job: OnJob | None = None
     ) -> None:
-        self._client, self._which, self._lines, self._look = client, which, lines, look
+        self._client, self._which, self._lines, self._on_job = client, which, lines, on_job
         self._readers: dict[LogKey, TaskLog] = {}
         self._tailed = set[LogKey]()  # logs of which only the last lines are wanted
         self._ended: dict[int, JobInfo | None] = {}  # past attempts that are not fully read
-        self._troubles = LogTroubles(client.say)
-
-    def until_over(self, name: str) -> Iterator[Chunk]:
-        """Yield the output as it grows, until the job ends."""
-        return sleep_between(self.steps(name))
+        self._failures = FailedReads(client.say)
 
     def steps(self, name: str) -> Iterator[Chunk]:
         """Yield the output as it grows; between requests, the caller sleeps for ``Chunk.pause`` seconds."""
@@ -187,27 +182,27 @@ class Follower:
 
     def _round(self, job: JobInfo, is_first: bool = False, is_last: bool = False) -> Iterator[Chunk]:
         """Yield new output, of past attempts and then of the latest."""
-        self._troubles.begin_round()
+        self._failures.begin_round()
         for attempt in sorted(self._ended):
             past = self._ended[attempt] = self._ended[attempt] or self._past(job, attempt)
-            is_read = (yield from self._new(past)) if past else attempt not in self._troubles
+            is_read = (yield from self._new(past)) if past else attempt not in self._failures
             if is_read:
                 del self._ended[attempt]
-        if self._look and not is_last:
-            self._look(job)
+        if self._on_job and not is_last:
+            self._on_job(job)
         yield from self._new(job, is_tailed=is_first and self._lines is not None)
 
     def _past(self, job: JobInfo, attempt: int) -> JobInfo | None:
         """Return the job as of an attempt; None if the cluster cannot report it, or not now."""
-        if not self._troubles.is_due(attempt):
+        if not self._failures.is_due(attempt):
             return None
-        self._troubles.clear(attempt)
+        self._failures.discard(attempt)
         try:
             found = self._client.job_attempt(job.key, attempt)
         except NotFound:  # older servers know only the latest attempt
             return None
         except (ApiError, Unreachable) as err:
-            self._troubles.note(attempt, f"attempt {attempt} of job {job.name!r}", err)
+            self._failures.add(attempt, f"attempt {attempt} of job {job.name!r}", err)
             return None
         return dataclasses.replace(found, attempt=attempt)
 
@@ -220,10 +215,10 @@ class Follower:
             if place not in self._readers:
                 self._readers[place] = self._client.open_log(job, task, self._which.stream, retries=False)
                 self._tailed |= {place} if is_tailed else set()
-            if self._troubles.is_due(place):
+            if self._failures.is_due(place):
                 yield from self._read(place, task, _label(task, tasks))
-            is_all = is_all and place not in self._troubles
-            if place in self._troubles and self._troubles.is_round_over:
+            is_all = is_all and place not in self._failures
+            if place in self._failures and self._failures.is_round_over:
                 return False
         return is_all
 
@@ -235,11 +230,11 @@ class Follower:
         try:
             yield from chunks if count is None else last_lines(chunks, count)
         except (ApiError, Unreachable) as err:
-            self._troubles.note(place, f"the output of {task.label}", err)
+            self._failures.add(place, f"the output of {task.label}", err)
             if count is not None:
                 reader.rewind()  # nothing was shown yet
         else:
-            self._troubles.clear(place)
+            self._failures.discard(place)
             self._tailed.discard(place)
 
     def _command(self, job: JobInfo, *words: str) -> str:
@@ -248,19 +243,20 @@ class Follower:
     def _rest(self, job: JobInfo) -> Iterator[Chunk]:
         """Yield output that could not be read before, if that succeeds soon after the job's end."""
         pauses = Pauses(self._client, LAST_SECONDS)
-        self._troubles.retry_all()
-        while self._troubles and not pauses.over:
+        self._failures.retry_all()
+        while self._failures and not pauses.over:
             yield from self._round(job, is_last=True)
             yield Chunk("", b"", pauses.next())
-        if self._troubles:
+        if self._failures:
             more = f"try again later with `{self._command(job)}`"
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
-        if absent := [task.label for task in select_tasks(job, self._which) if self._is_absent(job, task)]:
+        absent = []
+        for task in select_tasks(job, self._which):
+            reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
+            if task.launched and reader and reader.is_absent:
+                absent.append(task.label)
+        if absent:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
-
-    def _is_absent(self, job: JobInfo, task: TaskInfo) -> bool:
-        reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
-        return bool(task.launched and reader and reader.is_absent)
 
 
 def select_tasks(job: JobInfo, which: LogChoice) -> list[TaskInfo]:
@@ -307,13 +303,18 @@ def _last_bytes(rest: bytearray) -> bytes:
     return bytes(memoryview(rest)[-LONGEST_LINE:])
 
 
+def split_lines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Yield the lines of each task's output as they are complete, and the unfinished ones at the end."""
+    splitter = LineSplitter()
+    for chunk in chunks:
+        yield from splitter.feed(chunk)
+    yield from splitter.end()
+
+
 def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
     """Yield the last ``count`` lines of each task's output."""
-    lines, kept = LineSplitter(), dict[str, deque[bytes]]()
-    for chunk in chunks:
-        for line in lines.feed(chunk):
-            kept.setdefault(line.task, deque(maxlen=count)).append(line.data)
-    for line in lines.end():
+    kept: dict[str, deque[bytes]] = {}
+    for line in split_lines(chunks):
         kept.setdefault(line.task, deque(maxlen=count)).append(line.data)
     return (Chunk(task, data) for task, tail in kept.items() for data in tail)
 
@@ -393,13 +394,11 @@ def read_lines(
     plain: bool = False,
 ) -> Iterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
-    cut = TextLines()
-    for chunk in sleep_between(output_steps(client, name, which, follow, lines, None, plain)):
-        yield from cut.feed(chunk)
-    yield from cut.end()
+    steps = output_steps(client, name, which, follow, lines, None, plain)
+    yield from map(_text, split_lines(sleep_between(steps)))
 
 
-class LogTroubles:
+class FailedReads:
     """Logs that could not be read, and when to try again."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -411,8 +410,8 @@ class LogTroubles:
     def __bool__(self) -> bool:
         return bool(self._failed)
 
-    def __contains__(self, what: Hashable) -> bool:
-        return what in self._failed
+    def __contains__(self, log: Hashable) -> bool:
+        return log in self._failed
 
     def begin_round(self) -> None:
         self._round = time.monotonic()
@@ -421,21 +420,21 @@ class LogTroubles:
     def is_round_over(self) -> bool:
         return time.monotonic() - self._round > LONGEST_ROUND
 
-    def is_due(self, what: Hashable) -> bool:
-        return what not in self._failed or self._failed[what][1] <= time.monotonic()
+    def is_due(self, log: Hashable) -> bool:
+        return log not in self._failed or self._failed[log][1] <= time.monotonic()
 
     def retry_all(self) -> None:
         """Make all logs due now."""
         self._failed = dict.fromkeys(self._failed, (0, 0.0))
 
-    def note(self, what: Hashable, named: str, err: PaiError) -> None:
+    def add(self, log: Hashable, description: str, err: PaiError) -> None:
         """Schedule another try; warn if the cause is new."""
-        number = self._failed.get(what, (0, 0.0))[0]
-        self._failed[what] = number + 1, time.monotonic() + (POLICY.pause(number) or 0.0)
+        number = self._failed.get(log, (0, 0.0))[0]
+        self._failed[log] = number + 1, time.monotonic() + (POLICY.pause(number) or 0.0)
         cause = str(err)
         if cause not in self._causes:
             self._causes.add(cause)
-            self._say(f"warning: cannot read {named}: {cause}; still following the job")
+            self._say(f"warning: cannot read {description}: {cause}; still following the job")
 
-    def clear(self, what: Hashable) -> None:
-        self._failed.pop(what, None)
+    def discard(self, log: Hashable) -> None:
+        self._failed.pop(log, None)

@@ -13,10 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
+from openpai_tasks.errors import InvalidOption
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -31,7 +29,9 @@ from openpai_tasks.sdk.logs.json_lines import (
     parse_object,
     piece_size,
 )
-from openpai_tasks.times import parse_seconds
+from openpai_tasks.text.durations import seconds
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
 LATEST = 253402128000.0  # late in the year 9999, the last that a calendar shows
@@ -72,27 +72,28 @@ class RecordFilter:
     since: float = -math.inf
     pattern: re.Pattern[str] | None = None
 
-    def takes(self, line: StructuredLine, moment: float) -> bool:
+    def matches(self, line: StructuredLine, moment: float) -> bool:
         """Return whether to show the line; ``moment`` is its place in time."""
-        if self.level is not None and _rank(line) < self.level:
+        # an unknown level is always shown, other lines than records never
+        rank = -math.inf if line.fields is None else LEVELS.get(line.level.upper(), math.inf)
+        if self.level is not None and rank < self.level:
             return False
-        return moment >= self.since and (self.pattern is None or self._finds(line, self.pattern))
-
-    def _finds(self, line: StructuredLine, pattern: re.Pattern[str]) -> bool:
-        """Search line by line, and not in a whole long line: a job could make any pattern take hours."""
+        if moment < self.since or self.pattern is None:
+            return moment >= self.since
+        # line by line, and not in a whole long line: a job could make any pattern take hours
         lines = line.message.splitlines() + line.exception.splitlines()
-        return any(pattern.search(one[:LONGEST_SEARCHED]) for one in lines or [""])
+        return any(self.pattern.search(one[:LONGEST_SEARCHED]) for one in lines or [""])
 
 
 def parse_filter(level: str | None = None, since: str | None = None, grep: str | None = None) -> RecordFilter:
     """Parse the flags: a level's name, a duration or a time of ISO 8601, a regular expression."""
     if level is not None and level.upper() not in LEVELS:
         known = f"(known: {', '.join(LEVELS)}){closest(level.upper(), LEVELS)}"
-        raise ConfigError(f"--level: no level named {level!r} {known}")
+        raise InvalidOption("level", f": no level named {level!r} {known}")
     try:
         pattern = re.compile(grep) if grep is not None else None
     except re.error as err:
-        raise ConfigError(f"--grep: {grep!r} is not a regular expression: {err}") from err
+        raise InvalidOption("grep", f": {grep!r} is not a regular expression: {err}") from err
     wanted = None if level is None else LEVELS[level.upper()]
     return RecordFilter(wanted, -math.inf if since is None else _parse_since(since), pattern)
 
@@ -104,15 +105,10 @@ def _parse_since(text: str) -> float:
     except (ValueError, OverflowError, OSError):
         pass
     try:
-        return time.time() - parse_seconds(text, "--since")
-    except ConfigError as err:
+        return time.time() - seconds(text)
+    except ValueError as err:
         expected = "a duration such as 90s or 1h30m, or a time such as 2026-01-31T12:00"
-        raise ConfigError(f"--since: expected {expected}, got {text!r}") from err
-
-
-def _rank(line: StructuredLine) -> float:
-    """Return the rank of its level; an unknown level is always shown, other lines never."""
-    return -math.inf if line.fields is None else LEVELS.get(line.level.upper(), math.inf)
+        raise InvalidOption("since", f": expected {expected}, got {text!r}") from err
 
 
 def read_structured(
@@ -121,7 +117,7 @@ def read_structured(
     which: output.LogChoice | None = None,
     follow: bool = False,
     lines: int | None = None,
-    look: output.OnJob | None = None,
+    on_job: output.OnJob | None = None,
     chosen: RecordFilter | None = None,
     mounts: Mounts = (),
     is_strict: bool = False,
@@ -134,7 +130,7 @@ def read_structured(
     which = which or output.LogChoice()
     output.check_choice(which, follow, lines)
     merger = RecordMerger(client, name, which, chosen or RecordFilter(), mounts, is_strict)
-    rounds = merger.until_over(look) if follow else iter([merger.read()])
+    rounds = merger.until_over(on_job) if follow else iter([merger.read()])
     for records in rounds:
         yield from records if lines is None else deque(records, lines)
         lines = None  # what is new after the first round is shown completely
@@ -172,20 +168,20 @@ class RecordMerger:
         for moment, line in heapq.merge(*streams, key=lambda item: item[0]):
             if line.fields is None and (self._is_strict or self._chosen.level is not None):
                 self._left_out += 1
-            elif self._chosen.takes(line, moment):
+            elif self._chosen.matches(line, moment):
                 yield line
         problem = next((source.problem for source in sources if source.problem), None)
         if problem and (job is None or job.final):
             raise problem
 
-    def until_over(self, look: output.OnJob | None) -> Iterator[Iterator[StructuredLine]]:
+    def until_over(self, on_job: output.OnJob | None) -> Iterator[Iterator[StructuredLine]]:
         """Yield the new records again and again, until the job ends."""
         pauses = Pauses(self._client)
         while True:
             # before the files: a final job has written everything
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
-            if look:
-                look(job)
+            if on_job:
+                on_job(job)
             yield self.read(job)
             if job.final:
                 return

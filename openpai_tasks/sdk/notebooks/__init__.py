@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "link": ["LinkOptions", "Served", "open_link"],
+        "link": ["LinkOptions", "RunningServer", "open_link"],
         "notebook_file": ["read_notebook"],
         "progress": ["CellStart", "JobLine", "RunnerError", "RunnerNote", "follow_run"],
         "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],

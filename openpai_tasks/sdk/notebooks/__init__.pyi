@@ -1,5 +1,5 @@
 from .link import LinkOptions as LinkOptions
-from .link import Served as Served
+from .link import RunningServer as RunningServer
 from .link import open_link as open_link
 from .notebook_file import read_notebook as read_notebook
 from .progress import CellStart as CellStart

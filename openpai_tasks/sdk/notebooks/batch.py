@@ -7,15 +7,16 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.document.ssh_plugin import SSH
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import unmasking
 from openpai_tasks.sdk.jobs.resubmission import Original
@@ -25,11 +26,9 @@ from openpai_tasks.sdk.notebooks.running import RunOptions
 from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN
-from openpai_tasks.storage.job_files.archive import Archive, pack, unpacked
+from openpai_tasks.storage.job_files.archive import iter_files, pack
 from openpai_tasks.storage.job_files.sources import SourceFile
-
-PLUGINS = "com.microsoft.pai.runtimeplugin"
-SSH = "ssh"
+from openpai_tasks.text.hints import command
 
 _SERVER_CALL = re.compile(
     rf"{re.escape(FOLDER)}/{re.escape(SERVER.name)}(?: --(?:idle|limit) \d+| --direct)*"
@@ -39,10 +38,10 @@ _TOKEN_EXPORTS = {scripts.step(scripts.export_secret(TOKEN, sample)) for sample 
 
 @dataclass(frozen=True)
 class Batch:
-    """A job to run and the notebook it runs."""
+    """A job to run, and the notebook it runs if it is not the one that the job was sent with."""
 
     original: Original
-    notebook: Notebook
+    notebook: Notebook | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -58,8 +57,14 @@ def batch_from_server(source: Backend, original: Original, mounts: Mounts) -> Ba
     saved_files = pull.read_changes(saved)
     file = _notebook_file(original, saved_files, ways)
     with tempfile.TemporaryDirectory() as folder:
-        sources = {one.name: one for one in _sent_sources(original.archive, Path(folder, "sent"))}
-        sources |= {one.name: one for one in _kept_sources(saved_files, Path(folder, "saved"))}
+        sent = (
+            (info.name, content, info.mode)
+            for info, content in iter_files(original.archive.content)
+            if not info.name.startswith(f"{FOLDER}/")  # the server's
+        )
+        changed = ((name, io.BytesIO(content), 0o644) for name, content in saved_files.items())
+        sources = _write_sources(sent, Path(folder, "sent"))
+        sources |= _write_sources(changed, Path(folder, "saved"))
         found = read_notebook(str(sources[file].path), Path(folder))
         notebook = dataclasses.replace(found, name=file)
         sources |= {one.name: one for one in running.job_files(notebook, Path(folder))}
@@ -68,6 +73,8 @@ def batch_from_server(source: Backend, original: Original, mounts: Mounts) -> Ba
     batch = dataclasses.replace(original, archive=archive, origin=origin)
     note = "is too large to be saved; it runs without its latest changes"
     remarks = tuple(f"{visible(name)} {note}" for name in saved.large)
+    if not saved.is_latest:
+        remarks += (f"job {original.name} is not answering; it runs without its latest changes",)
     return Batch(run_instead_of_serve(batch, file), notebook, remarks)
 
 
@@ -124,28 +131,19 @@ def _notebook_file(original: Original, saved_files: dict[str, bytes], ways: str)
         return mark.file
     found = [name for name in saved_files if name.endswith(SUFFIX)]
     if len(found) != 1:
-        if not found:
-            raise ConfigError(f"job {original.name!r} has saved no notebook; choose one: {ways}")
-        raise ConfigError(f"job {original.name!r} has saved {', '.join(found)}; choose one: {ways}")
+        saved = ", ".join(found) or "no notebook"
+        raise ConfigError(f"job {original.name!r} has saved {saved}; choose one: {ways}")
     return found[0]
 
 
-def _sent_sources(archive: Archive, folder: Path) -> Iterator[SourceFile]:
-    """Unpack the sources the job was sent with, except the server."""
+def _write_sources(files: Iterable[tuple[str, IO[bytes], int]], folder: Path) -> dict[str, SourceFile]:
+    """Write files, given by name, content and mode, to a new folder; return them by name."""
     folder.mkdir()
-    for number, (info, content) in enumerate(unpacked(archive.content)):
-        if not info.name.startswith(f"{FOLDER}/"):
-            yield _source(folder / str(number), info.name, content, info.mode)
-
-
-def _kept_sources(saved_files: dict[str, bytes], folder: Path) -> Iterator[SourceFile]:
-    folder.mkdir()
-    for number, (name, content) in enumerate(saved_files.items()):
-        yield _source(folder / str(number), name, io.BytesIO(content), 0o644)
-
-
-def _source(path: Path, name: str, content: IO[bytes], mode: int) -> SourceFile:
-    with path.open("wb") as file:
-        shutil.copyfileobj(content, file)
-    path.chmod(mode & 0o777 | 0o600)
-    return SourceFile(path, name, path.stat().st_size)
+    sources = {}
+    for number, (name, content, mode) in enumerate(files):
+        path = folder / str(number)
+        with path.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        path.chmod(mode & 0o777 | 0o600)
+        sources[name] = running.source_file(path, name)
+    return sources

@@ -96,14 +96,8 @@ def _is_ours(node: ast.AST) -> bool:
         return any(alias.name == SUBMIT for alias in node.names)
     if not isinstance(node, ast.Call):
         return False
-    name = _name(node.func)
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     return name == SUBMIT or (name in CALLS and _is_our_magic(node.args))
-
-
-def _name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _is_our_magic(arguments: list[ast.expr]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.sdk.payloads.notebook_server import digest_of
+from openpai_tasks.sdk.payloads.notebook_runner import digest_of
 from openpai_tasks.settings.home import home, locked, write_private
 
 MOST_NAMES = 1000  # tried for a file beside an existing one
@@ -21,23 +21,21 @@ MOST_NAMES = 1000  # tried for a file beside an existing one
 log = logging.getLogger("openpai_tasks")
 
 
-def target_path(path: Path) -> Path:
-    """Return ``path``, or a free name beside it if the file there is not ours."""
-    known = _known()
-    return free_path(path, lambda there: _is_ours(there, known))
-
-
 def is_ours(path: Path) -> bool:
     """Whether the file is still as a download or pull has written it."""
-    return _is_ours(path, _known())
+    written = _known().get(_key(path)) if path.is_file() and not path.is_symlink() else None
+    try:
+        return written is not None and digest_of(path) == written
+    except OSError as err:
+        raise PathError(f"cannot read {path}: {err.strerror}") from err
 
 
-def free_path(path: Path, is_ours: Callable[[Path], bool], first: int = 0) -> Path:
-    """Return the first of ``path`` and its ``.remote`` variants that is free or ours."""
+def free_path(path: Path, is_replaceable: Callable[[Path], bool] = is_ours, first: int = 0) -> Path:
+    """Return the first of ``path`` and its ``.remote`` variants that is free or replaceable."""
     for number in range(first, MOST_NAMES):
         mark = "" if number == 0 else ".remote" if number == 1 else f".remote-{number}"
         beside = path.with_name(f"{path.stem}{mark}{path.suffix}")
-        if not os.path.lexists(beside) or is_ours(beside):
+        if not os.path.lexists(beside) or is_replaceable(beside):
             return beside
     raise PathError(f"too many files named {path.stem}.remote-*{path.suffix}; remove some")
 
@@ -51,15 +49,6 @@ def remember(paths: Iterable[Path]) -> None:
             write_private(_file(), json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     except (ConfigError, OSError) as err:
         log.warning("warning: cannot record the downloaded files: %s", err)
-
-
-def _is_ours(path: Path, known: dict[str, str]) -> bool:
-    if path.is_symlink() or not path.is_file() or _key(path) not in known:
-        return False
-    try:
-        return digest_of(path) == known[_key(path)]
-    except OSError as err:
-        raise PathError(f"cannot read {path}: {err.strerror}") from err
 
 
 def _key(path: Path) -> str:

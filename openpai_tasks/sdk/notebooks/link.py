@@ -10,23 +10,22 @@ from functools import partial
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.exchange import Exchange
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.protocol.models import JobInfo, TaskInfo
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints
 from openpai_tasks.sdk.containers.forwarding import LOOPBACK, Forward, Port
-from openpai_tasks.sdk.diagnosis.news import STARTS, wait_reason
+from openpai_tasks.sdk.diagnosis.explain import STARTING, wait_reason
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.notebooks.serving import notebook_page
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT
-from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.settings.config import Settings
+from openpai_tasks.text.hints import command
 
 Say = Callable[[str], object]
 
@@ -40,7 +39,7 @@ END_SECONDS = 120.0  # time a stopping job may take to end
 
 
 @dataclass(frozen=True)
-class Served:
+class RunningServer:
     """A server that answers; its URL contains the token."""
 
     job: str
@@ -136,15 +135,17 @@ def open_link(
                 if link and link.answers(token):
                     report.is_quiet = False
                     return link
-                reason = _reason(client, job)
-            except endpoints.NotServed as err:
+                is_running = job.state == endpoints.RUNNING
+                reason = _last_runner_line(client, job) if is_running else wait_reason(client, job)
+                reason = reason or STARTING
+            except endpoints.NoSshService as err:
                 ways = (
                     f"`{command('job.stop', job.name)}` stops it; "
                     f"`{command('notebook.serve')} --direct` needs no ssh"
                 )
-                raise endpoints.NotServed(f"{err}; {ways}") from err
+                raise endpoints.NoSshService(f"{err}; {ways}") from err
             except Unreachable as err:
-                reason = str(err) if (job.duration or 0) > SSH_START_SECONDS else STARTS
+                reason = str(err) if (job.duration or 0) > SSH_START_SECONDS else STARTING
             report(job, reason)
             if pauses.over:
                 wait = f"`{command('notebook.serve', '--reconnect', job.name)}` waits again"
@@ -186,16 +187,14 @@ def _open(client: Backend, job: JobInfo, options: LinkOptions, settings: Setting
     if job.state != endpoints.RUNNING or task.state != endpoints.RUNNING or not port.isdecimal():
         return None
     if options.direct:
-        return Link(client, job.name, f"http://{_host(task)}:{port}")
+        if not task.ip:
+            raise Unreachable(f"the cluster has not reported an address for {task.label} yet")
+        host = f"[{task.ip}]" if ":" in task.ip else task.ip
+        return Link(client, job.name, f"http://{host}:{port}")
     found = endpoints.reach(client, job.key, settings)
     container = endpoints.first_running(found, task.role, task.index)
-
-    def connect() -> Remote:
-        return endpoints.open_remote(client, found, container, settings)
-
-    def over() -> str:
-        return endpoints.has_moved(client, found, container)
-
+    connect = partial(endpoints.open_remote, client, found, container, settings)
+    over = partial(endpoints.describe_change, client, found, container)
     forward = Forward(connect, [Port(int(port), options.port)], say, over, PORT_FLAG)
     try:
         forward.start()
@@ -203,12 +202,6 @@ def _open(client: Backend, job: JobInfo, options: LinkOptions, settings: Setting
         forward.close()
         raise
     return Link(client, job.name, f"http://{LOOPBACK}:{forward.ports[0].here}", forward)
-
-
-def _host(task: TaskInfo) -> str:
-    if not task.ip:
-        raise Unreachable(f"the cluster has not reported an address for {task.label} yet")
-    return f"[{task.ip}]" if ":" in task.ip else task.ip
 
 
 def _get(url: str, token: str, limit: int = 0) -> tuple[int, bytes]:
@@ -222,13 +215,6 @@ def _get(url: str, token: str, limit: int = 0) -> tuple[int, bytes]:
     with HttpClient(uses_proxies=not is_here).request("GET", url, exchange, headers=headers) as answer:
         exchange.allow(limit)
         return answer.status_code, b"".join(answer.stream(limit)) if limit else b""
-
-
-def _reason(client: Backend, job: JobInfo) -> str:
-    """Return what the wait is for."""
-    if job.state == endpoints.RUNNING:
-        return _last_runner_line(client, job) or STARTS
-    return wait_reason(client, job)
 
 
 def _last_runner_line(client: Backend, job: JobInfo) -> str:

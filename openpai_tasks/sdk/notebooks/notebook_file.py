@@ -107,9 +107,12 @@ def normalise_notebook(notebook: dict[str, Any], complaint: str) -> dict[str, An
         _normalise_cell(one, f"{complaint}: its cell {number}")
         for number, one in enumerate(notebook["cells"], 1)
     ]
-    identified = list(_with_ids(cells)) if minor >= IDS_SINCE else list(map(_without_id, cells))
+    if minor >= IDS_SINCE:
+        cells = list(_with_ids(cells))
+    else:
+        cells = [{name: value for name, value in cell.items() if name != "id"} for cell in cells]
     metadata = _normalise_metadata(notebook["metadata"])
-    return {**notebook, "nbformat_minor": minor, "metadata": metadata, "cells": identified}
+    return {**notebook, "nbformat_minor": minor, "metadata": metadata, "cells": cells}
 
 
 def _normalise_cell(cell: dict[str, Any], where: str) -> dict[str, Any]:
@@ -156,10 +159,6 @@ def _with_ids(cells: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             name = hashlib.sha256(text).hexdigest()[:16]
         seen.add(name)
         yield {**cell, "id": name}
-
-
-def _without_id(cell: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in cell.items() if name != "id"}
 
 
 def _normalise_metadata(metadata: dict[str, Any]) -> dict[str, Any]:

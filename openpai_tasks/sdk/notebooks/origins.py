@@ -47,14 +47,13 @@ def find_origins(sources: Iterable[SourceFile], here: Path) -> Origins:
     for name, path in paths.items():  # local files in a folder whose other files are elsewhere
         if not _resolves_to(name, path, here, elsewhere):
             elsewhere[name] = str(path)
-    return Origins(str(here), elsewhere, {name: _digest(path) for name, path in paths.items()})
+    from openpai_tasks.sdk.payloads.notebook_runner import digest_of  # these load much
+    from openpai_tasks.sdk.payloads.notebook_server import LARGEST
 
-
-def _digest(path: Path) -> str:
-    """Return the digest of a file; empty for one so large that the job does not send it back."""
-    from openpai_tasks.sdk.payloads.notebook_server import LARGEST, digest_of  # loads much
-
-    return digest_of(path) if path.stat().st_size <= LARGEST else ""
+    # a job does not send larger files back
+    small = {name: path.stat().st_size <= LARGEST for name, path in paths.items()}
+    digests = {name: digest_of(path) if small[name] else "" for name, path in paths.items()}
+    return Origins(str(here), elsewhere, digests)
 
 
 def _root(name: str, path: Path, here: Path, elsewhere: Mapping[str, str]) -> dict[str, str]:
@@ -86,7 +85,8 @@ def find_target(name: str, root: Path, known: Origins) -> Target:
     Refuse names that leave the folder, and hidden files that were not sent: a job must not write there.
     """
     check_name(name, root)
-    if _is_hidden(name) and not _was_sent(name, known.sent):
+    is_hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+    if is_hidden and not _was_sent(name, known.sent):
         raise PathError("it is hidden and was not sent from here")
     return _resolve(name, root, known.elsewhere)
 
@@ -125,10 +125,6 @@ def _with_parents(name: str) -> Iterator[str]:
     while name:
         yield name
         name = os.path.dirname(name)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _was_sent(name: str, sent: Collection[str]) -> bool:

@@ -68,12 +68,11 @@ class FailureDetail:
 RunEvent = CellStart | CellFailure | RunnerNote | RunnerError | JobLine | FailureDetail
 
 
-def follow_run(client: Backend, name: str, look: output.OnJob | None = None) -> Iterator[RunEvent]:
-    """Yield the events of a run until the job ends; ``look`` is called with each state of the job."""
-    lines, reader = output.LineSplitter(), ProgressReader()
-    for chunk in output.Follower(client, output.LogChoice(), look=look).until_over(name):
-        yield from (reader.read(line.data) for line in lines.feed(chunk))
-    yield from (reader.read(line.data) for line in lines.end())
+def follow_run(client: Backend, name: str, on_job: output.OnJob | None = None) -> Iterator[RunEvent]:
+    """Yield the events of a run until the job ends; ``on_job`` is called with each state of the job."""
+    reader, steps = ProgressReader(), output.Follower(client, output.LogChoice(), on_job=on_job).steps(name)
+    for line in output.split_lines(output.sleep_between(steps)):
+        yield reader.read(line.data)
 
 
 class ProgressReader:
@@ -87,12 +86,10 @@ class ProgressReader:
         begun = _BEGINS.fullmatch(event.text) if isinstance(event, RunnerNote) else None
         if begun:
             self._cells = int(begun[1])
-        if isinstance(event, (CellStart, CellFailure)) and not self._has(event):
-            return JobLine(_decode(line))
+        if self._cells and isinstance(event, (CellStart, CellFailure)):
+            is_possible = event.of == self._cells >= event.number > 0
+            return event if is_possible else JobLine(_decode(line))
         return event
-
-    def _has(self, event: CellStart | CellFailure) -> bool:
-        return not self._cells or event.of == self._cells >= event.number > 0
 
 
 def parse_line(line: bytes) -> RunEvent:

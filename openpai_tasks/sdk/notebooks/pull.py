@@ -18,9 +18,8 @@ from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ApiError, NotFound, PaiError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted
+from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -32,17 +31,16 @@ from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.notebooks.results import late_upload_note
 from openpai_tasks.sdk.notebooks.serving import require_server_mark
 from openpai_tasks.sdk.notebooks.sessions import load_session
-from openpai_tasks.sdk.payloads.notebook_runner import replacing, visible
-from openpai_tasks.sdk.payloads.notebook_server import MANIFEST, SAVED, digest, digest_of
+from openpai_tasks.sdk.payloads.notebook_runner import digest, digest_of, replacing, visible
+from openpai_tasks.sdk.payloads.notebook_server import LOOKED, MANIFEST, SAVED
 from openpai_tasks.storage.copying.copy import CopyFailure
 from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.store import join
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
-LONGEST_WAIT = 10.0  # seconds for the server to save its latest changes
-READ_PAUSES = (
-    0.0,
-    0.3,
-    1.0,
-)  # seconds before each attempt to read a file that may be in the middle of a write
+LOOK_SECONDS, LOOK_PAUSE = 30.0, 0.2  # wait for the server to save its latest changes; between two requests
+READ_PAUSES = (0.0, 0.3, 1.0)  # seconds before each attempt to read a file that may be being written
 WAITED = 60.0  # seconds of a pull, after which no file gets another attempt
 LARGEST_FILE, LARGEST_MANIFEST = 1 << 30, 64 << 20  # bytes
 NEW, UPDATED, SAME, CONFLICT = "new", "updated", "unchanged", "conflict"
@@ -67,6 +65,8 @@ class SavedChanges:
     origins: Origins = field(default_factory=Origins)
     large: tuple[str, ...] = ()
     """Changed sources that are too large to be saved."""
+    is_latest: bool = True
+    """Whether the server has looked for changes since."""
 
     @property
     def folder(self) -> Path | None:
@@ -100,14 +100,30 @@ def find_changes(client: Backend, name: str, mounts: Mounts = ()) -> SavedChange
     job, document = documents.job_document(client, name)
     mark = require_server_mark(job, document)
     found = outputs.find_outputs(client, job.key, mounts)
+    is_latest = True
     if not job.final and MANIFEST in found.files:
-        time.sleep(min(1.5 * _period(_manifest(found)), LONGEST_WAIT))
+        is_latest = _wait_for_look(found)
         found = outputs.find_outputs(client, job.key, mounts)
     if MANIFEST not in found.files:
         late = late_upload_note(found, job)
         raise NotFound(f"job {job.name!r} is {job.state} and has saved nothing yet{late}", 404)
     manifest = _manifest(found)
-    return SavedChanges(job, found, _changes(manifest), _origins(client, job, mark.file), _large(manifest))
+    large = fields.texts(manifest.get("large"))
+    origins = _origins(client, job, mark.file)
+    return SavedChanges(job, found, parse_changes(manifest), origins, large, is_latest)
+
+
+def _wait_for_look(found: Outputs) -> bool:
+    """Wait until the server has looked for changes from now on; return whether it has in time."""
+    store, path = found.folder.store, join(found.folder.path, LOOKED)
+    end, looks = time.monotonic() + LOOK_SECONDS, set[int]()
+    while time.monotonic() < end:
+        entry = store.stat(path)
+        looks.add(entry.mtime_ms if entry else 0)
+        if len(looks) > 2:  # the first look to end may have begun before
+            return True
+        time.sleep(LOOK_PAUSE)
+    return False
 
 
 def _origins(client: Backend, job: JobInfo, file: str) -> Origins:
@@ -133,18 +149,14 @@ def pull_changes(saved: SavedChanges, here: Path, target: Path | None = None) ->
     for change in saved.changes:
         try:
             target_file = notebook_origins.find_target(change.name, root, known)
-            _check_was_sent(saved, change.name)
+            if not change.name.endswith(notebook_origins.SUFFIX) and change.name not in saved.origins.sent:
+                hint = f"download it with `{command('job.outputs', saved.job.name)} --to FOLDER`"
+                raise PathError(f"it is not a notebook and was not sent from here; {hint}")
             files.append(_pull_file(change, _content(saved, change, end), saved, *target_file))
         except PaiError as err:
             failed.append(CopyFailure(change.name, str(err)))
     downloads.remember(Path(one.path) for one in files if one.change != SAME)
     return PullResult(files, tuple(failed))
-
-
-def _check_was_sent(saved: SavedChanges, name: str) -> None:
-    if not name.endswith(notebook_origins.SUFFIX) and name not in saved.origins.sent:
-        hint = f"download it with `{command('job.outputs', saved.job.name)} --to FOLDER`"
-        raise PathError(f"it is not a notebook and was not sent from here; {hint}")
 
 
 def check_pulled(pulled: PullResult) -> None:
@@ -184,20 +196,11 @@ def _manifest(found: Outputs) -> dict[str, Any]:
     raise ApiError(f"cannot read the list of saved notebooks ({MANIFEST}) of job {found.job!r}")
 
 
-def _period(manifest: dict[str, Any]) -> float:
-    period = manifest.get("period")
-    return float(period) if isinstance(period, (int, float)) and 0 <= period < 3600 else 1.0
-
-
-def _changes(manifest: dict[str, Any]) -> tuple[ChangedFile, ...]:
-    files = manifest.get("files")
-    found = [_change(name, entry) for name, entry in (files.items() if isinstance(files, dict) else ())]
-    return tuple(sorted((one for one in found if one), key=lambda one: one.name))
-
-
-def _large(manifest: dict[str, Any]) -> tuple[str, ...]:
-    names = manifest.get("large")
-    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+def parse_changes(manifest: dict[str, Any]) -> tuple[ChangedFile, ...]:
+    """Return the changed files of a manifest; invalid entries are left out."""
+    entries = fields.mapping(manifest.get("files")).items()
+    found = [change for name, entry in entries if (change := _change(name, entry))]
+    return tuple(sorted(found, key=lambda change: change.name))
 
 
 def _change(name: str, entry: Any) -> ChangedFile | None:

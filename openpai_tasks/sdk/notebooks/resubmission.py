@@ -15,7 +15,6 @@ from typing import Any
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -26,12 +25,14 @@ from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import Ask
-from openpai_tasks.sdk.notebooks import batch as notebook_batch
+from openpai_tasks.sdk.jobs.updates import Update
 from openpai_tasks.sdk.notebooks import pull, running, serving
+from openpai_tasks.sdk.notebooks.batch import Batch, batch_from_server, run_instead_of_serve
 from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
 from openpai_tasks.sdk.notebooks.running import MARK, RunMark, RunOptions
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.text.hints import command, option
 
 
 @dataclass(frozen=True)
@@ -66,40 +67,34 @@ class PreparedRerun:
     remarks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Rerun:
-    """The job to send again, and the notebook if it is not the one the job was sent with."""
-
-    original: Original
-    description: str
-    notebook: Notebook | None = None
-    remarks: tuple[str, ...] = ()
-
-
 def choose_original(word: str, here: Path, source: str, target: str) -> RerunSource:
     """Take ``word`` as a notebook file, else as a job name; ``target`` is the new job's cluster."""
-    if not _is_file(word, here):
+    is_file = word.endswith(SUFFIX) or os.sep in word or (here / word).exists()
+    if not is_file:  # a job's name has neither dots nor slashes
         return RerunSource(source or _cluster_of(word, here, target), word)
     notebook = read_notebook(word, here)
-    had = [record for record in records.read_all(here) if _includes(record, notebook, here)]
-    last = _latest(record for record in had if _run_mark(record) or _is_server(record))
+    had = [
+        record
+        for record in records.read_all(here)
+        if any(_is_same(here / source, notebook.path) for source in record.sources)
+    ]
+    runs = [record for record in had if _run_mark(record)]
+    servers = [record for record in had if serving.read_server_mark(_document(record))]
+    last = _latest([*runs, *servers])
     if last:
-        ran = _latest(record for record in had if _run_mark(record))
+        ran = _latest(runs)
         return RerunSource(last.cluster, last.name, notebook, last, last_run=ran)
     other = _latest(had)
     return RerunSource(target, "", notebook, settings=_settings(other, notebook, here) if other else {})
-
-
-def _is_file(word: str, here: Path) -> bool:
-    """Tell a file from a job name, which has neither dots nor slashes."""
-    return word.endswith(SUFFIX) or os.sep in word or (here / word).exists()
 
 
 def check_first_run(chosen: RerunSource, resume: bool | None) -> None:
     """Raise if a notebook that no job has run should resume."""
     if resume and chosen.notebook:
         name = chosen.notebook.name
-        raise ConfigError(f"no job from this folder has run {name}, so it cannot resume; leave out --resume")
+        raise ConfigError(
+            f"no job from this folder has run {name}, so it cannot resume; leave out {option('resume')}"
+        )
 
 
 def prepare_rerun(
@@ -114,8 +109,8 @@ def prepare_rerun(
     resume: bool | None = None,
 ) -> PreparedRerun:
     """Prepare the same command with the same parameters, updated by the given ones."""
-    again = _rerun(chosen, source, here, mounts)
-    original, notebook = again.original, again.notebook
+    batch, description = _rerun(chosen, source, here, mounts)
+    original, notebook = batch.original, batch.notebook
     mark = running.read_run_mark(original.document)
     if mark is None:
         name = original.name
@@ -130,53 +125,44 @@ def prepare_rerun(
     request = dataclasses.replace(request, updates=changes)
     original = dataclasses.replace(original, document=document)
     submission = resubmission.prepare_resubmission(original, target, request, ask, mounts, resume)
-    return PreparedRerun(submission, again.description, (*remarks, *again.remarks))
+    return PreparedRerun(submission, description, (*remarks, *batch.remarks))
 
 
-def _rerun(chosen: RerunSource, source: Backend, here: Path, mounts: Mounts) -> _Rerun:
-    """Return the chosen job; a server becomes a job that runs its notebook."""
+def _rerun(chosen: RerunSource, source: Backend, here: Path, mounts: Mounts) -> tuple[Batch, str]:
+    """Return the chosen job and a description of it; a server becomes a job that runs its notebook."""
     if chosen.notebook and chosen.record:
-        name, original = (
-            chosen.notebook.name,
-            _with_current_files(source, chosen.record, chosen.notebook, here),
-        )
+        name = chosen.notebook.name
+        original = _with_current_files(source, chosen.record, chosen.notebook, here)
         description = f"{name}, as it is now, with the settings of {chosen.description}"
-        remarks: tuple[str, ...] = ()
+        remarks: list[str] = []
         if serving.read_server_mark(original.document):
             before = _run_mark(chosen.last_run) if chosen.last_run else None
-            original = notebook_batch.run_instead_of_serve(original, name, before.options if before else None)
-            remarks = (
-                *_flags_remark(chosen.last_run, before),
-                *_newer_remark(source, chosen.record, chosen.notebook, mounts),
-            )
-        return _Rerun(original, description, chosen.notebook, remarks)
-    original = resubmission.clone(source, chosen.job, here, mounts)
-    if not serving.read_server_mark(original.document):
-        return _Rerun(original, f"{chosen.description}, as it was sent")
-    batch = notebook_batch.batch_from_server(source, original, mounts)
-    description = f"{batch.notebook.name}, as {chosen.description} last saved it"
-    return _Rerun(batch.original, description, batch.notebook, batch.remarks)
+            options = before.options if before else RunOptions()
+            original = run_instead_of_serve(original, name, options)
+            if chosen.last_run and options != RunOptions():
+                run = f"its last run, job {chosen.last_run.name}"
+                remarks.append(f"parameters and other flags of notebook.run are taken from {run}")
+            remarks += _newer_remark(source, chosen.record, chosen.notebook, mounts)
+        return Batch(original, chosen.notebook, tuple(remarks)), description
+    original = resubmission.original_from_cluster(source, chosen.job, here, mounts)
+    mark = serving.read_server_mark(original.document)
+    if mark is None:
+        return Batch(original), f"{chosen.description}, as it was sent"
+    batch = batch_from_server(source, original, mounts)
+    file = batch.notebook.name if batch.notebook else mark.file
+    return batch, f"{file}, as {chosen.description} last saved it"
 
 
-def _flags_remark(run: Record | None, before: RunMark | None) -> tuple[str, ...]:
-    """Say which run the parameters and flags come from."""
-    if run is None or before is None or before.options == RunOptions():
-        return ()
-    return (f"parameters and other flags of notebook.run are taken from its last run, job {run.name}",)
-
-
-def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mounts) -> tuple[str, ...]:
+def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mounts) -> list[str]:
     """Say that the server has a newer version of the notebook, if it can be read."""
     with contextlib.suppress(PaiError):
         saved = pull.find_changes(source, f"{last.user}~{last.name}", mounts)
         if pull.is_newer(saved, notebook.name, notebook.path):
-            pull_it, run_it = (
-                f"`{command('notebook.pull', last.name)}`",
-                f"`{command('notebook.resubmit', last.name)}`",
-            )
+            pull_it = f"`{command('notebook.pull', last.name)}`"
+            run_it = f"`{command('notebook.resubmit', last.name)}`"
             hint = f"download it with {pull_it} or run it with {run_it}"
-            return (f"job {last.name} has a newer {notebook.name}: {hint}",)
-    return ()
+            return [f"job {last.name} has a newer {notebook.name}: {hint}"]
+    return []
 
 
 def _with_current_files(source: Backend, last: Record, notebook: Notebook, here: Path) -> Original:
@@ -193,10 +179,6 @@ def _with_current_files(source: Backend, last: Record, notebook: Notebook, here:
     return Original(source, last.user, last.name, document, origin, archive, last.secrets, chosen)
 
 
-def _includes(record: Record, notebook: Notebook, here: Path) -> bool:
-    return any(_is_same(here / source, notebook.path) for source in record.sources)
-
-
 def _latest(found: Iterable[Record]) -> Record | None:
     return max(found, key=lambda record: record.submitted, default=None)
 
@@ -204,10 +186,6 @@ def _latest(found: Iterable[Record]) -> Record | None:
 def _run_mark(record: Record) -> RunMark | None:
     """Return how the recorded job ran its notebook; None if it ran none."""
     return running.read_run_mark(_document(record))
-
-
-def _is_server(record: Record) -> bool:
-    return serving.read_server_mark(_document(record)) is not None
 
 
 def _document(record: Record) -> dict[str, Any]:
@@ -246,8 +224,14 @@ def _is_same(path: Path, other: Path) -> bool:
 def _with_command(document: dict[str, Any], before: RunMark, after: RunMark) -> dict[str, Any]:
     """Replace the runner's arguments in the document."""
     old, new = (running.runner_call(mark.file, mark.options) for mark in (before, after))
+
+    def changed(text: str) -> str:
+        """Replace the call, plain or inside the quotes of a time limit."""
+        before, after = (old, new) if old in text else (_inside_quotes(old), _inside_quotes(new))
+        return text.replace(before, after)
+
     roles = {
-        name: {**role, "commands": [_replace_call(text, old, new) for text in role["commands"]]}
+        name: {**role, "commands": list(map(changed, role["commands"]))}
         for name, role in document["taskRoles"].items()
     }
     if old != new and roles == document["taskRoles"]:
@@ -259,27 +243,22 @@ def _with_command(document: dict[str, Any], before: RunMark, after: RunMark) -> 
     return {**document, "taskRoles": roles, "extras": extras}
 
 
-def _replace_call(text: str, old: str, new: str) -> str:
-    """Replace the command, plain or inside the quotes of a time limit."""
-    return text.replace(old, new) if old in text else text.replace(_inside_quotes(old), _inside_quotes(new))
-
-
 def _inside_quotes(text: str) -> str:
     """Escape text as it appears inside single quotes."""
     return shlex.quote(f"'{text}'")[len("''\"'\"'") : -len("'\"'\"''")]
 
 
-def _resource_updates(document: dict[str, Any], request: JobRequest) -> list[str]:
+def _resource_updates(document: dict[str, Any], request: JobRequest) -> list[Update]:
     """Return the requested resources as changes to the document."""
     sizes = {"cpu": request.cpu, "memoryMB": request.memory_mb}
-    changes = [
-        f"taskRoles.{role}.resourcePerInstance.{name}={value}"
+    changes: list[Update] = [
+        (f"taskRoles.{role}.resourcePerInstance.{name}", value)
         for role in document["taskRoles"]
         for name, value in sizes.items()
         if value is not None
     ]
     if request.image:
-        changes.append(f"prerequisites.0.uri={request.image}")
+        changes.append(("prerequisites.0.uri", request.image))
     if request.virtual_cluster:
-        changes.append(f"defaults.virtualCluster={request.virtual_cluster}")
+        changes.append(("defaults.virtualCluster", request.virtual_cluster))
     return changes

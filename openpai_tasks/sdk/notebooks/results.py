@@ -10,25 +10,24 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.hints import command
+from openpai_tasks.files.regular import open_regular
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.regular_files import open_regular
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.notebooks import downloads
 from openpai_tasks.sdk.notebooks.running import RunMark, read_run_mark
 from openpai_tasks.sdk.notebooks.summary import RunSummary, read_summary
-from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED
-from openpai_tasks.sdk.payloads.notebook_server import digest_of
+from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED, digest_of
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied, CopyFailure
 from openpai_tasks.storage.copying.plan import CopyItem
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
+from openpai_tasks.text.hints import command
 
 NOTEBOOK, PAGE, PDF = ".ipynb", ".html", ".pdf"
 LARGEST = 1 << 30  # bytes of a notebook whose summary is read
@@ -79,7 +78,7 @@ def find_results(client: Backend, name: str, mounts: Mounts = ()) -> Results:
     found = outputs.find_outputs(client, job.key, mounts)
     commands = [text for role in document["taskRoles"].values() for text in role["commands"]]
     return Results(
-        job, mark, found, _executed_notebook(found.files, mark), any(map(scripts.is_limited, commands))
+        job, mark, found, _executed_notebook(found.files, mark), any(map(scripts.time_limit, commands))
     )
 
 
@@ -125,17 +124,17 @@ def download_results(results: Results, folder: Path, watch: Watch | None = None)
         raise PathError(f"no such folder: {folder}")
     arrived = [_download(results, results.notebook, folder, watch)]
     summary = read_summary(_content(results, arrived[0][1]))
-    made = [name for name in summary.files if _is_converted(name, results)] if summary else []
-    arrived += [_download(results, name, folder, watch) for name in made]
+    for name in summary.files if summary else ():
+        if (
+            name in results.outputs.files
+            and name != results.notebook
+            and _name_number(name, results.mark) is not None
+        ):
+            arrived.append(_download(results, name, folder, watch))
     others = len(results.outputs.files) - len(arrived)
     here = [result for _, result in arrived if result]
     downloads.remember(Path(result.path) for result in here)
     return DownloadedResults(_total(copied for copied, _ in arrived), here, summary, others)
-
-
-def _is_converted(name: str, results: Results) -> bool:
-    is_there = name in results.outputs.files and name != results.notebook
-    return is_there and _name_number(name, results.mark) is not None
 
 
 def _content(results: Results, own: DownloadedFile | None) -> bytes:
@@ -156,7 +155,7 @@ def _download(
     entry, wanted = results.outputs.files[name], folder / _local_name(name, results)
     source = Location(results.outputs.folder.store, entry.path, name)
     try:
-        path = downloads.target_path(wanted)
+        path = downloads.free_path(wanted)
         copied = copying.copy(
             [CopyItem(source, entry, Location(LocalStore(), str(path), str(path)))], watch=watch
         )

@@ -35,6 +35,7 @@ from openpai_tasks.sdk.notebooks.origins import safe_notebook_name
 from openpai_tasks.sdk.notebooks.values import parse_value, plain_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.storage.job_files.sources import SourceFile
+from openpai_tasks.text import durations
 
 MARK = "openpaiNotebook"
 """Key in a job's extras with the notebook it runs and its options."""
@@ -95,7 +96,7 @@ def run_options(
         given,
         parse_formats(formats),
         kernel,
-        amounts.parse_seconds(cell_time, "--timeout-per-cell") if cell_time else None,
+        amounts.read("timeout_per_cell", durations.seconds, cell_time) if cell_time else None,
         allow_errors,
     )
 
@@ -284,7 +285,12 @@ def job_files(notebook: Notebook, folder: Path) -> list[SourceFile]:
     """Return the notebook to send, as a copy in ``folder``, and the runner."""
     copy, own = folder / "notebook", Path(runner.__file__)
     copy.write_bytes(without_cluster_cells(notebook).as_sent())
-    return [SourceFile(copy, notebook.name, copy.stat().st_size), SourceFile(own, RUNNER, own.stat().st_size)]
+    return [source_file(copy, notebook.name), source_file(own, RUNNER)]
+
+
+def source_file(path: Path, name: str) -> SourceFile:
+    """Return a file of this machine as a source with this name in the job."""
+    return SourceFile(path, name, path.stat().st_size)
 
 
 def job_name_stem(stem: str) -> str:
@@ -306,22 +312,16 @@ def run_mark(file: str, given: RunOptions) -> dict[str, Any]:
 
 def read_run_mark(document: Mapping[str, Any]) -> RunMark | None:
     """Read the mark from a job's document; None if the job runs no notebook."""
-    extras = document.get("extras")
-    mark = extras.get(MARK) if isinstance(extras, dict) else None
-    file = safe_notebook_name(mark.get("file")) if isinstance(mark, dict) else ""
-    if not isinstance(mark, dict) or not file:
-        return None
-    seconds, formats = mark.get("cellSeconds"), mark.get("formats")
-    return RunMark(
-        file,
-        RunOptions(
-            parameters=_parameters(mark.get("parameters")),
-            formats=tuple(name for name in fields.texts(formats) if name in FORMATS),
-            kernel=fields.text(mark.get("kernel")),
-            cell_seconds=fields.whole(seconds),
-            allow_errors=bool(mark.get("allowErrors")),
-        ),
+    mark = fields.mapping(fields.mapping(document.get("extras")).get(MARK))
+    file = safe_notebook_name(mark.get("file"))
+    options = RunOptions(
+        parameters=_parameters(mark.get("parameters")),
+        formats=tuple(name for name in fields.texts(mark.get("formats")) if name in FORMATS),
+        kernel=fields.text(mark.get("kernel")),
+        cell_seconds=fields.whole(mark.get("cellSeconds")),
+        allow_errors=bool(mark.get("allowErrors")),
     )
+    return RunMark(file, options) if file else None
 
 
 def _parameters(mark: Any) -> dict[str, Any]:

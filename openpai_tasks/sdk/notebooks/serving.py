@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
@@ -28,10 +27,12 @@ from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
 from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook
 from openpai_tasks.sdk.notebooks.origins import Origins
-from openpai_tasks.sdk.notebooks.running import add_source, job_name_stem
+from openpai_tasks.sdk.notebooks.running import add_source, job_name_stem, source_file
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
 from openpai_tasks.sdk.payloads.notebook_server import PORT, SENT, TOKEN
 from openpai_tasks.storage.job_files.sources import SourceFile, collect
+from openpai_tasks.text import durations
+from openpai_tasks.text.hints import command
 
 MARK = "openpaiNotebookServer"
 """Key in a job's extras that marks a Jupyter server and names its notebook."""
@@ -72,8 +73,8 @@ def serve_options(token: str, idle: str, limit: str, direct: bool) -> ServeOptio
     """Build options from flags, with a random token by default."""
     return ServeOptions(
         check_token(token) if token else secrets.token_urlsafe(32),
-        0 if idle == NEVER else amounts.parse_seconds(idle, "--idle"),
-        amounts.parse_seconds(limit, "--timeout") if limit else 0,
+        0 if idle == NEVER else amounts.read("idle", durations.seconds, idle),
+        amounts.read("timeout", durations.seconds, limit) if limit else 0,
         direct,
     )
 
@@ -123,7 +124,7 @@ def _files(notebook: Notebook | None, sources: tuple[str, ...], here: Path, fold
     (folder / "sent").write_text(json.dumps(sorted(names)))
     runner = Path(notebook_runner.__file__)
     ours = {SERVER.name: SERVER, runner.name: runner, SENT: folder / "sent"}
-    return opened + [_source(path, f"{FOLDER}/{name}") for name, path in ours.items()]
+    return opened + [source_file(path, f"{FOLDER}/{name}") for name, path in ours.items()]
 
 
 def source_origins(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> Origins:
@@ -136,11 +137,7 @@ def _sent(notebook: Notebook | None, sources: tuple[str, ...], here: Path) -> li
 
 
 def _notebook_source(notebook: Notebook | None) -> list[SourceFile]:
-    return [_source(notebook.path, notebook.name)] if notebook else []
-
-
-def _source(path: Path, name: str) -> SourceFile:
-    return SourceFile(path, name, path.stat().st_size)
+    return [source_file(notebook.path, notebook.name)] if notebook else []
 
 
 def read_server_mark(document: Mapping[str, Any]) -> ServerMark | None:

@@ -36,11 +36,7 @@ class SavedSession:
 
 def save_session(client: Backend, job: JobInfo, session: SavedSession) -> None:
     """Save a session in a private file."""
-    _write(_path(client, job.key), session)
-
-
-def _write(path: Path, session: SavedSession) -> None:
-    write_private(path, json.dumps(dataclasses.asdict(session)) + "\n")
+    write_private(_path(client, job.key), json.dumps(dataclasses.asdict(session)) + "\n")
 
 
 def load_session(client: Backend, job: JobInfo) -> SavedSession | None:
@@ -80,9 +76,9 @@ def token_of(client: Backend, job: JobInfo) -> str:
 
 def forget_token(client: Backend, job: JobInfo) -> None:
     """Delete the token of a server that has ended, but keep its origins for a pull."""
-    path, found = _path(client, job.key), load_session(client, job)
+    found = load_session(client, job)
     if found and found.token:
-        _write(path, dataclasses.replace(found, token=""))
+        save_session(client, job, dataclasses.replace(found, token=""))
 
 
 def forget_ended(client: Backend, jobs: Iterable[JobInfo]) -> None:
@@ -120,7 +116,7 @@ def redirect_file(client: Backend, job: JobInfo) -> Path:
 
 
 def _folder(client: Backend) -> Path:
-    return home() / "notebooks" / client.cluster.shelf
+    return home() / "notebooks" / client.cluster.unique_name
 
 
 def _path(client: Backend, key: str) -> Path:

@@ -47,6 +47,7 @@ EXECUTED = "pai-run"
 UNUSED = ("rfc3987_syntax", "rfc3986_validator", "isoduration", "fqdn", "uri_template", "webcolors")
 """Modules for formats that no schema of notebooks has: jsonschema works without them, and sooner."""
 KERNEL_STARTS = 3
+OUTPUT_SECONDS = 60  # to wait for the last output of a cell that has ended; what comes later is lost
 SOCKET_PATH_BYTES = 90  # a system takes 104 or 108, with the channel's number
 SAVE_SECONDS = 2.0  # between two saves while a cell runs
 SAVE_BACKOFF = 10  # wait at least this many times as long as the last save took
@@ -313,9 +314,9 @@ def _join_coloured(shown: list[tuple[Pen, str]], pen: Pen) -> str:
 # Packages that the image lacks
 
 
-def install_missing(modules: dict[str, str]) -> None:
-    """Install the modules that cannot be imported, for this job only."""
-    missing = [name for module, name in modules.items() if importlib.util.find_spec(module) is None]
+def install_missing(*packages: str) -> None:
+    """Install the packages that cannot be imported, for this job only."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if not missing:
         return
     say(f"installing {', '.join(missing)}, missing in this image")
@@ -389,7 +390,7 @@ def _prepend_path(variable: str, path: str) -> None:
     os.environ[variable] = f"{path}{os.pathsep}{before}" if before else path
 
 
-def keep_apart() -> None:
+def set_jupyter_folders() -> None:
     """Keep Jupyter out of the user's home folder, unless the image sets its folders."""
     Path(JUPYTER_DIRS).mkdir(exist_ok=True)
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
@@ -405,18 +406,17 @@ class ResultWriter:
 
     def __init__(self, folder: Path, stem: str) -> None:
         self.folder, self.stem = folder, stem
-        self._own: dict[str, str] = {}  # digest of what was written last, by name
-        self._looks: dict[str, tuple[int, ...]] = {}
+        self._own: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and stamp of what was written last
         self._numbers: dict[str, int] = {}
         self._adopt()
 
     def write(self, extension: str, content: bytes) -> str:
         """Write a result unless it is unchanged; return its name."""
-        path, digest = self._place(extension), hashlib.sha256(content).hexdigest()
-        if self._own.get(path.name) != digest or not path.exists():
+        path, fresh = self._place(extension), digest(content)
+        if not path.exists() or path.name not in self._own or self._own[path.name][0] != fresh:
             with replacing(path) as file:
                 file.write(content)
-            self._own[path.name], self._looks[path.name] = digest, _stamp(path)
+            self._own[path.name] = fresh, _stamp(path)
         return path.name
 
     def _place(self, extension: str) -> Path:
@@ -432,7 +432,8 @@ class ResultWriter:
         """Return whether the file is as we wrote it; a mounted storage may change its time."""
         if path.name not in self._own or not path.is_file():
             return False
-        return self._looks[path.name] == _stamp(path) or self._own[path.name] == _digest(path)
+        written, stamp = self._own[path.name]
+        return stamp == _stamp(path) or written == digest_of(path)
 
     def _adopt(self) -> None:
         """Take over the results of an earlier attempt of the job, so that they are replaced."""
@@ -441,13 +442,9 @@ class ResultWriter:
             if not path.is_file():
                 return
             results = _results_of(path)
-            for name in () if results is None else (path.name, *results):
-                self._know(name)
-
-    def _know(self, name: str) -> None:
-        path = self.folder / name
-        if path.parent == self.folder and path.is_file():
-            self._own[name], self._looks[name] = _digest(path), _stamp(path)
+            for own in () if results is None else (path, *(self.folder / name for name in results)):
+                if own.parent == self.folder and own.is_file():
+                    self._own[own.name] = digest_of(own), _stamp(own)
 
 
 def name_suffix(number: int) -> str:
@@ -464,8 +461,17 @@ def _results_of(path: Path) -> list[str] | None:
         return None
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Return a file's digest without loading it whole."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -486,7 +492,7 @@ class NotebookRun:
         self.total = sum(map(is_runnable, notebook.cells))
         self.number = self.failed = 0
         self.name = f"{self.stem}.ipynb"
-        self.trouble = ""  # why the last save failed
+        self.save_error = ""  # why the last save failed
         self._save_took = self._saved = 0.0
 
     def execute(self, kernel: str) -> None:
@@ -530,6 +536,7 @@ class NotebookRun:
         client = NotebookClient(
             self.notebook,
             timeout=self.options.timeout_per_cell,
+            iopub_timeout=OUTPUT_SECONDS,
             kernel_name=kernel,
             allow_errors=self.options.allow_errors,
             # without the warning that it listens on loopback only
@@ -567,10 +574,11 @@ class NotebookRun:
         except DeadKernelError:
             reason = "the kernel died, often from lack of memory (see --memoryMB)"
             self._fail(cell, index, CellFailed(reason, CELL_FAILED, "DeadKernel"))
-        error = _error(cell)
+        error = next((output for output in cell.outputs if output.output_type == "error"), None)
         if error and EXPECTED not in tags_of(cell):
             self.failed += 1
-            say(f"cell {self.number} of {self.total} failed, which is allowed: {_error_line(**error)}")
+            line = _error_line(error.ename, error.evalue)
+            say(f"cell {self.number} of {self.total} failed, which is allowed: {line}")
 
     async def _shown(self, client: Any, cell: Any, index: int) -> None:
         """Run a cell and save its output meanwhile, as it may take days or never finish."""
@@ -629,16 +637,14 @@ class NotebookRun:
         try:
             self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
         except OSError as err:
-            self._not_saved(_reason(err))
+            reason = _reason(err)
+            if reason != self.save_error:
+                say(f"cannot save the notebook: {reason}; the run continues and will try again")
+            self.save_error = reason
         else:
-            self.trouble = ""
+            self.save_error = ""
         self._saved = time.monotonic()
         self._save_took = self._saved - began
-
-    def _not_saved(self, reason: str) -> None:
-        if reason != self.trouble:
-            say(f"cannot save the notebook: {reason}; the run continues and will try again")
-        self.trouble = reason
 
     def convert(self) -> int:
         """Convert the notebook to the requested formats; return the number of failures."""
@@ -686,13 +692,6 @@ def _node(value: dict[str, Any]) -> Any:
     return from_dict(value)
 
 
-def _error(cell: Any) -> dict[str, str] | None:
-    for output in cell.outputs:
-        if output.output_type == "error":
-            return {"ename": output.ename, "evalue": output.evalue}
-    return None
-
-
 def _error_line(ename: str, evalue: str) -> str:
     lines = CONTROL.sub("", evalue).strip().splitlines()
     return f"{ename}: {lines[0][:300]}" if lines else ename
@@ -718,10 +717,6 @@ def replacing(path: Path, folder: int | None = None) -> Iterator[Any]:
 # Formats
 
 
-def _html(run: NotebookRun) -> str:
-    return run.write(".html", _html_text(run))
-
-
 def _html_text(run: NotebookRun) -> str:
     from nbconvert.exporters import HTMLExporter
 
@@ -739,10 +734,15 @@ def _script(run: NotebookRun) -> str:
 
 
 def _pdf(run: NotebookRun) -> str:
-    return run.kept.write(".pdf", _printed(run) if _browser() else _typeset(run))
+    if _browser():
+        return run.kept.write(".pdf", _print_page(run))
+    from nbconvert.exporters import PDFExporter
+
+    content, _ = PDFExporter().from_notebook_node(run.notebook, resources=run.resources())
+    return run.kept.write(".pdf", bytes(content))
 
 
-def _printed(run: NotebookRun) -> bytes:
+def _print_page(run: NotebookRun) -> bytes:
     with tempfile.TemporaryDirectory() as name:
         page, made = Path(name, "page.html"), Path(name, "page.pdf")
         page.write_text(_html_text(run), encoding="utf-8", errors="surrogatepass")
@@ -754,17 +754,11 @@ def _printed(run: NotebookRun) -> bytes:
         return made.read_bytes()
 
 
-def _typeset(run: NotebookRun) -> bytes:
-    from nbconvert.exporters import PDFExporter
-
-    return bytes(PDFExporter().from_notebook_node(run.notebook, resources=run.resources())[0])
-
-
 def _browser() -> str | None:
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-FORMATS = {"html": _html, "pdf": _pdf, "script": _script}
+FORMATS = {"html": lambda run: run.write(".html", _html_text(run)), "pdf": _pdf, "script": _script}
 """Formats besides the executed notebook, which is always written."""
 
 
@@ -867,11 +861,10 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _on_term)
     if "pdf" in options.to and not (_browser() or shutil.which("xelatex")):
         stop("a PDF needs chromium or xelatex, and this image has neither; leave out `--to pdf`")
-    keep_apart()
+    set_jupyter_folders()
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
         needs_ipykernel = is_python(json.load(file)) if not options.kernel else options.kernel == "python3"
-    modules = {"nbformat": "nbformat", "nbclient": "nbclient", "nbconvert": "nbconvert"}
-    install_missing({**modules, **({"ipykernel": "ipykernel"} if needs_ipykernel else {})})
+    install_missing("nbformat", "nbclient", "nbconvert", *(["ipykernel"] if needs_ipykernel else []))
     check_imports("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
     notebook = prepare_notebook(options)
     run = NotebookRun(options, notebook, folder)
@@ -903,11 +896,11 @@ def _run_and_save(run: NotebookRun, kernel: str) -> int:
         code = STOPPED
         say(f"stopped in cell {run.number} of {run.total}")
     run.save()
-    failures = 0 if run.trouble else run.convert()
+    failures = 0 if run.save_error else run.convert()
     if run.failed:
         say(f"{run.failed} of {run.total} cell{'' if run.total == 1 else 's'} failed, which is allowed")
-    if run.trouble:
-        say(f"error: cannot save the result: {run.trouble}")
+    if run.save_error:
+        say(f"error: cannot save the result: {run.save_error}")
         return code or NOT_SAVED
     return code or (NOT_CONVERTED if failures else 0)
 

@@ -2,15 +2,15 @@
 
 It starts the image's Jupyter, preferably Jupyter Lab, which it installs if there is none. While it serves, it
 copies every new or changed notebook and every changed source to ``$PAI_OUTPUT_DIR/notebooks``, and lists
-their digests in ``notebooks.json`` beside it. It ends when it was idle for a while: no kernel or terminal was
-busy and nothing was saved. An open browser alone does not count.
+their digests in ``notebooks.json`` beside it; after each look for changes, it touches ``.pai/looked``. It
+ends when it was idle for a while: no kernel or terminal was busy and nothing was saved. An
+open browser alone does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -35,7 +35,7 @@ else:
 
 TOKEN, PORT = "JUPYTER_TOKEN", "jupyter"
 PORTS = f"PAI_CONTAINER_HOST_{PORT}_PORT_LIST"
-SENT, SAVED, MANIFEST = "sent.json", "notebooks", "notebooks.json"
+SENT, SAVED, MANIFEST, LOOKED = "sent.json", "notebooks", "notebooks.json", ".pai/looked"
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for --direct
 NOT_SAVED, STOPPED = 3, 143
 """Exit codes other than 0 and Jupyter's own."""
@@ -89,7 +89,7 @@ def _has(module: str) -> bool:
         return False
 
 
-def keep_apart(own: Path) -> None:
+def set_jupyter_folders(own: Path) -> None:
     """Keep Jupyter's settings and runtime files in private folders of the job."""
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         folder = own / variable.lower()
@@ -124,8 +124,8 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def within(seconds: float, ask: Callable[[], bytes]) -> bytes:
-    """Ask in a thread: a timeout of urllib is one for each byte, so a slow answer would not end."""
+def call_within(seconds: float, ask: Callable[[], bytes]) -> bytes:
+    """Call in a thread: a timeout of urllib is one for each byte, so a slow answer would not end."""
     found: list[bytes] = []
     errors: list[BaseException] = []
 
@@ -152,7 +152,12 @@ class JupyterServer:
         self, kind: Flavour, ip: str, port: int, token: str, root: Path, shows_hidden: bool = False
     ) -> None:
         self._url, self._token, self._root = f"http://{LOOPBACK}:{port}", token, root
-        self._kind, self._words = kind, self._argv(kind, ip, port, root)
+        self._kind = kind
+        given = {"ip": ip, "port": port, "port_retries": 0, kind.root: root, "open_browser": False}
+        if os.geteuid() == 0:
+            given["allow_root"] = True
+        self._words = [sys.executable, "-c", START_MODULE, kind.module]
+        self._words += [f"--{kind.settings}.{name}={value}" for name, value in given.items()]
         if shows_hidden:
             self._words.append("--ContentsManager.allow_hidden=True")
         self._process: subprocess.Popen[bytes] | None = None
@@ -168,21 +173,13 @@ class JupyterServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        threading.Thread(target=self._pass_on, args=(self._process.stdout,), daemon=True).start()
+        threading.Thread(target=self._copy_log, args=(self._process.stdout,), daemon=True).start()
 
     @property
     def _settings(self) -> Path:
         return Path(os.environ["JUPYTER_CONFIG_DIR"], self._kind.file)
 
-    @staticmethod
-    def _argv(kind: Flavour, ip: str, port: int, root: Path) -> list[str]:
-        given = {"ip": ip, "port": port, "port_retries": 0, kind.root: root, "open_browser": False}
-        if os.geteuid() == 0:
-            given["allow_root"] = True
-        words = [f"--{kind.settings}.{name}={value}" for name, value in given.items()]
-        return [sys.executable, "-c", START_MODULE, kind.module, *words]
-
-    def _pass_on(self, stream: IO[bytes]) -> None:
+    def _copy_log(self, stream: IO[bytes]) -> None:
         """Copy its log to stdout with the token masked."""
         for line in stream:
             sys.stdout.buffer.write(line.replace(self._token.encode(), b"******"))
@@ -201,11 +198,12 @@ class JupyterServer:
         """Request JSON; raises OSError or ValueError."""
         headers = {"Authorization": f"token {self._token if token is None else token}"}
         request = urllib.request.Request(self._url + path, headers=headers)  # noqa: S310 - always http
-        return json.loads(within(ANSWER_SECONDS, lambda: self._read(request)))
 
-    def _read(self, request: urllib.request.Request) -> bytes:
-        with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
-            return bytes(answer.read(LARGEST_ANSWER))
+        def read() -> bytes:
+            with self._opener.open(request, timeout=ANSWER_SECONDS) as answer:
+                return bytes(answer.read(LARGEST_ANSWER))
+
+        return json.loads(call_within(ANSWER_SECONDS, read))
 
     def is_up(self) -> bool:
         try:
@@ -256,79 +254,84 @@ class Saver:
         self._base: dict[str, str | None] = {}
         self._versions: dict[str, list[str]] = {}
         self._tried: dict[str, tuple[int, int]] = {}  # size and time of files that could not be saved
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._large: set[str] = set()  # changed files that are not saved
         self.period = LOOK_SECONDS
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why some files are not saved."""
-        return "; ".join(self._troubles.values())
+        return "; ".join(self._problems.values())
 
     def begin(self) -> None:
         """Restore what an earlier attempt of the job saved, and record the current state."""
         self._restore()
         for name, mark in self._found():
             self._seen[name] = mark
-            self._base.setdefault(name, digest_of(self._root / name))
-        self._target.joinpath(SAVED).mkdir(parents=True, exist_ok=True)
-        self._note()
+            self._base.setdefault(name, runner.digest_of(self._root / name))
+        for folder in (SAVED, os.path.dirname(LOOKED)):
+            self._target.joinpath(folder).mkdir(parents=True, exist_ok=True)
+        self._write_manifest()
 
-    def look(self) -> bool:
+    def save_changes(self) -> bool:
         """Save what has changed since the last look; return whether anything has."""
         began, found = time.monotonic(), dict(self._found())
-        self._troubles = {name: text for name, text in self._troubles.items() if name in found}
-        changed = [self._look_at(name, mark) for name, mark in found.items() if self._seen.get(name) != mark]
+        self._problems = {name: text for name, text in self._problems.items() if name in found}
+        changed = [
+            self._save_if_new(name, mark) for name, mark in found.items() if self._seen.get(name) != mark
+        ]
         self.period = max(LOOK_SECONDS, LOOK_BACKOFF * (time.monotonic() - began))
+        with contextlib.suppress(OSError):
+            (self._target / LOOKED).touch()
         return any(changed)
 
-    def _look_at(self, name: str, mark: tuple[int, int]) -> bool:
+    def _save_if_new(self, name: str, mark: tuple[int, int]) -> bool:
         """Save a file; return False if the same version was tried before, as a full disk is no activity."""
         is_fresh = self._tried.get(name) != mark
         self._tried[name] = mark
         try:
             if mark[0] > LARGEST and not name.endswith(".ipynb"):
-                self._leave(name)
+                self._note_large(name)
             else:
-                self._keep(name)
+                self._save(name)
         except OSError as err:
-            self._fail(name, f"cannot save {name}: {err.strerror or err}")
+            self._report(name, f"cannot save {name}: {err.strerror or err}")
         else:
             self._seen[name] = mark
-            self._troubles.pop(name, None)
+            self._problems.pop(name, None)
         return is_fresh
 
-    def _keep(self, name: str) -> None:
+    def _save(self, name: str) -> None:
         content = (self._root / name).read_bytes()
         base = self._base.setdefault(name, None)
-        versions, fresh = self._versions.get(name, [base] if base else []), digest(content)
+        versions, fresh = self._versions.get(name, [base] if base else []), runner.digest(content)
         was_large = name in self._large
         self._large.discard(name)
         if versions and fresh == versions[-1]:
-            if was_large or name in self._troubles:  # the manifest may be out of date
-                self._note()
+            if was_large or name in self._problems:  # the manifest may be out of date
+                self._write_manifest()
             return
         path = self._target / SAVED / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with runner.replacing(path) as file:
             file.write(content)
         self._versions[name] = [*[one for one in versions if one != fresh][-VERSIONS:], fresh]
-        self._note()
+        self._write_manifest()
         runner.say(f"saved {name}")
 
-    def _leave(self, name: str) -> None:
+    def _note_large(self, name: str) -> None:
         """List a large file as changed without saving it, to spare the storage."""
         if name not in self._large:
             runner.say(f"warning: {name} is larger than {LARGEST >> 20} MiB: its changes are not saved")
         self._large.add(name)
-        self._note()
+        self._write_manifest()
 
-    def _note(self) -> None:
+    def _write_manifest(self) -> None:
         files = {
             name: {"base": self._base.get(name), "versions": versions}
             for name, versions in self._versions.items()
         }
-        manifest = {"period": self.period, "files": files, "large": sorted(self._large)}
+        manifest = {"files": files, "large": sorted(self._large)}
         with runner.replacing(self._target / MANIFEST) as file:
             file.write(json.dumps(manifest, indent=1).encode())
 
@@ -372,23 +375,10 @@ class Saver:
         except OSError:
             return False
 
-    def _fail(self, name: str, text: str) -> None:
-        if text != self._troubles.get(name):
+    def _report(self, name: str, text: str) -> None:
+        if text != self._problems.get(name):
             runner.say(f"error: {text}")
-        self._troubles[name] = text
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """Return a file's digest without loading it whole."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            found.update(part)
-    return found.hexdigest()
+        self._problems[name] = text
 
 
 # Activity
@@ -398,7 +388,7 @@ class Activity:
     """Tracks how long the server has been idle."""
 
     def __init__(self, server: JupyterServer, limit: int) -> None:
-        self._server, self._pause = server, min(ACTIVITY_SECONDS, limit / 5)
+        self._server, self._limit, self._pause = server, limit, min(ACTIVITY_SECONDS, limit / 5)
         self._last = time.monotonic()
         self._asked = 0.0
         self._seen: Any = None
@@ -407,12 +397,12 @@ class Activity:
     def idle(self) -> float:
         return time.monotonic() - self._last
 
-    def note(self) -> None:
+    def reset(self) -> None:
         self._last = time.monotonic()
 
-    def look(self) -> None:
-        """Ask Jupyter for the latest activity of kernels and terminals."""
-        if time.monotonic() - self._asked < self._pause:
+    def update(self) -> None:
+        """Ask Jupyter for the activity of kernels and terminals, at times and before it counts as idle."""
+        if self.idle < self._limit and time.monotonic() - self._asked < self._pause:
             return
         self._asked = time.monotonic()
         try:
@@ -422,7 +412,7 @@ class Activity:
         seen = [(one.get("id") or one.get("name"), one.get("last_activity")) for one in kernels + terminals]
         is_busy = any(one.get("execution_state") == "busy" for one in kernels)
         if seen != self._seen or is_busy or (terminals and has_foreground(self._server.pid)):
-            self.note()
+            self.reset()
         self._seen = seen
 
     def _listed(self, path: str) -> list[dict[str, Any]]:
@@ -463,46 +453,32 @@ def main(words: list[str]) -> int:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     own.chmod(0o700)
-    keep_apart(own)
-    names = read_sent(own)
+    set_jupyter_folders(own)
+    names = [str(name) for name in json.loads((own / SENT).read_text())]
     saver = Saver(root, Path(os.environ.get("PAI_OUTPUT_DIR") or own).absolute(), names)
     try:
         saver.begin()
     except OSError as err:
         runner.stop(f"cannot save changes: {err}")
-    ip, shows_hidden = EVERYWHERE if options.direct else LOOPBACK, any(map(is_hidden, names))
-    server = JupyterServer(choose_flavour(), ip, port_of(ports), token, root, shows_hidden)
+    ip, port = EVERYWHERE if options.direct else LOOPBACK, int(ports.split(",")[0])
+    shows_hidden = any(part.startswith(".") for name in names for part in name.split("/"))
+    server = JupyterServer(choose_flavour(), ip, port, token, root, shows_hidden)
     server.start()
     try:
         code = watch(server, saver, ended, options)
     finally:
         server.end()
-        saver.look()
-    return NOT_SAVED if saver.trouble else code
-
-
-def read_sent(own: Path) -> list[str]:
-    found = json.loads((own / SENT).read_text())
-    return [str(name) for name in found]
-
-
-def is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def port_of(ports: str) -> int:
-    return int(ports.split(",")[0])
+        saver.save_changes()
+    return NOT_SAVED if saver.problem else code
 
 
 def choose_flavour() -> Flavour:
     """Return the Jupyter to start, after installing it or a kernel if missing."""
-    modules = {"ipykernel": "ipykernel"}
-    if find_flavour() is None:
-        modules["jupyterlab"] = "jupyterlab"
-    if len(modules) > 1 or not has_kernels():
-        runner.install_missing(modules)
-        export_installed()
     found = find_flavour()
+    if found is None or not has_kernels():
+        runner.install_missing("ipykernel", *(["jupyterlab"] if found is None else []))
+        export_installed()
+        found = find_flavour()
     if found is None:
         runner.stop("cannot find Jupyter Lab although it was installed")
     return found
@@ -526,10 +502,10 @@ def watch(server: JupyterServer, saver: Saver, ended: threading.Event, options: 
         if code is not None:
             return code
         is_up = is_up or check_answer(server, began, options.idle)
-        if saver.look() or not is_up:
-            activity.note()
+        if saver.save_changes() or not is_up:
+            activity.reset()
         elif options.idle:
-            activity.look()
+            activity.update()
         if options.idle and activity.idle >= options.idle:
             runner.say(f"idle for {options.idle} s, stopping")
             return 0

@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "forgetting": ["forget_cluster"],
+        "job_files": ["forget_cluster"],
         "hosts_file": ["host_block", "job_host", "plan_hosts", "prune_hosts", "ssh_command", "write_hosts"],
         "keys": ["fetched_key", "private_key", "public_key"],
         "user_config": [

@@ -1,10 +1,10 @@
-from .forgetting import forget_cluster as forget_cluster
 from .hosts_file import host_block as host_block
 from .hosts_file import job_host as job_host
 from .hosts_file import plan_hosts as plan_hosts
 from .hosts_file import prune_hosts as prune_hosts
 from .hosts_file import ssh_command as ssh_command
 from .hosts_file import write_hosts as write_hosts
+from .job_files import forget_cluster as forget_cluster
 from .keys import fetched_key as fetched_key
 from .keys import private_key as private_key
 from .keys import public_key as public_key

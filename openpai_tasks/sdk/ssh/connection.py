@@ -18,16 +18,13 @@ from openpai_tasks.sdk.ssh.host_keys import check_gateway_key, check_host_key
 from openpai_tasks.sdk.ssh.login_errors import LoginAttempt, NotListening, translate_errors
 from openpai_tasks.sdk.ssh.login_node_gateway import LoginNodeGateway
 from openpai_tasks.sdk.ssh.target import Gateway, Target
-from openpai_tasks.storage.sftp.sessions import read_ahead
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
 
-KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT = (
-    15.0,
-    30.0,
-)  # seconds between two questions whether it is still there, and for the answer
+KEEPALIVE_SECONDS = 15.0  # between two questions whether the connection is still there
+KEEPALIVE_TIMEOUT = 30.0  # seconds for the answer
 SFTP_SECONDS = 60.0  # for one SFTP answer
 WINDOW = 1 << 24  # bytes in flight
 
@@ -49,13 +46,19 @@ class Remote:
     def open(self) -> Remote:
         """Log in within the target's timeout."""
         logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to stderr
+        goal = self.target
         try:
-            through = self._through(self.target.gateway) if self.target.gateway else None
-            self._connect(_connection(self.target, through))
+            through = self._open_gateway(goal.gateway) if goal.gateway else None
+            connection = _connection(goal.host, goal.user, goal.port, goal.key, goal.timeout, through)
+            check_host_key(connection, goal.known_hosts, goal.name)
+            with translate_errors(
+                LoginAttempt(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)
+            ):
+                self._open(connection)
         except BaseException:
             self.close()
             raise
-        threading.Thread(target=self._keep, daemon=True).start()
+        threading.Thread(target=self._send_keepalives, daemon=True).start()
         return self
 
     def close(self) -> None:
@@ -116,9 +119,6 @@ class Remote:
                 hint = "its sshd has no sftp-server, or its shell prints something at every login"
                 raise ConfigError(f"cannot copy files with {self.target.label}: {hint}") from err
 
-    def read_ahead(self, file: paramiko.SFTPFile, size: int, requests: int) -> None:
-        read_ahead(file, size, requests)
-
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:
         """Translate the errors of a broken connection to Lost."""
@@ -144,10 +144,10 @@ class Remote:
             raise Lost(f"the connection to {self.target.label} is lost")
         return transport
 
-    def _through(self, way: Gateway) -> fabric.Connection | LoginNodeGateway:
+    def _open_gateway(self, way: Gateway) -> fabric.Connection | LoginNodeGateway:
         if way.is_login_node:
             return LoginNodeGateway(way, self.target.timeout)
-        connection = _gateway_connection(way, self.target.timeout)
+        connection = _connection(way.host, way.user or None, way.port, way.key, self.target.timeout)
         what, place = f"the gateway {way.place}", f"{way.host}:{way.port}"
         kept = check_gateway_key(connection)
         try:
@@ -160,13 +160,6 @@ class Remote:
             raise Unreachable(f"no ssh server at {what}: {hint}") from err
         return connection
 
-    def _connect(self, connection: fabric.Connection) -> None:
-        goal = self.target
-        with translate_errors(
-            LoginAttempt(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)
-        ):
-            self._open(connection)
-
     def _open(self, connection: fabric.Connection) -> None:
         self._connections.append(connection)
         connection.open()
@@ -174,7 +167,7 @@ class Remote:
         if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _keep(self) -> None:
+    def _send_keepalives(self) -> None:
         """Send keepalives and close the connection if one is not answered."""
         import paramiko
 
@@ -202,37 +195,23 @@ def send_signal(channel: paramiko.Channel, name: str) -> None:
     channel.transport._send_user_message(message)
 
 
-def _connection(goal: Target, through: fabric.Connection | LoginNodeGateway | None) -> fabric.Connection:
-    import fabric
-
-    connection = fabric.Connection(
-        goal.host,
-        goal.user,
-        goal.port,
-        config=_plain_config(),
-        gateway=through,
-        connect_kwargs=_options(goal.key, goal.timeout),
-    )
-    check_host_key(connection, goal.known_hosts, goal.name)
-    return connection
-
-
-def _gateway_connection(way: Gateway, timeout: float) -> fabric.Connection:
-    import fabric
-
-    options = _options(way.key, timeout)
-    user = way.user or None
-    return fabric.Connection(way.host, user, way.port, config=_plain_config(), connect_kwargs=options)
-
-
-def _plain_config() -> fabric.Config:
-    """Return Fabric's configuration without the user's settings for Fabric and ssh."""
+def _connection(
+    host: str,
+    user: str | None,
+    port: int,
+    key: Path | None,
+    timeout: float,
+    through: fabric.Connection | LoginNodeGateway | None = None,
+) -> fabric.Connection:
+    """Return a connection without the user's settings for Fabric and ssh."""
     import fabric
     import paramiko
 
-    return fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
-
-
-def _options(key: Path | None, timeout: float) -> dict[str, Any]:
-    limits = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout", "channel_timeout"), timeout)
-    return {"key_filename": str(key) if key else None, "look_for_keys": False, "allow_agent": False, **limits}
+    config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
+    options: dict[str, Any] = {
+        "key_filename": str(key) if key else None,
+        "look_for_keys": False,
+        "allow_agent": False,
+        **dict.fromkeys(("timeout", "banner_timeout", "auth_timeout", "channel_timeout"), timeout),
+    }
+    return fabric.Connection(host, user, port, config=config, gateway=through, connect_kwargs=options)

@@ -28,7 +28,9 @@ def config_path() -> Path:
 
 def read_blocks() -> list[Block]:
     """Return the blocks of the file."""
-    return parse_blocks(read(config_path()))
+    pieces = _BLOCK.split(read(config_path()))[1:]
+    whole = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
+    return [((alias, key), f"# job {alias} {key}\n{rest.rstrip()}\n") for alias, key, rest in whole]
 
 
 def write_blocks(texts: Iterable[str]) -> None:
@@ -44,12 +46,6 @@ def drop_blocks(is_over: Callable[[JobId], bool]) -> list[Block]:
         found = read_blocks()
         write_blocks(text for job, text in found if not is_over(job))
     return [block for block in found if is_over(block[0])]
-
-
-def parse_blocks(text: str) -> list[Block]:
-    pieces = _BLOCK.split(text)[1:]
-    whole = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
-    return [((alias, key), f"# job {alias} {key}\n{rest.rstrip()}\n") for alias, key, rest in whole]
 
 
 def host_names(block: str) -> set[str]:

@@ -17,9 +17,9 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh import host_blocks
-from openpai_tasks.sdk.ssh.forgetting import forget_keys
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import gateways_file, users_file
+from openpai_tasks.sdk.ssh.job_files import forget_keys
 from openpai_tasks.sdk.ssh.login_node_gateway import proxy_words
 from openpai_tasks.sdk.ssh.target import Gateway, Target
 from openpai_tasks.settings.home import locked, make_private
@@ -103,7 +103,7 @@ def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> Written
 
     A name that another job also has is taken over; the other job keeps its other names.
     """
-    alias = client.cluster.shelf
+    alias = client.cluster.unique_name
     new = host_block(alias, job, found)
     for host in found:
         _make_folders(host.target)
@@ -161,8 +161,9 @@ def _options(goal: Target) -> SshOptions:
 
 
 def _gateway_options(timeout: float) -> SshOptions:
-    """Return the options for a login to a gateway."""
-    return [("UserKnownHostsFile", _gateway_known_hosts()), *_SAFE_OPTIONS, _limit(timeout)]
+    """Return the options for a login to a gateway; OpenSSH adds new host keys to the first file."""
+    files = f"{escape_path(gateways_file())} {escape_path(users_file())}"
+    return [("UserKnownHostsFile", files), *_SAFE_OPTIONS, _limit(timeout)]
 
 
 def _limit(timeout: float) -> tuple[str, str]:
@@ -192,14 +193,11 @@ def _gateway_lines(gateway: Gateway, timeout: float) -> list[str]:
 def _proxy_command(gateway: Gateway, timeout: float) -> str:
     """Return the inner ssh command, with percent signs escaped for the outer one."""
     if gateway.is_login_node:
-        return f"ssh -W '[%h]:%p' {shlex.join(proxy_words(gateway)).replace('%', '%%')}"
-    words = [
-        "-p",
-        str(gateway.port),
-        *(_identity(gateway.key) if gateway.key else ()),
-        *_flags(_gateway_options(timeout)),
-    ]
-    words += [f"{_word(gateway.user)}@{_word(gateway.host)}" if gateway.user else _word(gateway.host)]
+        words = proxy_words(gateway)
+    else:
+        words = ["-p", str(gateway.port), *(_identity(gateway.key) if gateway.key else ())]
+        words += _flags(_gateway_options(timeout))
+        words += [f"{_word(gateway.user)}@{_word(gateway.host)}" if gateway.user else _word(gateway.host)]
     return f"ssh -W '[%h]:%p' {shlex.join(words).replace('%', '%%')}"
 
 
@@ -207,11 +205,6 @@ def _make_folders(goal: Target) -> None:
     """Create the folders of the host key files, as OpenSSH creates only the files."""
     make_private(goal.known_hosts.parent)
     make_private(gateways_file().parent)
-
-
-def _gateway_known_hosts() -> str:
-    """Return both files with gateways' host keys; OpenSSH adds to the first."""
-    return f"{escape_path(gateways_file())} {escape_path(users_file())}"
 
 
 def _identity(key: Path) -> list[str]:
@@ -241,7 +234,7 @@ def _name(text: str) -> str:
 def _split_blocks(client: Backend, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
     """Return the blocks of active jobs, and those of ended jobs."""
     found = host_blocks.read_blocks()
-    over = [one for one in found if one[0][1] != but and _is_over(client, *one[0])]
+    over = [one for one in found if one[0][1] != but and _has_ended(client, *one[0])]
     return [one for one in found if one not in over], over
 
 
@@ -251,9 +244,9 @@ def _forget(over: list[host_blocks.Block]) -> None:
         forget_keys(alias, key, host_blocks.key_aliases(text))
 
 
-def _is_over(client: Backend, alias: str, key: str) -> bool:
+def _has_ended(client: Backend, alias: str, key: str) -> bool:
     """Return whether the job is known to have ended; False for another cluster's jobs."""
-    if alias != client.cluster.shelf:
+    if alias != client.cluster.unique_name:
         return False
     try:
         return client.job(key).final

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import hints
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.text import hints
 
-REFUSED = (errno.ECONNREFUSED,)
 NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -33,7 +32,7 @@ class KeyRefused(Denied):
 
 
 class HostKeyChanged(Denied):
-    """The host key differs from the one that was first seen."""
+    """The host key differs from the first one seen."""
 
 
 def passphrase_error(key: Path | None, setting: str) -> ConfigError:
@@ -62,11 +61,9 @@ class LoginAttempt:
 
     @property
     def hint(self) -> str:
-        return (
-            "check the setting ssh.gateway"
-            if self.is_gateway
-            else "if it is behind a gateway, set ssh.gateway"
-        )
+        if self.is_gateway:
+            return "check the setting ssh.gateway"
+        return "if it is behind a gateway, set ssh.gateway"
 
 
 @contextlib.contextmanager
@@ -130,7 +127,7 @@ def _os_error(login: LoginAttempt, err: OSError) -> PaiError:
         return ConfigError(f"{what}: cannot {name} here: {err.strerror}")
     errors = getattr(err, "errors", None) or {}
     first = next(iter(errors.values()), err)
-    if first.errno in REFUSED:
+    if first.errno == errno.ECONNREFUSED:
         return NotListening(f"no ssh server at {place} ({what})", place)
     if first.errno in NO_ROUTE:
         return Unreachable(f"{what}: no route to {place} ({os.strerror(first.errno).lower()}); {login.hint}")

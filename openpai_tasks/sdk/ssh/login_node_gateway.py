@@ -1,4 +1,4 @@
-"""A login node as a gateway: connections go through the one that the user's ssh keeps open."""
+"""A login node as a gateway: connections go through the shared connection of the user's ssh."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from openpai_tasks import wildcards
 from openpai_tasks.sdk.ssh.host_blocks import config_path
 from openpai_tasks.sdk.ssh.hosts_file import escape_path
 from openpai_tasks.sdk.ssh.user_files import read, replace
 from openpai_tasks.settings.home import locked
+from openpai_tasks.text import wildcards
 
 _MADE = "# Made by `container.ssh-config`"
 FABRIC_LINE = "from openpai_tasks.sdk.fabric_hosts import include; include()"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk.jobs import lookup
+from openpai_tasks.sdk.jobs import lookup, records
+from openpai_tasks.sdk.sweeps import records as sweep_records
+from openpai_tasks.text import wildcards
 
 LAST = "@last"
 """The job that was submitted last from this folder."""
@@ -22,7 +23,7 @@ MOST_NAMED = 5  # jobs that a message names
 
 @dataclass(frozen=True)
 class ChosenJob:
-    """A job, and the word that chose it."""
+    """A job, and the word of the command line that chose it."""
 
     word: str
     name: str  # as commands take it
@@ -75,13 +76,14 @@ def _choose(client: Backend, word: str, folder: Path, state: str | None) -> Iter
 
 
 def _named(client: Backend, word: str, state: str | None) -> Iterator[ChosenJob]:
-    """Yield the job with this name, the jobs of the sweep, or the only job whose name begins so."""
+    """Yield the job with this name, the jobs of the sweep, or the only job with this prefix."""
     try:
         yield _one(client, word, lookup.find(client, word))
         return
     except NotFound as err:
         unknown = err
-    begun = [job for job in _listed(client, word, word.rpartition("~")[2], None) if _begins(job, word)]
+    prefix = word.rpartition("~")[2]
+    begun = [job for job in _listed(client, word, prefix, None) if job.name.startswith(prefix)]
     if not begun:
         raise unknown
     if len(begun) == 1:
@@ -97,9 +99,7 @@ def _named(client: Backend, word: str, state: str | None) -> Iterator[ChosenJob]
 
 def _sweep_of(client: Backend, job: JobInfo) -> object:
     """Return the name of the job's sweep, which its document has."""
-    from openpai_tasks.sdk.sweeps.plan import (
-        read_sweep_mark,
-    )  # loads much, and names are mostly those of jobs
+    from openpai_tasks.sdk.sweeps.plan import read_sweep_mark  # loads much that most commands do not use
 
     return read_sweep_mark(client.job_document(job.key)).get("name")
 
@@ -123,22 +123,14 @@ def _listed(client: Backend, word: str, keyword: str, state: str | None) -> list
     return client.jobs(username=user or client.user, keyword=keyword or None, state=state)
 
 
-def _begins(job: JobInfo, word: str) -> bool:
-    return job.name.startswith(word.rpartition("~")[2])
-
-
 def _recorded(client: Backend, word: str, folder: Path) -> set[str]:
     """Return the jobs of the sweep with this name that was submitted from here."""
     if "/" in word or not (folder / ".openpai" / "sweeps").is_dir():
         return set()
-    from openpai_tasks.sdk.sweeps import records
-
-    return set(records.load(folder, client.cluster.alias, word).points)
+    return set(sweep_records.load(folder, client.cluster.alias, word).points)
 
 
 def _last(client: Backend, folder: Path) -> str:
-    from openpai_tasks.sdk.jobs import records
-
     name = records.last_submitted(folder, client.cluster.alias)
     if name is None:
         raise NotFound(f"{LAST}: no job was submitted from here to cluster {client.cluster.alias!r}", 404)

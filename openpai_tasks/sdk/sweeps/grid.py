@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.errors import ConfigError, InvalidOption, PathError
+from openpai_tasks.files.regular import LARGEST_LIST, read_limited, reason
 from openpai_tasks.protocol.document.scripts import variable
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import LARGEST_LIST, read_limited, reason
 from openpai_tasks.settings.digests import sha256
 
 Point = dict[str, str]
@@ -54,7 +54,7 @@ def parse_points(axes: Iterable[str], file: str | None = None) -> list[Point]:
 def _axis(text: str) -> tuple[str, list[str]]:
     name, equals, values = text.partition("=")
     if not equals or not values.strip():
-        raise ConfigError(f"--sweep needs name=value,value,...; got {text!r}")
+        raise InvalidOption("sweep", f"needs name=value,value,...; got {text!r}")
     return name.strip(), [value for part in values.split(",") for value in _values(part.strip())]
 
 
@@ -65,10 +65,9 @@ def _values(text: str) -> list[str]:
         return [text]
     first, last = int(match[1]), int(match[2])
     if abs(last - first) >= MOST_POINTS:
-        raise ConfigError(f"--sweep: {text} has more than {MOST_POINTS} values")
-    return [str(number) for number in range(first, last + 1)] or [
-        str(number) for number in range(first, last - 1, -1)
-    ]
+        raise InvalidOption("sweep", f": {text} has more than {MOST_POINTS} values")
+    step = 1 if first <= last else -1
+    return [str(number) for number in range(first, last + step, step)]
 
 
 def read_rows(path: Path) -> list[Point]:
@@ -149,14 +148,12 @@ def _line_rows(text: str, path: Path) -> list[Any]:
 
 
 def _yaml_rows(text: str, path: Path) -> list[Any]:
-    import yaml
-
     from openpai_tasks.protocol.yaml import limited
 
     try:
         found = limited.load(text)
-    except yaml.YAMLError as err:
-        mark = getattr(err, "problem_mark", None)
+    except limited.InvalidYaml as err:
+        mark = err.problem_mark
         raise ConfigError(f"{path}{f', line {mark.line + 1}' if mark else ''}: not YAML") from err
     if found is not None and not isinstance(found, list):
         raise ConfigError(f"{path}: expected a list of rows, each with name: value")
@@ -184,20 +181,19 @@ def job_names(sweep: str, found: Sequence[Point], is_free: bool = True) -> list[
     ]
     full = full if is_free else [name.lower().replace("_", "-") for name in full]
     count = Counter(full)
-    return [
-        name if len(name) <= longest and count[name] == 1 else f"{name[: longest - 9]}-{_hash(point)}"
-        for name, point in zip(full, found, strict=True)
-    ]
+    names = []
+    for name, point in zip(full, found, strict=True):
+        if len(name) > longest or count[name] > 1:
+            digest = sha256(json.dumps(point, sort_keys=True).encode())[:8]
+            name = f"{name[: longest - 9]}-{digest}"
+        names.append(name)
+    return names
 
 
 def _name_part(text: str) -> str:
     """Make text valid in a job name: ``0.1`` becomes ``0_1``, ``-3`` becomes ``m3``."""
     text = re.sub(r"^-(?=[\d.])", "m", text)
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "x"
-
-
-def _hash(point: Point) -> str:
-    return sha256(json.dumps(point, sort_keys=True).encode())[:8]
 
 
 def fill_command(command: str, point: Mapping[str, str]) -> str:

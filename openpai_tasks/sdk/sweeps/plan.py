@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.errors import ConfigError, JobFailed
+from openpai_tasks.errors import InvalidOption, JobFailed
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.fields import mapping
+from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.sdk.jobs.provenance import STAMP
 from openpai_tasks.sdk.jobs.submission import JobFiles, Submission
 from openpai_tasks.sdk.sweeps import grid
 from openpai_tasks.sdk.sweeps.grid import Point
+from openpai_tasks.text.hints import option
+from openpai_tasks.text.plurals import counted
 
 MARK = "openpaiSweep"
 """Key in a job's extras with its sweep and its point."""
@@ -36,7 +39,7 @@ class SweepJob:
 
     @property
     def final(self) -> bool:
-        return self.state in ("SUCCEEDED", "FAILED", "STOPPED")
+        return self.state in FINAL
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def plan_sweep(
     sweep = Sweep(name, request, files, jobs, identity)
     first = next(iter(jobs))
     if protocol.validate(sweep.submission(first).text).name != first:  # the others are alike
-        raise ConfigError("each job of a sweep gets its own name: use --job-name, not -u name")
+        raise InvalidOption("update", f": each job of a sweep gets its own name; use {option('job_name')}")
     return sweep
 
 
@@ -102,15 +105,13 @@ def _identity(request: JobRequest, files: JobFiles) -> str:
 
 def read_sweep_mark(document: Any) -> dict[str, Any]:
     """Read the sweep and point from a job's document; empty if it has none."""
-    extras = document.get("extras") if isinstance(document, dict) else None
-    mark = extras.get(MARK) if isinstance(extras, dict) else None
-    return mark if isinstance(mark, dict) else {}
+    return mapping(mapping(mapping(document).get("extras")).get(MARK))
 
 
 def describe_progress(name: str, rows: Sequence[SweepJob]) -> str:
     """Describe the sweep's progress in one line."""
-    states = Counter(job.state or "not submitted" for job in rows)
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    known = Counter(job.state or "not submitted" for job in rows)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(known.items()))
     return f"sweep {name}: {counted(len(rows), 'job')}, {counts}"
 
 

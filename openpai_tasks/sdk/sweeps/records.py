@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.files.regular import LARGEST_LIST, read_limited, reason
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import LARGEST_LIST, read_limited, reason
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
+from openpai_tasks.text.hints import option
 
 
 @dataclass
@@ -30,7 +31,7 @@ class SweepRecord:
         """Start the sweep or continue it; raise if another sweep has this name."""
         if self.identity and self.identity != identity:
             message = f"sweep {self.path.stem!r} was started with another command, image or sources"
-            raise ConfigError(f"{message}; choose another --job-name")
+            raise ConfigError(f"{message}; choose another {option('job_name')}")
         if not self.identity:
             self.identity = identity
             self._append({"identity": identity})

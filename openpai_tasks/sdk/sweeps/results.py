@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks import wildcards
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -24,6 +23,8 @@ from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
+from openpai_tasks.text import wildcards
+from openpai_tasks.text.hints import command
 
 LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")
@@ -68,12 +69,14 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
     if recorded:
         return dict(recorded)
     if set("*?[") & set(name):
-        found = [job for job in _list_jobs(client) if wildcards.matches(job.name, name)]
+        listed = client.jobs(username=client.user, keyword="")
+        found = [job for job in listed if wildcards.matches(job.name, name)]
     else:
         try:
             return {lookup.typed_name(client, lookup.find(client, name)): None}
         except NotFound:
-            found = [job for job in _list_jobs(client, name) if job.name.startswith(f"{name}-")]
+            listed = client.jobs(username=client.user, keyword=name)
+            found = [job for job in listed if job.name.startswith(f"{name}-")]
             found = [
                 job for job in found if read_sweep_mark(client.job_document(job.key)).get("name") == name
             ]
@@ -83,10 +86,6 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
             f"no job or sweep named {name!r} on {where}; list jobs with `{command('job.list')}`", 404
         )
     return {job.name: None for job in reversed(found)}
-
-
-def _list_jobs(client: Backend, keyword: str = "") -> list[JobInfo]:
-    return client.jobs(username=client.user, keyword=keyword)
 
 
 def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> JobResult:
@@ -105,21 +104,15 @@ def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> 
 def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
     """Return the last object that the job printed; of several tasks, the first one's."""
     found: dict[str, dict[str, Any]] = {}
-    lines = output.LineSplitter()
+    chunks = output.read_chunks(client, job.key, output.LogChoice(stream="stdout"))
     try:
-        for chunk in output.read_chunks(client, job.key, output.LogChoice(stream="stdout")):
-            _collect_objects(found, lines.feed(chunk))
+        for line in output.split_lines(chunks):
+            value = parse_object(line.data)
+            if value is not None:
+                found[line.task] = value
     except NotFound:
         return None
-    _collect_objects(found, lines.end())
     return next(iter(found.values()), None)
-
-
-def _collect_objects(found: dict[str, dict[str, Any]], lines: Iterable[output.Chunk]) -> None:
-    for line in lines:
-        value = parse_object(line.data)
-        if value is not None:
-            found[line.task] = value
 
 
 def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
@@ -128,12 +121,9 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
         found = outputs.find_outputs(client, job.key, mounts)
     except PaiError:
         return None
-    for name in FILES:
-        if name in found.files:
-            try:
-                return _last_object(found.read(name, LARGEST))
-            except PathError:
-                return None
+    name = next((name for name in FILES if name in found.files), None)
+    with contextlib.suppress(PathError):
+        return _last_object(found.read(name, LARGEST)) if name else None
     return None
 
 
@@ -150,12 +140,8 @@ def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
 
 
 def _last_object(text: bytes) -> dict[str, Any] | None:
-    whole = parse_object(text)
-    if whole is not None:
-        return whole
-    return next(
-        (value for line in reversed(text.splitlines()) if (value := parse_object(line)) is not None), None
-    )
+    found = map(parse_object, (text, *reversed(text.splitlines())))
+    return next((value for value in found if value is not None), None)
 
 
 def _numbers(point: Any) -> dict[str, Any]:

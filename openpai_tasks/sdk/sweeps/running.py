@@ -14,16 +14,17 @@ from pathlib import Path
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Conflict, Unreachable
-from openpai_tasks.plain_text import counted
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
-from openpai_tasks.sdk.amounts import at_least
+from openpai_tasks.sdk.amounts import at_least, read
 from openpai_tasks.sdk.jobs import records, submission
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.jobs.sending import Sender
 from openpai_tasks.sdk.known_names import note_exits
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark
+from openpai_tasks.text.hints import option
+from openpai_tasks.text.plurals import counted
 
 MOST_ASKED = 50  # failed jobs whose own exit code, missing in the list, is requested
 
@@ -38,14 +39,14 @@ class SweepRun:
     sweep: Sweep
     folder: Path
     say: Say
-    glance: float = 0.5  # seconds between two pictures while many jobs are being submitted
+    refresh_seconds: float = 0.5  # between two tables while many jobs are being submitted
     jobs: dict[str, SweepJob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.jobs = {name: SweepJob(name, point) for name, point in self.sweep.points.items()}
         self._asked: set[str] = set()
         self._has_sent = False  # the archive of sources
-        self._sender = Sender(self.client, self._pausing)
+        self._sender = Sender(self.client, self._say_pause)
         self._record = sweep_records.load(self.folder, self.client.cluster.alias, self.sweep.name)
 
     @property
@@ -58,7 +59,8 @@ class SweepRun:
 
     def until_over(self, most: int | None = None, detach: bool = False) -> Iterator[list[SweepJob]]:
         """Submit missing jobs, at most ``most`` unfinished at a time, and watch until all have ended."""
-        at_least(1 if most is None else most, 1, "--max-parallel")
+        if most is not None:
+            read("max_parallel", at_least(1), most)
         self._begin()
         pauses = Pauses(self.client)
         while True:
@@ -69,13 +71,12 @@ class SweepRun:
             if not missing and (detach or all(job.final for job in self.rows)):
                 return
             pauses.wait(moved=self.rows != before)
-            before = self.rows
-            self._look()
+            self._update()
 
     def _begin(self) -> None:
         """Find jobs that exist already; raise if one of them belongs to another sweep."""
         self._record.begin(self.sweep.identity)
-        for name in self._look():
+        for name in self._update():
             if name not in self._record.points:
                 self._claim(name)
                 self._record.add(name, self.sweep.points[name])
@@ -85,11 +86,11 @@ class SweepRun:
             share = f"{self.submitted} of {counted(len(self.jobs), 'job')}"
             self.say(f"{share} of sweep {self.sweep.name} exist already")
 
-    def _look(self) -> list[str]:
+    def _update(self) -> list[str]:
         """Update the states of all jobs; return the names of those that exist."""
         user = self.client.user
         with self._explain_outage():
-            listed = self._sender.patiently(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
+            listed = self._sender.call(lambda: self.client.jobs(username=user, keyword=self.sweep.name))
         found = {job.name: job for job in listed if job.name in self.jobs and job.user == user}
         for name, job in found.items():
             self._set(name, job)
@@ -98,7 +99,7 @@ class SweepRun:
             if known.name not in self._asked:
                 self._asked.add(known.name)
                 key = job_key(user, known.name)
-                job = self._sender.patiently(functools.partial(self.client.job, key))
+                job = self._sender.call(functools.partial(self.client.job, key))
                 note_exits(self.client, [job])
                 self._set(known.name, job)
         return list(found)
@@ -114,20 +115,20 @@ class SweepRun:
     def _submit(self, most: int | None) -> Iterator[list[SweepJob]]:
         missing = deque(name for name, job in self.jobs.items() if not job.state)
         running = sum(bool(job.state) and not job.final for job in self.rows)
-        room, glanced = math.inf if most is None else most - running, time.monotonic()
+        room, shown = math.inf if most is None else most - running, time.monotonic()
         while missing and room > 0:
             name = missing.popleft()
             with self._explain_outage():
                 self._submit_one(name)
             room -= 1
-            if time.monotonic() - glanced > self.glance:
-                glanced = time.monotonic()
+            if time.monotonic() - shown > self.refresh_seconds:
+                shown = time.monotonic()
                 yield self.rows
 
     def _submit_one(self, name: str) -> None:
         """Submit one job; the archive of sources is uploaded once for all jobs."""
         made = self.sweep.submission(name)
-        with submission.sent(self.client, made, self._has_sent):
+        with submission.upload_files(self.client, made, self._has_sent):
             self._sender.submit(made, self._claim)
         self._has_sent = True
         self._record.add(name, self.sweep.points[name])
@@ -135,19 +136,21 @@ class SweepRun:
         self.jobs[name] = dataclasses.replace(self.jobs[name], state="WAITING")
         for tag in self.sweep.request.tags if self.client.capabilities.tags else ():
             key = job_key(self.client.user, name)
-            self._sender.patiently(functools.partial(self.client.add_tag, key, tag))
+            self._sender.call(functools.partial(self.client.add_tag, key, tag))
 
-    def _pausing(self, seconds: float) -> None:
+    def _say_pause(self, seconds: float) -> None:
         progress = f"({self.submitted} of {len(self.jobs)} are submitted)"
         self.say(f"the cluster asks for a pause of {seconds:.0f} s {progress}")
 
     def _claim(self, name: str) -> None:
         """Raise unless the existing job belongs to this sweep."""
         key = job_key(self.client.user, name)
-        mark = read_sweep_mark(self._sender.patiently(functools.partial(self.client.job_document, key)))
+        mark = read_sweep_mark(self._sender.call(functools.partial(self.client.job_document, key)))
         if mark.get("name") != self.sweep.name:
             where = f"cluster {self.client.cluster.alias!r}"
-            raise Conflict(f"a job named {name!r} exists on {where}; choose another --job-name", 409)
+            raise Conflict(
+                f"a job named {name!r} exists on {where}; choose another {option('job_name')}", 409
+            )
 
     @contextlib.contextmanager
     def _explain_outage(self) -> Iterator[None]:

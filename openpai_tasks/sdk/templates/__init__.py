@@ -11,10 +11,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "find_template",
             "list_templates",
             "packaged_folder",
-            "parse_template_parameters",
             "write_job_file",
         ],
-        "filling": ["request_from_flags"],
+        "filling": ["build_request"],
         "schemas": ["job_schema", "settings_schema"],
     },
 )

@@ -13,19 +13,19 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
-from openpai_tasks.hints import command
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
-from openpai_tasks.regular_files import read_limited, reason
 from openpai_tasks.sdk.templates import rewriting
 from openpai_tasks.settings import ownership
+from openpai_tasks.text.hints import command
 
 FOLDER = "job_templates"
 SUFFIXES = (".yaml", ".yml")
@@ -47,7 +47,7 @@ class Parameter:
     @property
     def text(self) -> str:
         """The default as a user would type it."""
-        return _format_value(self.default)
+        return _as_text(self.default)
 
     def __str__(self) -> str:
         text = " ".join(self.text.split())
@@ -91,11 +91,7 @@ def _is_trusted(folder: Path) -> bool:
 
 def list_templates(project: Path) -> list[Template]:
     """Return all templates, the first of each name, including unusable ones."""
-    found: dict[str, Template] = {}
-    for path in _files(project):
-        if path.stem not in found:
-            found[path.stem] = _load(path)
-    return [found[name] for name in sorted(found)]
+    return [_load(path) for _, path in sorted(_paths(project).items())]
 
 
 def find_template(name: str, project: Path) -> Template:
@@ -121,15 +117,6 @@ def fill(template: Template, parameters: Mapping[str, Any], name: str | None = N
     text = rewriting.replace_values(_read(template.path), changes)
     protocol.validate(text)
     return text
-
-
-def parse_template_parameters(words: Sequence[str]) -> dict[str, str]:
-    """Parse parameters given as ``name=value``."""
-    pairs = [word.partition("=") for word in words]
-    for name, equals, _ in pairs:
-        if not (name and equals):
-            raise ConfigError(f"a parameter needs name=value, got {name + equals!r}")
-    return {name: value for name, _, value in pairs}
 
 
 @dataclass(frozen=True)
@@ -161,7 +148,7 @@ def _path(name: str, project: Path) -> Path:
         return file
     if "/" in name:
         raise PathError(f"no template file {name!r}; list the templates with `{command('job.templates')}`")
-    found = {path.stem: path for path in reversed(list(_files(project)))}
+    found = _paths(project)
     try:
         return found[name.removesuffix(".yaml").removesuffix(".yml")]
     except KeyError:
@@ -169,12 +156,16 @@ def _path(name: str, project: Path) -> Path:
         raise ConfigError(f"no template named {name!r} (known: {known}){closest(name, found)}") from None
 
 
-def _files(project: Path) -> Iterator[Path]:
+def _paths(project: Path) -> dict[str, Path]:
+    """Return the files of all templates by name; the first folder that has a name counts."""
+    found: dict[str, Path] = {}
     for folder in folders(project):
         try:
-            yield from sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+            paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
         except OSError as err:
             raise PathError(f"cannot read the templates in {folder}: {err.strerror}") from err
+        found = {path.stem: path for path in reversed(paths)} | found
+    return found
 
 
 def _load(path: Path) -> Template:
@@ -204,11 +195,18 @@ def _check_value(template: Template, parameter: Parameter, value: Any) -> Any:
     kind = type(parameter.default)
     if isinstance(value, str) and kind is not str:
         value = _parse_value(value, kind)
-    fits = {bool: isinstance(value, bool), int: values.is_whole(value), float: _is_number(value)}
+    elif kind is str and not isinstance(value, str):
+        value = _as_text(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = {bool: isinstance(value, bool), int: values.is_whole(value), float: is_number}
     if not fits.get(kind, kind not in (list, dict) or isinstance(value, kind)):
         where = f"template {template.name!r}: parameter {parameter.name!r}"
         raise ConfigError(f"{where} must be {_KINDS[kind]}, got {value!r}")
     return value
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (list, dict)) else values.text_of(value)
 
 
 def _parse_value(text: str, kind: type) -> Any:
@@ -217,14 +215,6 @@ def _parse_value(text: str, kind: type) -> Any:
     with contextlib.suppress(ValueError):
         return json.loads(text)
     return text
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _format_value(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (list, dict)) else values.text_of(value)
 
 
 def _is_folder(path: Path) -> bool:

@@ -72,15 +72,11 @@ def _format_value(value: Any, place: ValuePosition) -> str:
 def find_values(text: str) -> dict[Path, ValuePosition]:
     """Return the position of each value in the document's mappings, by key path."""
     found: dict[Path, ValuePosition] = {}
-    events = (event for event in yaml.parse(text, Loader=yaml.SafeLoader) if not _is_frame(event))
+    frame = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
+    events = (one for one in yaml.parse(text, Loader=yaml.SafeLoader) if not isinstance(one, frame))
     for event in events:
         _walk(text, events, event, (), found, None)
     return found
-
-
-def _is_frame(event: Any) -> bool:
-    frame = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
-    return isinstance(event, frame)
 
 
 def _walk(text: str, events: Any, event: Any, path: Path, found: dict[Path, ValuePosition], key: Any) -> None:

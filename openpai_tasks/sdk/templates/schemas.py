@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -69,7 +68,7 @@ def _text(variable: Variable) -> Schema:
     if variable.form == config.ENGINE:
         return {"enum": [engines.AUTO, *engines.ENGINES, None]}
     if variable.form:
-        return {"type": ["string", "null"], "pattern": importlib.import_module(variable.form).PATTERN}
+        return {"type": ["string", "null"], "pattern": engines.load_form(variable.form).PATTERN}
     if "true" in variable.among:
         return {"anyOf": [{"enum": list(variable.among)}, *_boolean(variable)["anyOf"]]}
     return {"enum": [*variable.among, None]} if variable.among else {"type": ["string", "null"]}
@@ -89,17 +88,12 @@ def _number(variable: Variable) -> Schema:
     return {"type": [kind, "string", "null"], "pattern": pattern, **least}
 
 
-def _list(variable: Variable) -> Schema:
-    """Accept a list or comma-separated text."""
-    return {"type": ["array", "string", "null"], "items": {"type": "string"}}
-
-
 _RULES: dict[type, Callable[[Variable], Schema]] = {
     str: _text,
     bool: _boolean,
     int: _number,
     float: _number,
-    tuple: _list,
+    tuple: lambda _: {"type": ["array", "string", "null"], "items": {"type": "string"}},
 }
 
 

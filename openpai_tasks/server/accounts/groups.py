@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.state.database import Database
 
 DEFAULT_GROUP = "default"
@@ -58,7 +58,7 @@ class Groups:
         self._database = database
         self._virtual_clusters = virtual_clusters
         self.storages = tuple(storages)
-        self._ensure(self._first())
+        self._create_missing(self._initial_groups())
 
     @property
     def virtual_clusters(self) -> tuple[str, ...]:
@@ -81,13 +81,13 @@ class Groups:
         existing, wanted = self.all(), list(dict.fromkeys(names))
         for name in wanted:
             if name not in existing:
-                raise refusals.no_group(name)
+                raise api_errors.no_group(name)
         return wanted
 
     def create(self, group: Group) -> None:
         with self._database.transaction():
             if self.get(group.name):
-                raise refusals.group_exists(group.name)
+                raise api_errors.group_exists(group.name)
             self._write(group)
 
     def change(self, group: Group) -> None:
@@ -99,17 +99,17 @@ class Groups:
         """Remove the group itself; Accounts removes its memberships."""
         self.known([name])
         if name in BUILT_IN:
-            raise refusals.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
+            raise api_errors.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
         self._database.write("DELETE FROM account_groups WHERE name = ?", (name,))
 
-    def _ensure(self, groups: Iterable[Group]) -> None:
+    def _create_missing(self, groups: Iterable[Group]) -> None:
         with self._database.transaction():
             existing = self.all()
             for group in groups:
                 if group.name not in existing:
                     self._write(group)
 
-    def _first(self) -> list[Group]:
+    def _initial_groups(self) -> list[Group]:
         """Return the groups of a new cluster: one of admins, and one for each virtual cluster."""
         everyone = dict.fromkeys((DEFAULT_GROUP, *self.virtual_clusters))
         return [

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from openpai_tasks.server.accounts import passwords
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP
-from openpai_tasks.server.accounts.users import Accounts
+from openpai_tasks.server.accounts.users import Accounts, generate_password
 from openpai_tasks.server.fields import LONGEST_NAME, SHORTEST_PASSWORD
 from openpai_tasks.settings import home
 
@@ -23,9 +22,9 @@ class Owner:
 
     def __init__(self, folder: Path, accounts: Accounts) -> None:
         self._path = folder / FILE
-        stored = self._stored()
-        self.name = str(stored.get("user") or sanitised(_login_name()))
-        password = stored.get("password") or passwords.generated()
+        stored = self._read_file()
+        self.name = str(stored.get("user") or sanitize_name(_login_name()))
+        password = stored.get("password") or generate_password()
         if accounts.user(self.name) is None:
             accounts.create(self.name, password, "", [ADMIN_GROUP], {})
         # The file was lost, or the server crashed before writing it.
@@ -33,12 +32,12 @@ class Owner:
             accounts.set_password(self.name, password)
         accounts.set_admin(self.name, True)
         if not stored:
-            self.keep(password)
+            self.save_password(password)
 
-    def keep(self, password: str) -> None:
+    def save_password(self, password: str) -> None:
         home.write_private(self._path, json.dumps({"user": self.name, "password": password}) + "\n")
 
-    def _stored(self) -> dict[str, Any]:
+    def _read_file(self) -> dict[str, Any]:
         """Return the content of the file; empty if it is invalid."""
         try:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
@@ -46,13 +45,13 @@ class Owner:
             return {}
         usable = (
             isinstance(stored, dict)
-            and stored.get("user") == sanitised(str(stored.get("user")))
+            and stored.get("user") == sanitize_name(str(stored.get("user")))
             and len(str(stored.get("password") or "")) >= SHORTEST_PASSWORD
         )
         return stored if usable else {}
 
 
-def sanitised(name: str) -> str:
+def sanitize_name(name: str) -> str:
     """Return the name without characters that user names cannot have."""
     kept = re.sub(r"[^\w.-]", "", name, flags=re.ASCII)[:LONGEST_NAME]
     return kept if kept.strip(".") else FALLBACK

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import math
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.compat import hidden_module
-from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts.identity import Identity
-from openpai_tasks.server.accounts.users import Accounts
+from openpai_tasks.server import api_errors
+from openpai_tasks.server.accounts.users import Accounts, Identity
 from openpai_tasks.server.state.database import Database
 
 with hidden_module("cryptography"):  # a fifth of the server's start, for algorithms that it does not use
@@ -59,7 +57,7 @@ class Tokens:
             )
         return token
 
-    def of_user(self, user: str) -> list[str]:
+    def list_of(self, user: str) -> list[str]:
         rows = self._database.rows(
             "SELECT token FROM account_tokens WHERE user = ? AND coalesce(expires > ?, 1) ORDER BY rowid",
             (user, int(time.time())),
@@ -70,9 +68,9 @@ class Tokens:
         """Revoke a token of this user."""
         payload = _decode(token, self._key, verify_exp=False)
         if payload is None:
-            raise refusals.unknown("The token to revoke is not one of this cluster.")
+            raise api_errors.unknown("The token to revoke is not one of this cluster.")
         if payload["username"] != user:
-            raise refusals.forbidden("Tokens of other users cannot be revoked.")
+            raise api_errors.forbidden("Tokens of other users cannot be revoked.")
         self.forget(payload["jti"])
 
     def forget(self, token_id: str) -> None:
@@ -81,13 +79,13 @@ class Tokens:
     def identify(self, authorization: str) -> Identity:
         """Return the sender of this header; raise if the token is missing, invalid, expired or revoked."""
         if not authorization:
-            raise refusals.guest()
+            raise api_errors.guest()
         scheme, _, value = authorization.strip().partition(" ")
         if scheme.lower() == "bearer":
             return self._identity(value.strip())
         if scheme.lower() == "basic":
             return self._basic(value.strip())
-        raise refusals.guest()
+        raise api_errors.guest()
 
     def log_ticket(self, claims: dict[str, Any]) -> str:
         """Return a short-lived ticket for the URL of one log."""
@@ -96,25 +94,25 @@ class Tokens:
     def read_log_ticket(self, ticket: str) -> dict[str, Any]:
         claims = _decode(ticket, self._log_key)
         if claims is None:
-            raise refusals.bad_token()
+            raise api_errors.bad_token()
         return claims
 
     def key_ticket(self, job: str) -> str:
         """Return a short-lived ticket for the URL of a job's private key."""
         return _encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
 
-    def reads_key_ticket(self, ticket: str, job: str) -> bool:
+    def accepts_key_ticket(self, ticket: str, job: str) -> bool:
         claims = _decode(ticket, self._key_key)
         return claims is not None and claims["job"] == job
 
     def _identity(self, token: str) -> Identity:
         payload = _decode(token, self._key)
         if payload is None:
-            raise refusals.bad_token()
+            raise api_errors.bad_token()
         listed = self._database.row("SELECT 1 FROM account_tokens WHERE id = ?", (payload["jti"],))
         user = self._accounts.user(payload["username"])
         if listed is None or user is None:
-            raise refusals.bad_token()
+            raise api_errors.bad_token()
         application = bool(payload["application"])
         return Identity(
             user.name, user.admin, application, payload["jti"], payload["iat"], payload.get("exp"), user
@@ -125,10 +123,10 @@ class Tokens:
         try:
             user, _, token = base64.b64decode(value, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError) as err:
-            raise refusals.bad_token() from err
+            raise api_errors.bad_token() from err
         identity = self._identity(token)
         if identity.user != user or not identity.application:
-            raise refusals.bad_token()
+            raise api_errors.bad_token()
         return identity
 
     def _stored_key(self, name: str) -> bytes:
@@ -146,17 +144,13 @@ def _encode(claims: dict[str, Any], key: bytes) -> str:
 
 def _decode(token: str, key: bytes, verify_exp: bool = True) -> dict[str, Any] | None:
     """Return the claims if the token is ours and (by default) valid; the clock may have been set back."""
+    options: Options = {"verify_exp": False, "verify_iat": False}
+    if len(token) > LONGEST:
+        return None
     try:
-        claims = _signed_claims(token, key) if len(token) <= LONGEST else {}
+        claims = jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)
     except (jwt.InvalidTokenError, UnicodeError):  # half a surrogate pair cannot be encoded
         return None
     expires = claims.get("exp", math.inf)
     is_valid = not verify_exp or (isinstance(expires, int | float) and expires > time.time())
     return claims if claims and is_valid else None
-
-
-@functools.lru_cache(maxsize=1000)
-def _signed_claims(token: str, key: bytes) -> dict[str, Any]:
-    """Return the claims of a token; checking the signature once is enough, unlike the expiry."""
-    options: Options = {"verify_exp": False, "verify_iat": False}
-    return jwt.decode(token, key, algorithms=[_ALGORITHM], options=options)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts import passwords
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP, DEFAULT_GROUP, Group, Groups
 from openpai_tasks.server.state.database import Database
 
+COST = 2**14  # of a password's hash: 16 MiB and a few tens of milliseconds per guess
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS account_users (
     name TEXT PRIMARY KEY, password TEXT NOT NULL, email TEXT NOT NULL,
@@ -40,6 +44,19 @@ class User:
     storages: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Identity:
+    """The user who makes a call."""
+
+    user: str
+    admin: bool
+    application: bool
+    token_id: str
+    issued: int  # seconds, as in the token
+    expires: int | None
+    account: User = field(repr=False)
+
+
 class Accounts:
     """The users in the cluster's database."""
 
@@ -62,16 +79,16 @@ class Accounts:
     def accepts(self, name: str, password: str) -> bool:
         """Whether the user exists and the password is right."""
         row = self._database.row("SELECT password FROM account_users WHERE name = ?", (name,))
-        return row is not None and passwords.matches(password, row["password"])
+        return row is not None and matches_hash(password, row["password"])
 
     def create(
         self, name: str, password: str, email: str, grouplist: Iterable[str], extension: dict[str, Any]
     ) -> None:
-        hashed = passwords.hashed(password)  # slow, so outside the lock
+        hashed = hash_password(password)  # slow, so outside the lock
         with self._database.transaction():
             # Names become folders, and some file systems ignore case.
             if self._database.row("SELECT 1 FROM account_users WHERE lower(name) = lower(?)", (name,)):
-                raise refusals.user_exists(name)
+                raise api_errors.user_exists(name)
             groups = self.groups.known((DEFAULT_GROUP, *grouplist))
             self._database.write(
                 "INSERT INTO account_users VALUES (?, ?, ?, ?, ?)",
@@ -82,7 +99,7 @@ class Accounts:
         """Remove a user and the user's tokens; raise for admins."""
         with self._database.transaction():
             if self._existing(name).admin:
-                raise refusals.remove_admin(name)
+                raise api_errors.remove_admin(name)
             self._database.write("DELETE FROM account_users WHERE name = ?", (name,))
             self._database.write("DELETE FROM account_tokens WHERE user = ?", (name,))
 
@@ -91,7 +108,7 @@ class Accounts:
 
     def set_password(self, name: str, password: str, keep: str = "") -> None:
         """Change the password, and revoke all tokens except those of applications and ``keep``."""
-        hashed = passwords.hashed(password)
+        hashed = hash_password(password)
         with self._database.transaction():
             self._set(name, "password", hashed)
             self._database.write(
@@ -142,7 +159,7 @@ class Accounts:
     def check_virtual_clusters(self, wanted: Iterable[str]) -> None:
         for one in wanted:
             if one not in self.groups.virtual_clusters:
-                raise refusals.no_virtual_cluster(one, 400)
+                raise api_errors.no_virtual_cluster(one, 400)
 
     def _user(self, row: sqlite3.Row, groups: dict[str, Group]) -> User:
         grouplist = tuple(json.loads(row["grouplist"]))
@@ -163,9 +180,32 @@ class Accounts:
     def _existing(self, name: str) -> User:
         user = self.user(name)
         if user is None:
-            raise refusals.no_user(name)
+            raise api_errors.no_user(name)
         return user
 
     def _set(self, name: str, column: str, value: str) -> None:
         if not self._database.write(f"UPDATE account_users SET {column} = ? WHERE name = ?", (value, name)):
-            raise refusals.no_user(name)
+            raise api_errors.no_user(name)
+
+
+# Passwords: salted, slow hashes
+
+
+def hash_password(password: str) -> str:
+    salt = secrets.token_bytes(16)
+    return f"scrypt${COST}${salt.hex()}${_derive(password, salt, COST).hex()}"
+
+
+def matches_hash(password: str, stored: str) -> bool:
+    """Compare the password with the stored hash, in constant time."""
+    _, cost, salt, digest = stored.split("$")
+    return hmac.compare_digest(_derive(password, bytes.fromhex(salt), int(cost)), bytes.fromhex(digest))
+
+
+def generate_password() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def _derive(password: str, salt: bytes, cost: int) -> bytes:
+    secret = password.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(secret, salt=salt, n=cost, r=8, p=1, maxmem=64 * 1024 * 1024)

@@ -25,14 +25,14 @@ from openpai_tasks.loopback.web import (
     read_body,
 )
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server import api_errors
+from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api import bodies, table
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import web_pages
-from openpai_tasks.server.api.limits.rates import API, Limiter, TooMany
-from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Body, Headed, LogPage, LogSlice, Reply, Request, TextBody
+from openpai_tasks.server.api.pools import ThreadPools
+from openpai_tasks.server.api.rates import API, Limiter, RateLimited
+from openpai_tasks.server.api.request import Body, LogPage, LogSlice, Reply, Request, TextBody, WithHeaders
 from openpai_tasks.server.api.table import Route, RouteAccess
 
 PIECE = 512 * 1024  # of a log; each costs a change of threads
@@ -67,36 +67,36 @@ class RestApi(Dispatcher[Route]):
         self._context = context
         self._profile = context.profile
         self._limiter = Limiter(context.rates)
-        self._pools = Pools()
+        self._pools = ThreadPools()
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         raw = await read_body(web, self._context.body_limit)
         handler = match.route.handler if match else None
-        return to_response(*await self._pools.run(handler, self._limited, web, path, match, raw))
+        return to_response(*await self._pools.run(handler, self._limited_reply, web, path, match, raw))
 
     async def refuse(self, web: WebRequest, err: PaiError) -> Response:
         assert isinstance(err, ApiError)
         return to_response(*self._error(err))
 
-    def _limited(self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes) -> Reply:
+    def _limited_reply(self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes) -> Reply:
         """Return the answer or refusal, with the headers of the rate limit."""
         left = self._limiter.take(API, "everyone") if table.is_api(path) else {}
         try:
-            status, body = self._handled(web, path, match, raw, left)
+            status, body = self._reply(web, path, match, raw, left)
         except ApiError as err:
             status, body = self._error(err)
-        return status, Headed(body, left) if left else body
+        return status, WithHeaders(body, left) if left else body
 
-    def _handled(
+    def _reply(
         self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes, left: dict[str, str]
     ) -> Reply:
         if match is None:
             reads = web.method in SAFE
-            page = reads and web_pages.lead_to_portal(self._context, path, web.url.query, web.headers)
+            page = reads and web_pages.redirect_to_portal(self._context, path, web.url.query, web.headers)
             if page:
                 return page
             query = f"?{web.url.query}" if web.url.query else ""
-            raise refusals.no_api(path + query)
+            raise api_errors.no_api(path + query)
         identity = self._identify(match.route.access, web.headers.get("authorization", ""))
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
@@ -109,19 +109,19 @@ class RestApi(Dispatcher[Route]):
         try:
             identity = self._context.tokens.identify(authorization)
         except Denied as err:
-            raise err if self._profile.reports_bad_tokens else refusals.guest() from err
+            raise err if self._profile.reports_bad_tokens else api_errors.guest() from err
         if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
-            raise refusals.application()
+            raise api_errors.application()
         if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:
-            raise refusals.non_admin()
+            raise api_errors.non_admin()
         return identity
 
     def _error(self, err: ApiError) -> Reply:
         headers = err.headers if isinstance(err, RefusedCall) else {}
-        if isinstance(err, TooMany):
-            return err.status, Headed(TextBody(str(err), "text/html; charset=utf-8"), headers)
+        if isinstance(err, RateLimited):
+            return err.status, WithHeaders(TextBody(str(err), "text/html; charset=utf-8"), headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
-        return status, Headed({**({"code": code} if code else {}), "message": str(err)}, headers)
+        return status, WithHeaders({**({"code": code} if code else {}), "message": str(err)}, headers)
 
 
 def make_request(web: WebRequest, match: Match[Route], body: object, identity: Identity | None) -> Request:
@@ -130,7 +130,7 @@ def make_request(web: WebRequest, match: Match[Route], body: object, identity: I
     try:
         query = parse_qs(text.decode("latin-1"), keep_blank_values=True, max_num_fields=bodies.FIELDS_LIMIT)
     except ValueError as err:
-        raise refusals.invalid("too many query parameters") from err
+        raise api_errors.invalid("too many query parameters") from err
     return Request(
         method=web.method,
         params=match.params,
@@ -143,7 +143,7 @@ def make_request(web: WebRequest, match: Match[Route], body: object, identity: I
 
 
 def to_response(status: int, body: Body) -> Response:
-    if isinstance(body, Headed):
+    if isinstance(body, WithHeaders):
         response = to_response(status, body.body)
         for name, value in body.headers.items():
             response.headers.setdefault(name, value)  # headers of the inner body take precedence

@@ -22,15 +22,15 @@ def parse(content_type: str, raw: bytes) -> Any:
     if not raw:
         return "" if kind.startswith("text/") else {}
     if kind.startswith("text/"):
-        return _decoded(raw)
+        return _decode(raw)
     if kind == "application/json" or kind.endswith("+json"):
-        return _json(_decoded(raw))
+        return _json(_decode(raw))
     if kind == "application/x-www-form-urlencoded":
-        return _form(_decoded(raw))
+        return _form(_decode(raw))
     return {}
 
 
-def _decoded(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
@@ -57,18 +57,18 @@ def _form(text: str) -> Any:
         raise ApiError("too many form fields", 413) from err
     tree: dict[str, Any] = {}
     for name, value in fields:
-        _put(tree, _steps(name), value)
+        _insert(tree, _path_of(name), value)
     return _lists(tree)
 
 
-def _steps(name: str) -> list[str]:
+def _path_of(name: str) -> list[str]:
     head, bracket, rest = name.partition("[")
     if not bracket or not head:
         return [name]
     return [head, *re.findall(r"\[([^\[\]]*)\]", bracket + rest)][:DEPTH_LIMIT]
 
 
-def _put(tree: dict[str, Any], steps: list[str], value: str) -> None:
+def _insert(tree: dict[str, Any], steps: list[str], value: str) -> None:
     *path, last = steps
     for step in path:
         below = tree.setdefault(step or str(len(tree)), {})
@@ -90,7 +90,7 @@ def _lists(value: Any) -> Any:
 
 def read_json(text: str) -> Any:
     """Parse JSON like Node; ValueError for anything else, such as Python's NaN and Infinity."""
-    value = json.loads(text, parse_constant=_refuse, parse_float=_number)
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_number)
     level, depth = [value], 0
     while level:
         depth += 1
@@ -106,7 +106,7 @@ def _below(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number of JSON")
 
 

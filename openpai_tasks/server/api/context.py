@@ -8,14 +8,12 @@ from typing import Any
 from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.guesses import Guesses
-from openpai_tasks.server.accounts.identity import Identity
 from openpai_tasks.server.accounts.owner import Owner
 from openpai_tasks.server.accounts.tokens import Tokens
-from openpai_tasks.server.accounts.users import Accounts
+from openpai_tasks.server.accounts.users import Accounts, Identity
 from openpai_tasks.server.api import bodies
-from openpai_tasks.server.api.limits.rates import Rate, TooMany
-from openpai_tasks.server.api.originals import Originals
-from openpai_tasks.server.api.shapes.profiles import Profile
+from openpai_tasks.server.api.formats.profiles import Profile
+from openpai_tasks.server.api.rates import Rate, RateLimited
 from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.removal import JobRemoval
@@ -35,7 +33,6 @@ class Context:
     engine: Engine
     virtual_clusters: Mapping[str, ResourceAmount]
     storages: dict[str, Storage]
-    originals: Originals
     guesses: Guesses
     removal: JobRemoval
     describe: Callable[[], dict[str, Any]]  # the OpenAPI description of this server
@@ -50,7 +47,7 @@ class Context:
         try:
             self.guesses.check(caller, user)
         except TooManyRequests as err:
-            raise TooMany({"retry-after": f"{err.retry_after:.0f}"}) from err
+            raise RateLimited({"retry-after": f"{err.retry_after:.0f}"}) from err
         if self.accounts.accepts(user, password):
             self.guesses.note_right(caller, user)
             return True
@@ -61,4 +58,4 @@ class Context:
         """Change a password and revoke all sessions except the caller's; write the owner's to its file."""
         self.accounts.set_password(user, password, keep=caller.token_id)
         if user == self.owner.name:
-            self.owner.keep(password)
+            self.owner.save_password(password)

@@ -13,10 +13,10 @@ from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1, users
 
 T = TypeVar("T")
 
-PASSWORDS, DOCUMENTS, PATIENCE = "passwords", "documents", "patience"
-SIZES = {PASSWORDS: 2, DOCUMENTS: 2, PATIENCE: 4}
+PASSWORDS, DOCUMENTS, REMOVALS = "passwords", "documents", "removals"
+SIZES = {PASSWORDS: 2, DOCUMENTS: 2, REMOVALS: 4}
 MOST_WAITING = 200
-OF_HANDLERS: dict[Callable[..., Any], str] = {
+POOL_OF_HANDLER: dict[Callable[..., Any], str] = {
     authn.login: PASSWORDS,
     users.create_user: PASSWORDS,
     users.update_user: PASSWORDS,
@@ -28,17 +28,17 @@ OF_HANDLERS: dict[Callable[..., Any], str] = {
     jobs_v1.submit_either: DOCUMENTS,
     jobs_v1.get_config: DOCUMENTS,
     jobs_v1.get_document: DOCUMENTS,
-    jobs_v1.remove: PATIENCE,  # it waits for the end of the job
+    jobs_v1.remove: REMOVALS,  # it waits for the end of the job
 }
 
 
-class Pools:
+class ThreadPools:
     def __init__(self) -> None:
         self._limiters: dict[str, anyio.CapacityLimiter] = {}
 
     async def run(self, handler: Callable[..., Any] | None, function: Callable[..., T], *arguments: Any) -> T:
         """Call the function in a thread of the handler's pool, or of the default pool."""
-        name = OF_HANDLERS.get(handler, "") if handler else ""
+        name = POOL_OF_HANDLER.get(handler, "") if handler else ""
         limiter = self._limiter(name) if name else None
         if limiter and limiter.statistics().tasks_waiting >= MOST_WAITING:
             raise ApiError("Too many such requests at once, please try again later.", 503)

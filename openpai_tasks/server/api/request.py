@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.callers import Connection, caller_process
-from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.accounts.users import Identity
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class LogPage:
 
 
 @dataclass(frozen=True)
-class Headed:
+class WithHeaders:
     """A body with additional headers."""
 
     body: Any  # any other Body
     headers: Mapping[str, str]
 
 
-Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | Headed | None
+Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | WithHeaders | None
 Reply = tuple[int, Body]

@@ -1,10 +1,12 @@
-"""Checks of submitted jobs, in OpenPAI's order."""
+"""Checks of submitted jobs, in OpenPAI's order, and notices about what a job will not get."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from openpai_tasks.errors import ApiError, ProtocolError
@@ -13,25 +15,30 @@ from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.job import check
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
+from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.protocol.environment import HEADER, decode, encode
 from openpai_tasks.protocol.problems import Problem
 from openpai_tasks.protocol.routes import OWN_FIELD, job_key
 from openpai_tasks.protocol.yaml.reader import Source, read
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.notices import missing_resources, notices
 from openpai_tasks.server.api.request import Request
-from openpai_tasks.server.state.records import Job
-from openpai_tasks.settings.engines import REFUSE_GPUS, REFUSE_LARGER
+from openpai_tasks.server.engines.base import image_not_used
+from openpai_tasks.server.resources import NOTHING, Shortfall, shortfalls, start_demand
+from openpai_tasks.server.state.records import Job, NewEvent
+from openpai_tasks.settings.engines import DEFAULT_IMAGES, REFUSE_GPUS, REFUSE_LARGER
 
 Body = dict[str, Any]
+
+ROOT = r"""PAI_MOUNT_ROOT["')\]}\-, +]*"""
+"""The variable as a shell or Python puts it before a path."""
 
 
 def read_document(text: object) -> JobDocument:
     """Parse and validate the document; raise the same errors as OpenPAI."""
     if not isinstance(text, str):  # JSON or an unknown type: only text/* is a document
-        raise refusals.invalid_protocol(_listing([Problem("", "should be object")]))
+        raise api_errors.invalid_protocol(_listing([Problem("", "should be object")]))
     try:
         source = read(text)
     except ProtocolError as err:
@@ -52,7 +59,7 @@ def read_v1(config: object) -> tuple[JobDocument, str]:
         text = dump(to_v2({**fitting, "authFile": ""}))  # no image is pulled, so no registry needs it
         return dataclasses.replace(validate(text), name=job["jobName"]), text
     except ProtocolError as err:
-        raise refusals.invalid(str(err)) from err
+        raise api_errors.invalid(str(err)) from err
 
 
 def read_environment(context: Context, request: Request) -> str:
@@ -63,24 +70,23 @@ def read_environment(context: Context, request: Request) -> str:
     try:
         return encode(decode(given))
     except ProtocolError as err:
-        raise refusals.invalid(str(err)) from err
+        raise api_errors.invalid(str(err)) from err
 
 
 def accept(
     context: Context, user: User, document: JobDocument, text: str, environment: str = ""
 ) -> tuple[Job, Body]:
-    """Store a job that may run, with events for what will not be as it asks for.
+    """Store a job that may run, with an event for each difference from what it asks for.
 
-    Return the job, and the addition to the answer that tells our clients the same.
+    Return the job, and the field of the answer in which our clients find the same notices.
     """
     _check_permissions(context, user, document)
     found = notices(context, document)
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
+        # A job has one event for each reason.
         for kind, reason in dict.fromkeys((notice.type, notice.reason) for notice in found):
-            same = [
-                notice.message for notice in found if notice.reason == reason
-            ]  # a job has one event of it
+            same = [notice.message for notice in found if notice.reason == reason]
             context.state.add_event(job.key, kind, reason, "; ".join(same))
     lines = [notice.message for notice in found]
     return job, {OWN_FIELD: {"notices": lines}} if lines else {}
@@ -91,15 +97,17 @@ def _check_permissions(context: Context, user: User, document: JobDocument) -> N
     the engine can never run.
     """
     if context.state.has_job(job_key(user.name, document.name)):
-        raise refusals.job_exists(document.name)
+        raise api_errors.job_exists(document.name)
     if document.virtual_cluster not in user.virtual_clusters:
-        raise refusals.forbidden(f"User {user.name} may not use virtual cluster {document.virtual_cluster}.")
+        raise api_errors.forbidden(
+            f"User {user.name} may not use virtual cluster {document.virtual_cluster}."
+        )
     for mount in document.storages or ():
         if mount.name not in user.storages:
-            raise refusals.no_storage(mount.name)
+            raise api_errors.no_storage(mount.name)
     problem = context.engine.problem(document)
     if problem:
-        raise refusals.invalid(problem)
+        raise api_errors.invalid(problem)
     _check_size(context, document)
 
 
@@ -107,10 +115,10 @@ def _check_size(context: Context, document: JobDocument) -> None:
     """Raise for a job that is larger than the machine, if that is not allowed."""
     found = missing_resources(context, document)
     if found and context.enforce == REFUSE_LARGER:
-        raise refusals.invalid(f"{found[0].fact}; {found[0].wish}, and local.enforce is true")
+        raise api_errors.invalid(f"{found[0].supply}; {found[0].demand}, and local.enforce is true")
     if context.enforce == REFUSE_GPUS and (few := [one for one in found if one.is_partial]):
         override = "to run it with what is there, restart the cluster with local.enforce set to false"
-        raise refusals.invalid(f"{few[0].fact}; {few[0].wish}; {override}")
+        raise api_errors.invalid(f"{few[0].supply}; {few[0].demand}; {override}")
 
 
 def _refusal(source: Source, err: ProtocolError) -> ApiError:
@@ -118,9 +126,9 @@ def _refusal(source: Source, err: ProtocolError) -> ApiError:
     report = Report(source)
     JOB(source.value, (), report)
     if report.problems:
-        return refusals.invalid_protocol(_listing(report.problems))
+        return api_errors.invalid_protocol(_listing(report.problems))
     references.check(source.value, report)
-    return refusals.invalid_protocol(str(err)) if report.problems else ApiError(str(err), 500)
+    return api_errors.invalid_protocol(str(err)) if report.problems else ApiError(str(err), 500)
 
 
 def _listing(problems: Iterable[Problem]) -> str:
@@ -135,3 +143,66 @@ def _listing(problems: Iterable[Problem]) -> str:
             for one in problems
         ]
     )
+
+
+# Notices: for the submitter, and kept as events of the job
+
+
+def notices(context: Context, document: JobDocument) -> list[NewEvent]:
+    """Return the notices about a job, each with one line of text."""
+    return [notice for check in CHECKS for notice in check(context, document)]
+
+
+def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfall, ...]:
+    """Return what the machine has less of than the job asks for; engines that schedule refuse such jobs."""
+    if context.engine.schedules:
+        return ()
+    cluster = document.virtual_cluster
+    share = context.virtual_clusters.get(cluster, NOTHING)
+    return shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
+
+
+def _resources(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    for one in missing_resources(context, document):
+        yield NewEvent("Warning", "ResourcesMissing", one.warning)
+
+
+def _memory(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    limits = context.engine.memory
+    if not limits.enforced and any(role.memory_mb and role.is_memory_asked for role in document.roles):
+        yield NewEvent("Warning", "MemoryNotEnforced", f"the memory limit is not enforced: {limits.how}")
+
+
+def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Name the images that are not used, except default ones, which nobody has chosen."""
+    chosen = [role.image for role in document.roles if role.image not in DEFAULT_IMAGES]
+    if chosen and not context.engine.uses_images:
+        yield NewEvent("Warning", "ImageNotUsed", image_not_used(context.engine, chosen))
+
+
+def _mounts(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Name the storages that the commands look for where they are not mounted."""
+    if context.engine.mounts_at_root or document.storages is None:
+        return
+    mounts = [(one.name, one.path) for one in document.storages]
+    mounts = mounts or [(name, MOUNTS + name) for name in context.storages]
+    text = "\n".join(document.entrypoints().values())
+    lines = [
+        f"the storage {name} is not at {path} here: write ${{PAI_MOUNT_ROOT-}}{path}, which works everywhere"
+        for name, path in mounts
+        if is_named(path, text)
+        and not (os.path.exists(path) and os.path.samefile(path, context.storages[name].path))
+    ]
+    if lines:
+        yield NewEvent("Warning", "StorageNotMounted", "; ".join(lines))
+
+
+def is_named(path: str, text: str) -> bool:
+    """Whether the text has the path without the root of the mounts, and not as a part of another path."""
+    if re.search(rf"{ROOT}\$", text):  # the commands add the root to a path in a variable
+        return False
+    found = re.finditer(rf"(?<![\w.~}}-]){re.escape(path)}(?![\w.-])", text)
+    return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
+
+
+CHECKS = (_resources, _memory, _images, _mounts)

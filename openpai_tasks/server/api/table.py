@@ -12,9 +12,10 @@ from dataclasses import replace
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.web import ANY
 from openpai_tasks.protocol import routes
+from openpai_tasks.server.api import rates
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.formats.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
 from openpai_tasks.server.api.handlers import (
-    attempts,
     authn,
     cluster,
     groups,
@@ -25,9 +26,7 @@ from openpai_tasks.server.api.handlers import (
     ssh,
     users,
 )
-from openpai_tasks.server.api.limits import rates
 from openpai_tasks.server.api.request import Reply, Request
-from openpai_tasks.server.api.shapes.profiles import EVERY, MIDDLE, NEWEST, OLDEST, UNION
 
 
 class RouteAccess(enum.Enum):
@@ -129,6 +128,7 @@ CLUSTER = [
     Route("GET", routes.VIRTUAL_CLUSTERS_V1, TOKEN, cluster.list_virtual_clusters, ONLY_UNION),
     Route("GET", routes.VIRTUAL_CLUSTER_V1, TOKEN, cluster.get_virtual_cluster, ONLY_UNION),
     Route("POST", routes.CLEAN_JOBS, ADMIN, cluster.clean_jobs, EVERY),
+    Route("POST", routes.CLEAN_ORPHANS, ADMIN, cluster.clean_orphans, EVERY),
     Route("GET", routes.SKU_TYPES, TOKEN, cluster.list_sku_types, SINCE_18),
     Route("GET", routes.STORAGES, TOKEN, cluster.list_storages, SINCE_18),
     Route("GET", routes.STORAGE, TOKEN, cluster.get_storage, SINCE_18),
@@ -148,15 +148,15 @@ JOBS = [
     Route("GET", routes.JOB_CONFIG, OPEN, jobs_v1.get_document, V14),
     Route("GET", routes.JOB_CONFIG, TOKEN, jobs.get_config, SINCE_18),
     Route("PUT", routes.JOB_EXECUTION, TOKEN, jobs.set_execution, SINCE_18),
-    Route("GET", routes.JOB_SSH, TOKEN, ssh.get_no_ssh, SINCE_18),
-    Route("GET", routes.JOB_ATTEMPTS_HEALTH, TOKEN, attempts.health, SINCE_18),
-    Route("GET", routes.JOB_ATTEMPTS_V1, TOKEN, attempts.list_job_attempts, SINCE_18),
-    Route("GET", routes.JOB_ATTEMPT_V1, TOKEN, attempts.get_job_attempt, SINCE_18),
+    Route("GET", routes.JOB_SSH, TOKEN, ssh.refuse_ssh, SINCE_18),
+    Route("GET", routes.JOB_ATTEMPTS_HEALTH, TOKEN, jobs.attempts_health, SINCE_18),
+    Route("GET", routes.JOB_ATTEMPTS_V1, TOKEN, jobs.list_job_attempts, SINCE_18),
+    Route("GET", routes.JOB_ATTEMPT_V1, TOKEN, jobs.get_job_attempt, SINCE_18),
     Route("GET", routes.JOB_ATTEMPT, TOKEN, jobs.get_job, SINCE_1_8),
     Route("PUT", routes.JOB_TAG, TOKEN, jobs.add_tag, SINCE_1_8),
     Route("DELETE", routes.JOB_TAG, TOKEN, jobs.remove_tag, SINCE_1_8),
     Route("GET", routes.JOB_EVENTS, TOKEN, jobs.list_events, SINCE_1_8),
-    Route("GET", routes.TASK, TOKEN, attempts.get_task, SINCE_1_8),
+    Route("GET", routes.TASK, TOKEN, jobs.get_task, SINCE_1_8),
     Route("GET", routes.TASK_LOGS, TOKEN, logs.list_logs, SINCE_1_8),
 ]
 JOBS_V1 = [
@@ -187,49 +187,49 @@ LOGS = [
 ]
 
 
-def _also(rows: Iterable[Route], path: str, other: str) -> list[Route]:
+def _with_path(rows: Iterable[Route], path: str, other: str) -> list[Route]:
     """Return the same routes under another path."""
     return [replace(row, path=row.path.replace(path, other, 1)) for row in rows]
 
 
-def _only(rows: Iterable[Route], profiles: Set[str]) -> list[Route]:
+def _for_profiles(rows: Iterable[Route], profiles: Set[str]) -> list[Route]:
     """Return the same routes for fewer servers."""
     return [replace(row, profiles=row.profiles & profiles) for row in rows]
 
 
-def _guarded(rows: Iterable[Route]) -> list[Route]:
+def _with_token(rows: Iterable[Route]) -> list[Route]:
     """Return the routes that the oldest servers leave open; in the union they need a token."""
     return [
         replace(row, access=TOKEN if row.access is OPEN else row.access, profiles=ONLY_UNION) for row in rows
     ]
 
 
-OLD_JOBS = [*JOBS_V1, *_guarded(JOBS_V1)]
-USER_JOBS = _also(OLD_JOBS, routes.JOBS_V1, routes.USER_JOBS_V1)
-REWRITTEN = _also(_only(JOBS, V18), routes.JOBS, routes.JOBS_V1)
+OLD_JOBS = [*JOBS_V1, *_with_token(JOBS_V1)]
+USER_JOBS = _with_path(OLD_JOBS, routes.JOBS_V1, routes.USER_JOBS_V1)
+REWRITTEN = _with_path(_for_profiles(JOBS, V18), routes.JOBS, routes.JOBS_V1)
 
 ROUTES = [
     *INFO,
-    *_only(AUTHN, SINCE_18),
-    *_also(AUTHN, "/api/v2/authn", "/api/v1/authn"),
-    *_only(TOKENS, SINCE_18),
-    *_also(TOKENS, routes.TOKENS, routes.LOGIN_V1),
-    *_only(USERS, SINCE_18),
-    *_also(USERS, routes.USERS, "/api/v2/user"),
+    *_for_profiles(AUTHN, SINCE_18),
+    *_with_path(AUTHN, "/api/v2/authn", "/api/v1/authn"),
+    *_for_profiles(TOKENS, SINCE_18),
+    *_with_path(TOKENS, routes.TOKENS, routes.LOGIN_V1),
+    *_for_profiles(USERS, SINCE_18),
+    *_with_path(USERS, routes.USERS, "/api/v2/user"),
     Route("GET", routes.USER_V1, TOKEN, users.get_user, EVERY),
-    *_only(GROUPS, SINCE_18),
-    *_also(GROUPS, routes.GROUPS, "/api/v2/group"),
+    *_for_profiles(GROUPS, SINCE_18),
+    *_with_path(GROUPS, routes.GROUPS, "/api/v2/group"),
     *CLUSTER,
     *KUBERNETES,
-    *_also(KUBERNETES, "/api/v2", "/api/v1"),
+    *_with_path(KUBERNETES, "/api/v2", "/api/v1"),
     *JOBS,
     *OLD_JOBS,
     *USER_JOBS,
-    *_only(_also(USER_JOBS, "/api/v1", "/api/v2"), V14),
+    *_for_profiles(_with_path(USER_JOBS, "/api/v1", "/api/v2"), V14),
     *REWRITTEN,
     # The server redirects this path to the list of all users' jobs.
     Route("GET", "/api/v1/user/{whoever}/jobs", TOKEN, jobs.list_jobs, V18, rates.LIST),
-    *_also(REWRITTEN, routes.JOBS_V1, routes.USER_JOBS_V1),
+    *_with_path(REWRITTEN, routes.JOBS_V1, routes.USER_JOBS_V1),
     *KEYS,
     *LOGS,
 ]

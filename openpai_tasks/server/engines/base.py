@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -159,10 +159,20 @@ class TaskExit:
 TaskStatus = TaskQueued | TaskRunning | TaskExit
 
 
-class PortShortage(PaiError):
-    """Raised when too few ports are free now; there may be enough later."""
+class Shortage(PaiError):
+    """Raised when too little is free now; there may be enough later."""
 
     retry_after = 5.0  # seconds
+
+
+class PortShortage(Shortage):
+    """Raised when too few ports are free."""
+
+
+class GpuShortage(Shortage):
+    """Raised when others use the GPUs; without a message if that is being found out."""
+
+    retry_after = 1.0
 
 
 class Engine(Protocol):
@@ -185,6 +195,10 @@ class Engine(Protocol):
     """
     serves_ssh_in_image: bool
     """Whether the SSH service of a task runs in its image, rather than next to it."""
+    ssh_host: str
+    """The address of the SSH services, if these are not where the tasks are: on this machine, by asyncssh."""
+    separates_streams: bool
+    """Whether a task's output and errors are separate logs, besides the log with both."""
     has_task_folders: bool
     """Whether the folder of a task on this machine is the one in which it runs."""
     where: str
@@ -200,13 +214,16 @@ class Engine(Protocol):
         """Return why the engine can never run a job, which is then refused; empty if it may run."""
 
     def hold(self, tasks: Iterable[Task]) -> None:
-        """Learn the ports and GPUs of unfinished tasks; all others are free."""
+        """Learn the ports and GPUs of unfinished tasks; no others are in use by tasks."""
 
     def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
         """Choose ports for several tasks, by uid and label: for all of them, or raise PortShortage."""
 
     def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Choose GPUs for several tasks, by uid."""
+        """Choose GPUs for several tasks, by uid: for all of them, or raise GpuShortage."""
+
+    def taken_gpus(self) -> Mapping[int, str]:
+        """Return who uses GPUs of this machine, by index, other than the tasks; it may take seconds."""
 
     def address(self, task: Task) -> str:
         """Return the host at which peers reach a task that is about to start."""
@@ -240,6 +257,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release what the engine holds in this process; tasks continue."""
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """What an embedded cluster that is gone has left in the cluster of its engine."""
+
+    name: str
+    job: str
+    home: str  # HOST:FOLDER of the embedded cluster
+
+
+@runtime_checkable
+class RemovesOrphans(Protocol):
+    """An engine whose tasks outlive the machine of the server."""
+
+    def remove_orphans(self, preview: bool) -> Sequence[Orphan]:
+        """Remove what embedded clusters of this machine whose folder is gone have left, or only list it."""
 
 
 def image_not_used(engine: Engine, images: Iterable[str]) -> str:

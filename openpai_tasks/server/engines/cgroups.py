@@ -1,7 +1,7 @@
 """Find a control group of this machine below which tasks can have their own, with a memory limit.
 
-With version 2, processes are only in groups without children that have limits, so the group must be one that
-was given to this user, and is empty. systemd gives one if it is asked, and ends what is in it with the last
+With version 2, processes are only in groups without children that have limits, so the group must be empty and
+delegated to this user. systemd gives one if it is asked, and ends what is in it with the last
 session of the user unless the user lingers; the server asks only if its tasks then live as long as before.
 With version 1, root can use the group that it is in.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pwd
 import shutil
 import subprocess
 import time
@@ -69,7 +70,7 @@ def find_groups(tree: CgroupTree) -> tuple[Path | None, MemoryLimits]:
     unified, first = tree.own(V2), tree.own(V1)
     with contextlib.suppress(OSError):
         if unified and _has_memory(unified):
-            return _delegated(tree, unified), MemoryLimits(True, V2)
+            return _find_delegated(tree, unified), MemoryLimits(True, V2)
         if first and os.access(first, os.W_OK):
             return first, MemoryLimits(True, V1)
     if unified and tree.has_systemd and os.geteuid():
@@ -78,18 +79,18 @@ def find_groups(tree: CgroupTree) -> tuple[Path | None, MemoryLimits]:
     return None, MemoryLimits(False, why)
 
 
-def _delegated(tree: CgroupTree, own: Path) -> Path:
+def _find_delegated(tree: CgroupTree, own: Path) -> Path:
     """Return a group of version 2 whose children may have limits; raise OSError if there is none."""
     if tree.has_systemd:
         own = _scope(tree, own) or own
-        return _emptied(own)
+        return _allow_limits(own)
     for group in (own, *tree.parents(own)):
         with contextlib.suppress(OSError):
-            return _emptied(group)
+            return _allow_limits(group)
     raise PermissionError
 
 
-def _emptied(group: Path) -> Path:
+def _allow_limits(group: Path) -> Path:
     """Allow limits in the children of a group; if this process is alone in it, move it to a child."""
     if not (os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)):
         raise PermissionError
@@ -129,8 +130,6 @@ def _scope(tree: CgroupTree, own: Path) -> Path | None:
 
 def _lingers() -> bool:
     """Whether what the user has started continues when nobody is logged in."""
-    import pwd
-
     with contextlib.suppress(KeyError):
         return Path("/var/lib/systemd/linger", pwd.getpwuid(os.geteuid()).pw_name).exists()
     return False

@@ -79,12 +79,12 @@ class SignalWaiter:
 
     def __init__(self) -> None:
         self.term = False
-        self._end, ring = os.pipe()
-        for end in (self._end, ring):
+        self._end, wake = os.pipe()
+        for end in (self._end, wake):
             os.set_blocking(end, False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, self._on_signal)
-        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD:
@@ -113,14 +113,14 @@ class Supervisor:
         try:
             self.create()
             self.check_stop()
-            outcome = self.attend()
+            outcome = self.run_container()
         except ContainerFailed as err:
             outcome = {"code": None, "platform": err.code, "reason": str(err)}
         except StopRequested:
             outcome = {"code": None, "reason": "was stopped before its container started"}
-        outcome |= self.used()
+        outcome |= self.usage()
         self.remove()
-        self.forget("runtime", "registry")
+        self.remove_secrets("runtime", "registry")
         self.write("outcome", json.dumps(outcome))
         code = outcome["code"]
         return code if code is not None else TERMINATED if self.signals.term else FAILED
@@ -129,15 +129,15 @@ class Supervisor:
 
     def create(self) -> None:
         plan = self.plan
-        code, output = self.call(*self.creation(plan.image), limit=plan.call_limit)
+        code, output = self.call(*self.create_options(plan.image), limit=plan.call_limit)
         if code and is_missing(output):
             self.pull()
-            code, output = self.call(*self.creation(plan.wanted), limit=plan.call_limit)
-        self.forget("registry")
+            code, output = self.call(*self.create_options(plan.wanted), limit=plan.call_limit)
+        self.remove_secrets("registry")
         if code:
             raise ContainerFailed(NOT_CREATED, f"its container could not be created: {error_line(output)}")
 
-    def creation(self, image: str) -> list[str]:
+    def create_options(self, image: str) -> list[str]:
         return ["create", *self.plan.options, image, *self.plan.command]
 
     def pull(self) -> None:
@@ -158,28 +158,30 @@ class Supervisor:
 
     # Running container
 
-    def attend(self) -> dict[str, Any]:
+    def run_container(self) -> dict[str, Any]:
         """Start the container and wait for its end, also across a restart of its daemon."""
         code = self.watch("start", "--attach", self.plan.name)
         is_back = False  # it was running after its daemon was down
         while code and not self.is_removed:
-            state = self.look()
+            state = self.inspect()
             if not state["Running"]:
-                return self.judge(state, was_lost=state["ExitCode"] != code and not is_back)
+                return self.outcome_of(state, was_lost=state["ExitCode"] != code and not is_back)
             is_back = True
             self.note("Warning", "DaemonLost", "its daemon was down; output from that time may be missing")
             code = self.watch("attach", "--no-stdin", "--sig-proxy=false", self.plan.name)
         return {"code": KILLED if self.is_removed else 0}
 
-    def judge(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
+    def outcome_of(self, state: dict[str, Any], was_lost: bool) -> dict[str, Any]:
         """Return the outcome of a container that did not succeed."""
         code, error = state["ExitCode"], str(state.get("Error") or "")
-        if state["Status"] in ("created", "configured", "initialized") or is_never(state["StartedAt"]):
+        if state["Status"] in ("created", "configured", "initialized") or state["StartedAt"].startswith(
+            "0001-"
+        ):
             output = error or self.stderr()
             raise ContainerFailed(start_failure(output), f"its container did not start: {error_line(output)}")
         if code and (state["OOMKilled"] or self.is_noted("OutOfMemory")):
             amount = f"the {self.plan.memory_mb} MB of memory" if self.plan.memory_mb else "the memory"
-            reached = self.used().get("peak", 0) >> 20
+            reached = self.usage().get("peak", 0) >> 20
             reason = f"it used more than {amount} that it asked for"
             reason += f" (it reached {reached} MB)" if reached else ""
             return {"code": code, "platform": OUT_OF_MEMORY, "reason": reason}
@@ -207,7 +209,7 @@ class Supervisor:
             return None
         if self.kill_at is None:
             self.kill_at = time.monotonic() + ASK_LIMIT
-        if not self.is_asked and self.ask(self.kill_at - time.monotonic()):
+        if not self.is_asked and self.send_term(self.kill_at - time.monotonic()):
             self.is_asked, self.kill_at = True, time.monotonic() + self.plan.grace
         rest = self.kill_at - time.monotonic()
         if rest > 0:
@@ -221,7 +223,7 @@ class Supervisor:
         self.is_removed = True
         return 0
 
-    def ask(self, seconds: float) -> bool:
+    def send_term(self, seconds: float) -> bool:
         """Send TERM to all its processes, as to the process group of any other task."""
         # Its first process, which is not signalled, is ours and ends with the command.
         if seconds <= 0:
@@ -231,7 +233,7 @@ class Supervisor:
         )
         return code == 0
 
-    def look(self) -> dict[str, Any]:
+    def inspect(self) -> dict[str, Any]:
         """Return the container's state; wait for a daemon that is being restarted."""
         give_up = time.monotonic() + self.plan.patience
         while True:
@@ -304,18 +306,18 @@ class Supervisor:
 
     def is_noted(self, reason: str) -> bool:
         """Whether the container wrote this note; not every podman reports running out of memory."""
-        return any(words[1:2] == [reason] for words in self.last_notes())
+        return any(words[1:2] == [reason] for words in self.read_notes())
 
-    def used(self) -> dict[str, int]:
+    def usage(self) -> dict[str, int]:
         """Return the memory in bytes and the CPU time in milliseconds that the container has noted."""
         found: dict[str, int] = {}
-        for words in self.last_notes():
+        for words in self.read_notes():
             name, unit = USAGE.get(" ".join(words[1:-1]), ("", 1))
             if words[:1] == ["Usage"] and name and words[-1].isdecimal() and len(words[-1]) < 19:
                 found[name] = int(words[-1]) // unit
         return found
 
-    def last_notes(self) -> list[list[str]]:
+    def read_notes(self) -> list[list[str]]:
         """Return the words of the last lines; the container can write any amount to the file."""
         with open(os.path.join(self.folder, "notes"), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - NOTES_READ))
@@ -326,7 +328,7 @@ class Supervisor:
         with open(os.path.join(self.folder, "logs", "stderr"), "rb") as file:
             return file.read(1 << 16).decode(errors="replace")
 
-    def forget(self, *names: str) -> None:
+    def remove_secrets(self, *names: str) -> None:
         """Remove folders that may contain secrets."""
         for name in names:
             path = os.path.join(self.folder, name)
@@ -346,10 +348,6 @@ def is_missing(output: str) -> bool:
     """Whether the output means that the image is missing."""
     words = output.lower()
     return "no such image" in words or "image not known" in words or "unable to find image" in words
-
-
-def is_never(moment: str) -> bool:
-    return moment.startswith("0001-")
 
 
 def start_failure(output: str) -> int:

@@ -9,37 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.regular_files import open_regular
+from openpai_tasks.files.regular import open_regular
 from openpai_tasks.server import ssh
-from openpai_tasks.server.engines import creation, leftovers, traces
-from openpai_tasks.server.engines.base import Engine, Launch, TaskExit, TaskStatus
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
-from openpai_tasks.server.engines.machine import LocalEngine, Machine
-from openpai_tasks.server.engines.preparing import SECRET, ContainerSettings, container_variables, prepare
+from openpai_tasks.server.engines import container_program, leftovers, task_state
+from openpai_tasks.server.engines.base import Engine, Launch, TaskExit
+from openpai_tasks.server.engines.container_files import (
+    SECRET,
+    ContainerSettings,
+    container_variables,
+    prepare,
+)
+from openpai_tasks.server.engines.container_program import DOCKER, PODMAN, ContainerProgram, ProgramDialect
+from openpai_tasks.server.engines.machine import Machine
 from openpai_tasks.server.engines.process import GRACE, RUNTIME_FAILED, ProcessEngine
-from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.ssh import in_container
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings.engines import EngineOptions
-
-log = logging.getLogger(__name__)
 
 SUPERVISOR_GRACE = 60.0  # seconds, in addition to the task's, to stop, kill and remove a container
 NOTES_READ = 1 << 16
 _LOST = "lost its supervisor, which was killed; its container was removed"
 
 
-class ContainerEngine(LocalEngine):
-    """Runs tasks with one of the two programs, which a subclass names."""
+class ContainerEngine(ProcessEngine):
+    """Runs tasks with one of the two programs, which a subclass names; a supervisor is a process."""
 
     uses_images = True
     mounts_at_root = True
@@ -53,93 +53,52 @@ class ContainerEngine(LocalEngine):
         grace: float = GRACE,
         options: EngineOptions | None = None,
     ) -> None:
-        super().__init__(machine or Machine.detect())
+        super().__init__(folder, machine, grace + SUPERVISOR_GRACE, limits=False)
         self.name = self.dialect.name
         self._program = ContainerProgram(self.dialect)
         self.memory = self._program.memory()
         self._settings = ContainerSettings(self._program, str(folder.absolute()), self.machine.cpus, grace)
-        self._processes = ProcessEngine(
-            folder, machine=self.machine, grace=grace + SUPERVISOR_GRACE, limits=False
-        )
-        self.wakeups = self._processes.wakeups
-        self._failed: dict[str, str] = {}  # uid -> why no supervisor could be started
         self._notes = ContainerNotes()
         self._remove_abandoned()
 
     def variables(self, task: Task) -> dict[str, str]:
         return container_variables(task, len(self.machine.gpus))
 
-    def start(self, *launches: Launch) -> None:
-        waiting = [launch for launch in launches if not traces.began(launch.folder)]
-        self._processes.start(*[ready for launch in waiting if (ready := self._prepared(launch))])
+    def prepare(self, launch: Launch) -> None:
+        super().prepare(prepare(launch, self._settings))
 
-    def _prepared(self, launch: Launch) -> Launch | None:
-        try:
-            return prepare(launch, self._settings)
-        except OSError as err:
-            self._failed[launch.uid] = f"could not be started: {err.strerror}: {launch.folder}"
-        except ConfigError as err:
-            self._failed[launch.uid] = f"could not be started: {err}"
-        return None
-
-    def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
-        found = self._processes.poll([task for task in tasks if task.uid not in self._failed])
-        for task in tasks:
-            status = found.get(task.uid)
-            try:
-                if task.uid in self._failed:
-                    found[task.uid] = self._unprepared(task)
-                elif isinstance(status, TaskExit):
-                    found[task.uid] = self._container_exit(task, status)
-            except OSError:  # one task must not hide the others
-                log.exception("cannot read the state of task %s", task.uid)
-                found.pop(task.uid, None)
+    def _end(self, task: Task) -> TaskExit | None:
+        """Return the exit of the container, given the exit of its supervisor."""
+        found = super()._end(task)
+        if found is None:
+            return None
+        if (task.folder / "container.json").exists():
+            found = replace(found, **task_state.usage(None, None))  # what the supervisor used
+            found = read_outcome(task.folder, found) or self._abandoned_container(task, found)
+            if found.platform_code is not None:
+                leftovers.kill(task.uid, None)  # a daemon that crashed may have lost track of it
+        remove_secrets(task.folder)
         return found
 
-    def _unprepared(self, task: Task) -> TaskExit:
-        self._processes.stop(task)  # so that it never begins
-        remove_secrets(task.folder)
-        return TaskExit(None, self._failed.pop(task.uid), RUNTIME_FAILED)
-
-    def _container_exit(self, task: Task, found: TaskExit) -> TaskExit:
-        """Return the exit of the container, given the exit of its supervisor."""
-        if not (task.folder / "container.json").exists():
-            return found
-        found = replace(found, **traces.usage(None, None))  # what the supervisor used
-        end = read_outcome(task.folder, found) or self._abandoned(task, found)
-        if end.platform_code is not None:
-            leftovers.kill(task.uid, None)  # a daemon that crashed may have lost track of it
-        remove_secrets(task.folder)
-        return end
-
-    def _abandoned(self, task: Task, found: TaskExit) -> TaskExit:
+    def _abandoned_container(self, task: Task, found: TaskExit) -> TaskExit:
         """Remove the container of a supervisor that did not write an outcome."""
-        if traces.started(task.folder).boot is not None:
-            self._program.remove(creation.container_name(task.uid))
+        if task_state.read_started(task.folder).boot is not None:
+            self._program.remove(container_program.container_name(task.uid))
         if found.user_code is None or found.stopped:
             return found
         return replace(found, user_code=None, platform_code=RUNTIME_FAILED, reason=_LOST)
 
-    def stop(self, task: Task) -> None:
-        self._processes.stop(task)
-
-    def forget(self, task: Task) -> None:
-        self._processes.forget(task)
-
     def notes(self, task: Task) -> tuple[NewEvent, ...]:
-        fresh = self._notes.fresh(task)
+        fresh = self._notes.read_new(task)
         if any(note.reason == in_container.SERVED for note in fresh):
             with contextlib.suppress(FileNotFoundError):
                 (task.folder / ssh.FOLDER / ssh.READY).touch(mode=0o600)
         return fresh
 
-    def close(self) -> None:
-        self._processes.close()
-
     def _remove_abandoned(self) -> None:
         """Remove containers without a runner; raise if the engine cannot be used at all."""
         found = self._program.containers(self._settings.home)
-        self._program.remove(*[one.name for one in found if not traces.alive(Path(one.folder))])
+        self._program.remove(*[one.name for one in found if not task_state.is_alive(Path(one.folder))])
 
 
 class DockerEngine(ContainerEngine):
@@ -156,7 +115,7 @@ class ContainerNotes:
     def __init__(self) -> None:
         self._reported: dict[str, int] = {}  # uid -> the number of notes returned
 
-    def fresh(self, task: Task) -> tuple[NewEvent, ...]:
+    def read_new(self, task: Task) -> tuple[NewEvent, ...]:
         """Return the new ones of a task."""
         found = tuple(_read_notes(task.folder / "notes"))
         fresh = found[self._reported.pop(task.uid, 0) :]
@@ -177,7 +136,7 @@ def read_outcome(folder: Path, found: TaskExit) -> TaskExit | None:
         user_code=outcome["code"],
         platform_code=outcome.get("platform"),
         reason=reason,
-        **traces.usage(outcome.get("peak"), outcome.get("cpu")),
+        **task_state.usage(outcome.get("peak"), outcome.get("cpu")),
     )
 
 

@@ -18,7 +18,9 @@ _ROUNDS = 50
 def kill(uid: str, group: int | None) -> None:
     """Kill every process with the uid in its environment or, if that is unreadable, the process group."""
     if not (_PROC / "self/environ").exists():
-        _kill_group(group)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if group is not None:
+                os.killpg(group, signal.SIGKILL)
         return
     for _ in range(_ROUNDS):
         found = marked_processes(uid)
@@ -41,9 +43,3 @@ def _has_mark(entry: Path, mark: bytes) -> bool:
         return mark in (entry / "environ").read_bytes().split(b"\0")
     except OSError:  # ended, or owned by another user
         return False
-
-
-def _kill_group(group: int | None) -> None:
-    if group is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from openpai_tasks.files.regular import is_regular, open_regular
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.regular_files import is_regular, open_regular
+from openpai_tasks.protocol import JobDocument
 from openpai_tasks.server import ssh
 from openpai_tasks.server.engines.base import ADDRESS, EngineCapacity, Node, Ports
+from openpai_tasks.server.engines.gpus import CSV, PROGRAM, Gpu, GpuPool, output, table
 from openpai_tasks.server.engines.ports import PortPool
+from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument
 
 LOGS = ("stdout", "stderr", "all")
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_GPU_QUERY = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
-
-
-@dataclass(frozen=True)
-class InstalledGpu:
-    index: int
-    uuid: str
-    name: str
-    memory_mb: int
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class Machine:
     name: str
     cpus: int
     memory_mb: int
-    gpus: tuple[InstalledGpu, ...]
+    gpus: tuple[Gpu, ...]
     boot: str  # differs after each boot of the machine; empty if unknown
 
     @property
@@ -50,21 +39,27 @@ class Machine:
 
     @classmethod
     def detect(cls) -> Machine:
-        return cls(os.uname().nodename, _cpus(), _memory_mb(), _gpus(), _boot())
+        cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+        gpus = parse_gpus(output(PROGRAM, "--query-gpu=index,uuid,name,memory.total", CSV))
+        visible = visible_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return cls(os.uname().nodename, cpus, memory, visible, _boot())
 
 
 class LocalEngine:
     """Base of engines that run tasks on this machine, with its ports and GPUs, and logs in task folders."""
 
     schedules = places_late = False
-    has_task_folders = True
+    has_task_folders = separates_streams = True
     where = "this machine"
+    ssh_host = ""
+    wakeups: WakePipe
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._capacity = EngineCapacity((Node(machine.name, machine.resources),))
         self._ports = PortPool()
-        self._gpus = GpuPool((), ())
+        self._gpus = GpuPool(machine.gpus, lambda: self.wakeups.notify())
 
     def capacity(self) -> EngineCapacity:
         return self._capacity
@@ -75,15 +70,17 @@ class LocalEngine:
 
     def hold(self, tasks: Iterable[Task]) -> None:
         unfinished = list(tasks)
-        self._ports.renew(port for task in unfinished for numbers in task.ports.values() for port in numbers)
-        held = [gpu for task in unfinished for gpu in task.gpus]
-        self._gpus = GpuPool((gpu.index for gpu in self.machine.gpus), held)
+        self._ports.hold(port for task in unfinished for numbers in task.ports.values() for port in numbers)
+        self._gpus.hold({task.uid: task.gpus for task in unfinished})
 
     def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
         return self._ports.take(wanted)
 
     def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        return {uid: self._gpus.take(count) for uid, count in counts.items()}
+        return self._gpus.take(counts)
+
+    def taken_gpus(self) -> dict[int, str]:
+        return self._gpus.taken()
 
     def address(self, task: Task) -> str:
         return ADDRESS
@@ -118,66 +115,25 @@ def gpu_variables(gpus: Iterable[int], total: int) -> dict[str, str]:
     }
 
 
-class GpuPool:
-    """The GPUs in use."""
-
-    def __init__(self, indices: Iterable[int], held: Iterable[int]) -> None:
-        self._all = tuple(indices)
-        self._held = list(held)
-
-    def take(self, count: int) -> tuple[int, ...]:
-        """Return the least used GPUs; a task that wants more than there are gets all of them."""
-        chosen = sorted(self._all, key=lambda index: (self._held.count(index), index))[: max(0, count)]
-        self._held.extend(chosen)
-        return tuple(sorted(chosen))
-
-
-def _cpus() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory_mb() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-
-
 def _boot() -> str:
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
-        return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
+        return output("sysctl", "-n", "kern.bootsessionuuid").strip()
 
 
-def _gpus() -> tuple[InstalledGpu, ...]:
-    return visible(parse_gpus(_output("nvidia-smi", *_GPU_QUERY)), os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def parse_gpus(listing: str) -> tuple[InstalledGpu, ...]:
+def parse_gpus(listing: str) -> tuple[Gpu, ...]:
     """Parse nvidia-smi's comma-separated list of GPUs; other lines are error messages."""
-    rows = ([cell.strip() for cell in line.split(",")] for line in listing.splitlines())
     return tuple(
-        InstalledGpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
-        for row in rows
-        if len(row) == 4 and row[0].isdigit()
+        Gpu(int(row[0]), row[1], row[2], int(row[3]) if row[3].isdigit() else 0)
+        for row in table(listing, 4)
+        if row[0].isdigit()
     )
 
 
-def visible(gpus: Iterable[InstalledGpu], wanted: str | None) -> tuple[InstalledGpu, ...]:
+def visible_gpus(gpus: Iterable[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that the server itself may use, if its CUDA_VISIBLE_DEVICES names some."""
     if wanted is None:
         return tuple(gpus)
     names = {name.strip() for name in wanted.split(",")}
     return tuple(gpu for gpu in gpus if str(gpu.index) in names or gpu.uuid in names)
-
-
-def _output(program: str, *arguments: str) -> str:
-    """Return the output of the program; empty if it is missing or fails."""
-    path = shutil.which(program)
-    if path is None:
-        return ""
-    try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

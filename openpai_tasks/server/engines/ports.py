@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
-from openpai_tasks.server.engines.runner.free_ports import END, FIRST, bindable, hashed
+from openpai_tasks.server.engines.runner.free_ports import END, FIRST, hashed_port, is_bindable
 
 RECHECK_AFTER = PortShortage.retry_after  # until a port that another program used is tried again
 ALWAYS = {"ssh": 1, "http": 1}
@@ -16,19 +16,19 @@ ALWAYS = {"ssh": 1, "http": 1}
 
 def count(wanted: Mapping[str, int]) -> int:
     """Return the number of ports of a task that asks for these."""
-    return sum(_counts(wanted).values())
+    return sum(counts(wanted).values())
 
 
 class PortPool:
     """The ports in use, by tasks or by other programs; the latter are tried again after a while."""
 
-    def __init__(self, free: Callable[[int], bool] = bindable) -> None:
+    def __init__(self, free: Callable[[int], bool] = is_bindable) -> None:
         self._free = free
         self._held: set[int] = set()
         self._others: set[int] = set()
         self._forget_at = 0.0
 
-    def renew(self, held: Iterable[int]) -> None:
+    def hold(self, held: Iterable[int]) -> None:
         """Learn the ports that tasks have."""
         self._held = set(held)
         if time.monotonic() >= self._forget_at:
@@ -54,8 +54,8 @@ class PortPool:
 
     def _choose(self, uid: str, wanted: Mapping[str, int], taken: set[int]) -> Ports:
         return {
-            label: tuple(self._next(hashed(uid, label, number), taken) for number in range(number_of))
-            for label, number_of in _counts(wanted).items()
+            label: tuple(self._next(hashed_port(uid, label, number), taken) for number in range(number_of))
+            for label, number_of in counts(wanted).items()
         }
 
     def _next(self, start: int, taken: set[int]) -> int:
@@ -72,5 +72,5 @@ class PortPool:
         )
 
 
-def _counts(wanted: Mapping[str, int]) -> dict[str, int]:
+def counts(wanted: Mapping[str, int]) -> dict[str, int]:
     return {**ALWAYS, **{label: max(0, number) for label, number in wanted.items()}}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import ssh, variables
-from openpai_tasks.server.engines import cgroups, leftovers, runner, traces
+from openpai_tasks.server.engines import cgroups, leftovers, runner, task_state
 from openpai_tasks.server.engines.base import (
     Engine,
     Launch,
@@ -33,7 +33,7 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.engines.machine import LocalEngine, Machine
-from openpai_tasks.server.engines.runner import memory
+from openpai_tasks.server.engines.runner import gpu_locks, memory
 from openpai_tasks.server.engines.wakeups import WakePipe, pipe_path
 from openpai_tasks.server.ssh import layout
 from openpai_tasks.server.state.records import NewEvent, Task
@@ -45,10 +45,10 @@ log = logging.getLogger(__name__)
 
 RUNTIME_FAILED = 256
 NODE_LOST = -1001
-PATIENCE = 10.0  # seconds for a runner to begin before it is requested again
+BEGIN_SECONDS = 10.0  # seconds for a runner to begin before it is requested again
 MOST_REQUESTS = 3
 BATCH = 20  # tasks that are requested together
-_INPUTS = ("environment", "prologue", "sidecar", memory.FILE)
+_INPUTS = ("environment", "prologue", "sidecar", memory.FILE, gpu_locks.FILE)
 UNLIMITED = MemoryLimits(False, "left to the engine that uses this one")
 _STATE = ("exit", "started")
 GRACE = 30.0  # seconds between TERM and KILL, as for pods of OpenPAI, for jobs to save their results
@@ -99,16 +99,12 @@ class ProcessEngine(LocalEngine):
 
     def start(self, *launches: Launch) -> None:
         """Start in batches, so that the first tasks run while the last ones are prepared."""
-        waiting = [launch for launch in launches if not traces.began(launch.folder)]
+        waiting = [launch for launch in launches if not task_state.has_begun(launch.folder)]
         for first in range(0, len(waiting), BATCH):
-            ready = [launch for launch in waiting[first : first + BATCH] if self._prepared(launch)]
-            try:
-                self._request({launch.uid: launch.folder for launch in ready})
-            except OSError as err:
-                for launch in ready:
-                    self._failed[launch.uid] = f"could not be started: {err.strerror}"
+            ready = [launch for launch in waiting[first : first + BATCH] if self._try_prepare(launch)]
+            self._request({launch.uid: launch.folder for launch in ready})
 
-    def _prepared(self, launch: Launch) -> bool:
+    def _try_prepare(self, launch: Launch) -> bool:
         try:
             self.prepare(launch)
         except OSError as err:
@@ -132,7 +128,10 @@ class ProcessEngine(LocalEngine):
             self._requests.pop(task.uid, None)
             self._failed.pop(task.uid, None)
             self._ssh_failures.discard(task.uid)
+            self._gpus.release(task.uid)
             remove_inputs(task.folder)
+        elif self._gpus.has_claim(task.uid) and task_state.read_started(task.folder).group is not None:
+            self._gpus.let_go(task.uid)
         return found
 
     def forget(self, task: Task) -> None:
@@ -145,8 +144,8 @@ class ProcessEngine(LocalEngine):
                 os.rmdir(f"{folder}/{name}")
 
     def stop(self, task: Task) -> None:
-        if not prevent_start(task.folder) and traces.alive(task.folder):
-            begun = traces.started(task.folder)
+        if not prevent_start(task.folder) and task_state.is_alive(task.folder):
+            begun = task_state.read_started(task.folder)
             if begun.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(begun.pid, signal.SIGTERM)
@@ -161,6 +160,7 @@ class ProcessEngine(LocalEngine):
 
     def close(self) -> None:
         self._close_forker()
+        self._gpus.close()
         self.wakeups.close()
 
     def _close_forker(self) -> None:
@@ -169,19 +169,19 @@ class ProcessEngine(LocalEngine):
             self._forker = None
 
     def _poll(self, task: Task) -> TaskExit | None:
-        done = traces.read_exit(task.folder)
+        done = task_state.read_exit(task.folder)
         if done:
             return done
-        if not traces.began(task.folder):
+        if not task_state.has_begun(task.folder):
             return self._wait_for_runner(task)
-        if traces.alive(task.folder):
+        if task_state.is_alive(task.folder):
             return None
         # It may have ended since the first check.
-        return traces.read_exit(task.folder) or self._abandoned(task)
+        return task_state.read_exit(task.folder) or self._abandoned(task)
 
     def _abandoned(self, task: Task) -> TaskExit:
         """Return the exit of a task whose runner ended without writing one."""
-        begun = traces.started(task.folder)
+        begun = task_state.read_started(task.folder)
         if begun.boot is None:
             return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
         if begun.boot != self._boot:
@@ -189,7 +189,7 @@ class ProcessEngine(LocalEngine):
         leftovers.kill(task.uid, begun.group)
         if group := memory.group_of(str(task.folder)):
             group.remove()
-        note = traces.last_line(task.folder / "runner.log")
+        note = task_state.last_line(task.folder / "runner.log")
         return TaskExit(None, f"lost its runner: {note or 'it was killed'}", RUNTIME_FAILED)
 
     def _wait_for_runner(self, task: Task) -> TaskExit | None:
@@ -198,7 +198,7 @@ class ProcessEngine(LocalEngine):
         if failure is None and self._may_yet_begin(request):
             return None
         if failure is None and request.times < MOST_REQUESTS:
-            self._request_again(task)
+            self._request({task.uid: task.folder})
             return None
         if task.folder.is_dir() and not prevent_start(task.folder):
             return None
@@ -207,32 +207,32 @@ class ProcessEngine(LocalEngine):
     def _may_yet_begin(self, request: RunnerRequest) -> bool:
         forker = self._forker
         alive = forker is not None and forker.pid == request.forker and forker.is_alive()
-        return alive and time.monotonic() - request.when < PATIENCE
-
-    def _request_again(self, task: Task) -> None:
-        try:
-            self._request({task.uid: task.folder})
-        except OSError as err:
-            self._failed[task.uid] = f"could not be started: {err.strerror}"
+        return alive and time.monotonic() - request.when < BEGIN_SECONDS
 
     def _request(self, folders: Mapping[str, Path]) -> None:
         """Request a runner for each of these tasks, by uid."""
         request = b"".join(os.fsencode(folder.absolute()) + b"\0" for folder in folders.values())
         try:
             forker = self._send(request)
-        except BrokenPipeError:
-            self._close_forker()
-            forker = self._send(request)
+        except OSError as err:
+            self._failed |= dict.fromkeys(folders, f"could not be started: {err.strerror}")
+            return
         for uid in folders:
             times = self._requests.get(uid, NEVER).times + 1
             self._requests[uid] = RunnerRequest(time.monotonic(), forker, times)
 
     def _send(self, request: bytes) -> int:
+        """Send a request to the forker, or to a new one if it has ended; return its pid."""
         if self._forker and not self._forker.is_alive():
             self._close_forker()
         if self._forker is None:
             self._forker = Forker(self._command)
-        self._forker.send(request)
+        try:
+            self._forker.send(request)
+        except BrokenPipeError:
+            self._close_forker()
+            self._forker = Forker(self._command)
+            self._forker.send(request)
         return self._forker.pid
 
     def prepare(self, launch: Launch) -> None:
@@ -245,6 +245,8 @@ class ProcessEngine(LocalEngine):
         limit = launch.container.memory_mb if launch.container.is_memory_asked else 0
         if limit and self._groups:
             write_file(f"{folder}/{memory.FILE}", f"{limit << 20}\n{self._groups}/openpai-{launch.uid}\n")
+        if uuids := self._gpus.uuids_to_lock(launch.uid, launch.container.gpus):
+            write_file(f"{folder}/{gpu_locks.FILE}", "".join(f"{uuid}\0" for uuid in uuids))
         for name, text in launch.scripts.items():
             write_file(f"{folder}/{name}", text + "\n")
 
@@ -253,7 +255,7 @@ class ProcessEngine(LocalEngine):
         login = launch.ssh
         if login is None:
             return launch.environment
-        command = layout.lay_out(launch.folder, login, self._shell)
+        command = layout.write_files(launch.folder, login, self._shell)
         write_file(launch.folder / "sidecar", "".join(f"{word}\0" for word in command))
         path = launch.environment.get("PATH") or launch.shared.get("PATH", "")
         return {**launch.environment, **layout.variables(launch.folder, login, path)}
@@ -267,7 +269,10 @@ class ProcessEngine(LocalEngine):
     def _mount(self, launch: Launch) -> None:
         """Link storages below ``mounts``, where OpenPAI mounts them at the root."""
         for mount in launch.mounts:
-            _link(mount_point(launch.folder, mount.path), local_folder(mount))
+            link = mount_point(launch.folder, mount.path)
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(local_folder(mount), target_is_directory=True)
 
 
 def local_folder(mount: Mount) -> Path:
@@ -300,12 +305,6 @@ def remove_inputs(folder: Path) -> None:
             if name in _INPUTS or name.startswith("command"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{folder}/{name}")
-
-
-def _link(link: Path, target: Path) -> None:
-    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        link.symlink_to(target, target_is_directory=True)
 
 
 def _variables(variables: Mapping[str, str]) -> str:

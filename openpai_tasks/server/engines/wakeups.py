@@ -21,10 +21,10 @@ class WakePipe:
         self._handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
 
-    def notify(self) -> None:
-        """Wake the scheduler."""
+    def notify(self, folder: str = "") -> None:
+        """Wake the scheduler, which looks at the task in a folder first."""
         with contextlib.suppress(BlockingIOError):  # full: enough to wake it
-            os.write(self._handle, b"\0")
+            os.write(self._handle, os.fsencode(folder) + b"\0")
 
     def wait(self, seconds: float | None) -> set[str]:
         """Wait for a notification, or for this long; return the folders of tasks that have ended since."""

@@ -10,6 +10,7 @@ import base64
 import binascii
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -35,21 +36,26 @@ from openpai_tasks.loopback.web import (
     too_slow,
 )
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
-from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api import bodies
 from openpai_tasks.server.api.app import make_request, to_response
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.formats.profiles import EVERY
 from openpai_tasks.server.api.handlers import authn
-from openpai_tasks.server.api.limits.rates import TooMany
-from openpai_tasks.server.api.pools import Pools
-from openpai_tasks.server.api.request import Headed, Reply
+from openpai_tasks.server.api.pools import ThreadPools
+from openpai_tasks.server.api.rates import RateLimited
+from openpai_tasks.server.api.request import Reply, Request, WithHeaders
 from openpai_tasks.server.api.table import Route, RouteAccess
+from openpai_tasks.server.paddlecloud import account, files, jobs, pods
+from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
 from openpai_tasks.server.paddlecloud.pfs.chunks import MOST
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
-from openpai_tasks.server.paddlecloud.table import CHUNKS, PFS, TOKEN, rows
 
 log = logging.getLogger(__name__)
 
+TOKEN = "/api-token-auth"
+PFS = "/api/v1/pfs"
+CHUNKS = f"{PFS}/storage/chunks"
 JSON_LIMIT = 4 << 20  # bytes
 CHUNK_LIMIT = MOST + (64 << 10)
 FIELD_LIMIT = 1 << 20  # bytes of a form's field that is not a file
@@ -57,6 +63,34 @@ MOST_PARTS = 20
 UPLOAD_SECONDS = 3600.0
 CHALLENGE = {"www-authenticate": 'Basic realm="api"'}
 NO_CREDENTIALS = "Authentication credentials were not provided."
+
+
+def _row(method: str, path: str, handler: Callable[[Context, Request], Reply]) -> Route:
+    return Route(method, path, RouteAccess.USER, handler, EVERY)
+
+
+ROUTES = [
+    Route("POST", TOKEN, RouteAccess.OPEN, account.get_token, EVERY),
+    Route("GET", "/healthz", RouteAccess.OPEN, account.health, EVERY),
+    _row("GET", "/api/v1/token2user", account.get_user),
+    _row("POST", "/api/v1/jobs", jobs.submit),
+    _row("GET", "/api/v1/jobs", jobs.list_jobs),
+    _row("DELETE", "/api/v1/jobs", jobs.kill),
+    _row("DELETE", "/api/v1/jobs/{job}", jobs.kill),
+    _row("GET", "/api/v1/pservers", pods.list_pservers),
+    _row("GET", "/api/v1/workers", pods.list_workers),
+    _row("GET", "/api/v1/logs", pods.read_logs),
+    _row("GET", "/api/v1/quota", account.get_quota),
+    _row("POST", "/api/v1/file", files.upload),
+    _row("GET", "/api/v1/file", files.download),
+    _row("GET", "/api/v1/filelist", files.list_names),
+    _row("GET", f"{PFS}/files", pfs.get_files),
+    _row("POST", f"{PFS}/files", pfs.change_files),
+    _row("DELETE", f"{PFS}/files", pfs.change_files),
+    _row("GET", f"{PFS}/chunks", pfs.get_chunk_meta),
+    _row("GET", CHUNKS, pfs.get_chunk),
+    _row("POST", CHUNKS, pfs.put_chunk),
+]
 
 
 def unauthorized(message: str) -> RefusedCall:
@@ -67,10 +101,10 @@ class PaddleCloudApp(Dispatcher[Route]):
     prefix = PADDLECLOUD_PREFIX
 
     def __init__(self, context: Context) -> None:
-        super().__init__(Router(rows()))
+        super().__init__(Router(ROUTES))
         self._context = context
         self._records = PaddleRecords(context.state.database)
-        self._pools = Pools()
+        self._pools = ThreadPools()
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         if match is None:
@@ -85,7 +119,7 @@ class PaddleCloudApp(Dispatcher[Route]):
         try:
             request = make_request(web, match, body, identity)
             reply = await self._pools.run(pool, match.route.handler, self._context, request)
-        except TooMany:
+        except RateLimited:
             raise
         except ApiError as err:
             reply = _failure(err, path)
@@ -111,7 +145,7 @@ class PaddleCloudApp(Dispatcher[Route]):
                     if size > READ_LIMIT:
                         headers = {**headers, **CLOSE}
                         break
-        return to_response(err.status or 400, Headed({"detail": str(err)}, headers))
+        return to_response(err.status or 400, WithHeaders({"detail": str(err)}, headers))
 
     def _identify(self, web: WebRequest, header: str) -> Identity:
         """Return the sender of ``Token <token>`` or of a user's name and password."""

@@ -66,12 +66,12 @@ def _role(instances: int, resources: Mapping[str, object], command: str) -> dict
 
 def script(user: str, wanted: PaddleSubmission, role: str) -> str:
     """Return the commands of a task, for any POSIX shell."""
-    exports = [f"export {name}={_quoted(value)}" for name, value in _variables(user, wanted).items()]
+    exports = [f"export {name}={_quote(value)}" for name, value in _variables(user, wanted).items()]
     package = places.home_path(wanted.datacenter, user, "jobs", wanted.name)
     return "\n".join(
         [
             *exports,
-            f'export TRAINER_PACKAGE="$PAI_MOUNT_ROOT"{_quoted(package)}',
+            f'export TRAINER_PACKAGE="$PAI_MOUNT_ROOT"{_quote(package)}',
             _ADDRESSES.format(count=wanted.pservers, several=int(sys.platform == "linux"), port=_PORT),
             _PLACE,
             _START_TRAINER if role == TRAINER else _START_PSERVER,
@@ -99,7 +99,7 @@ def _variables(user: str, wanted: PaddleSubmission) -> dict[str, str]:
     }
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a word for a shell, and break the brackets that begin a template of a document."""
     return shlex.quote(text).replace("<%", "<''%")
 

@@ -31,7 +31,7 @@ def upload(context: Context, request: Request) -> Reply:
         raise ApiError("no file in the form: expected a field named 'file'", 400)
     if not place.names or place.is_folder():
         raise ApiError(f"file path not valid: {place.path} is a folder", 400)
-    with _explaining(place):
+    with _map_errors(place):
         _replace(place, file.file)
     return 200, {"code": 200, "msg": ""}
 
@@ -40,7 +40,7 @@ def download(context: Context, request: Request) -> Reply:
     """Return the content of a file; a failure is JSON."""
     place = places.locate(context, request.caller.user, request.first("path"))
     try:
-        with _explaining(place), place.tree.open(place.names) as handle:
+        with _map_errors(place), place.tree.open(place.names) as handle:
             file = os.fdopen(os.dup(handle), "rb")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as err:
         raise NotFound("file not exist", 404) from err
@@ -55,7 +55,7 @@ def download(context: Context, request: Request) -> Reply:
 def list_names(context: Context, request: Request) -> Reply:
     place = places.locate(context, request.caller.user, request.first("path"))
     try:
-        with _explaining(place):
+        with _map_errors(place):
             names = sorted(place.tree.names(place.names))
     except FileNotFoundError as err:
         raise NotFound(f"no such file or directory: {place.path}", 404) from err
@@ -66,7 +66,7 @@ def list_names(context: Context, request: Request) -> Reply:
 
 
 @contextlib.contextmanager
-def _explaining(place: places.PfsPlace) -> Iterator[None]:
+def _map_errors(place: places.PfsPlace) -> Iterator[None]:
     try:
         yield
     except PermissionError as err:

@@ -12,7 +12,8 @@ from openpai_tasks.protocol import states
 from openpai_tasks.server.api import submission as api_submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
-from openpai_tasks.server.paddlecloud import places, quota
+from openpai_tasks.server.paddlecloud import places
+from openpai_tasks.server.paddlecloud.account import check_quota
 from openpai_tasks.server.paddlecloud.document import (
     TRAINER,
     document,
@@ -20,7 +21,7 @@ from openpai_tasks.server.paddlecloud.document import (
     internal_name,
     namespace,
 )
-from openpai_tasks.server.paddlecloud.records import NamedJob, PaddleRecords
+from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, read_submission
 from openpai_tasks.server.state.state import STOP
 
@@ -33,7 +34,7 @@ def submit(context: Context, request: Request) -> Reply:
     records = PaddleRecords(context.state.database)
     with context.state.database.transaction():  # nothing else is submitted between the checks and the job
         _check_name_is_free(records.job(user, wanted.name), wanted.name)
-        quota.check(context, user, wanted)
+        check_quota(context, user, wanted)
         name = _free_name(context, records, user, wanted.name)
         text = document(user, name, wanted)
         parsed = api_submission.read_document(text)
@@ -74,7 +75,7 @@ def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> Non
         raise NotFound(f"package not exist in cloud: {path}", 404)
 
 
-def _check_name_is_free(found: NamedJob | None, name: str) -> None:
+def _check_name_is_free(found: PaddleJob | None, name: str) -> None:
     if found is None or (found.is_killed and not found.is_terminating):
         return
     if found.is_terminating:
@@ -93,7 +94,7 @@ def _free_name(context: Context, records: PaddleRecords, user: str, name: str) -
     raise AssertionError
 
 
-def _job(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
+def _job(one: PaddleJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
     job = one.job
     has_ended, has_succeeded = job.state in states.FINAL, job.state == states.SUCCEEDED
     succeeded, failed = counts[TRAINER, states.SUCCEEDED], counts[TRAINER, states.FAILED]
@@ -112,13 +113,13 @@ def _job(one: NamedJob, counts: Counter[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def _condition(one: NamedJob) -> dict[str, Any]:
+def _condition(one: PaddleJob) -> dict[str, Any]:
     kind = "Complete" if one.job.state == states.SUCCEEDED else "Failed"
     when = timestamp(one.job.completed)
     return {"type": kind, "status": "True", "message": one.message, "last_transition_time": when}
 
 
-def metadata(one: NamedJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def metadata(one: PaddleJob, name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": namespace(one.job.user),

@@ -37,7 +37,7 @@ _ACTIVE = "state IN ('WAITING', 'RUNNING', 'STOPPING')"
 
 
 @dataclass(frozen=True)
-class NamedJob:
+class PaddleJob:
     """A job under its name in PaddleCloud."""
 
     name: str
@@ -93,12 +93,12 @@ class PaddleRecords:
             [key, user, name, trainers, pservers],
         )
 
-    def jobs(self, user: str) -> list[NamedJob]:
+    def jobs(self, user: str) -> list[PaddleJob]:
         """Return the newest job of each name, in the order of submission."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? GROUP BY name"
         return self._jobs(f"number IN ({newest})", [user])
 
-    def job(self, user: str, name: str) -> NamedJob | None:
+    def job(self, user: str, name: str) -> PaddleJob | None:
         """Return the newest job with this name, killed or not."""
         newest = "SELECT max(number) FROM paddlecloud_jobs WHERE user = ? AND name = ?"
         return next(iter(self._jobs(f"number = ({newest})", [user, name])), None)
@@ -135,7 +135,7 @@ class PaddleRecords:
         )[0]
         return row[0], ResourceAmount(row[1], row[2], row[3])
 
-    def _jobs(self, where: str, values: list[object]) -> list[NamedJob]:
+    def _jobs(self, where: str, values: list[object]) -> list[PaddleJob]:
         message = "(SELECT diagnostics FROM attempts WHERE attempts.job = key AND id = attempt)"
         columns = f"named.name AS paddle_name, trainers, pservers, coalesce({message}, '') AS message"
         job = LISTED_JOB.replace("user, name,", "jobs.user, jobs.name,")
@@ -144,10 +144,10 @@ class PaddleRecords:
             f" WHERE {where} ORDER BY number",
             values,
         )
-        return [_named_job(dict(row)) for row in rows]
+        return [_paddle_job(dict(row)) for row in rows]
 
 
-def _named_job(values: dict[str, Any]) -> NamedJob:
+def _paddle_job(values: dict[str, Any]) -> PaddleJob:
     fields = ("paddle_name", "trainers", "pservers", "message")
     name, trainers, pservers, message = (values.pop(field) for field in fields)
-    return NamedJob(name, trainers, pservers, message, to_job(values))
+    return PaddleJob(name, trainers, pservers, message, to_job(values))

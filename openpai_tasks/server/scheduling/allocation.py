@@ -14,11 +14,14 @@ from openpai_tasks.server.resources import NOTHING, ResourceAmount
 
 @dataclass(frozen=True)
 class StartDecision:
-    """Whether to start now; ``why`` is the reason not to, or what is unusual about the start."""
+    """Whether to start now; ``why`` is the reason not to, or what is unusual about the start.
+
+    It is empty if the reason is not known yet.
+    """
 
     start: bool
     why: str = ""
-    hopeless: bool = False  # it can never start, so later jobs need not wait behind it
+    never_starts: bool = False  # it can never start, so later jobs need not wait behind it
     machine_full: bool = False  # its share has room but the machine has not: later jobs must not overtake it
     look_after: float | None = None  # seconds, if nothing signals when there is room
 
@@ -44,28 +47,29 @@ class FreeResources:
     def judge(self, cluster: str, need: ResourceAmount) -> StartDecision:
         share = self._clusters.get(cluster, NOTHING)
         free_share = share - self._used.get(cluster, NOTHING)
-        free_machine = self._machine - sum(self._used.values(), NOTHING)
+        used = sum(self._used.values(), NOTHING)
+        free_machine = self._machine - used
         if not need.fits(self._machine):
-            return self._judge_giant(need, f"this machine ({self._machine})", self._machine - free_machine)
+            return self._judge_oversized(need, f"this machine ({self._machine})", used)
         if not need.fits(share):
             place = f"virtual cluster {cluster} ({share})"
-            answer = self._judge_giant(need, place, self._used.get(cluster, NOTHING))
+            answer = self._judge_oversized(need, place, self._used.get(cluster, NOTHING))
             if not answer.start:
                 return answer
         else:
             answer = StartDecision(True)
-            if _exceeded(free_share) or not need.fits(free_share):
-                return StartDecision(False, _short(need, free_share, share, f"virtual cluster {cluster}"))
-        if _exceeded(free_machine) or not need.fits(free_machine):
+            if _is_exceeded(free_share) or not need.fits(free_share):
+                return StartDecision(False, _shortage(need, free_share, share, f"virtual cluster {cluster}"))
+        if _is_exceeded(free_machine) or not need.fits(free_machine):
             return StartDecision(
-                False, _short(need, free_machine, self._machine, "this machine"), machine_full=True
+                False, _shortage(need, free_machine, self._machine, "this machine"), machine_full=True
             )
         return answer
 
-    def _judge_giant(self, need: ResourceAmount, place: str, used: ResourceAmount) -> StartDecision:
+    def _judge_oversized(self, need: ResourceAmount, place: str, used: ResourceAmount) -> StartDecision:
         if self._enforce:
             return StartDecision(
-                False, f"needs {need}, more than {place} has: it cannot start", hopeless=True
+                False, f"needs {need}, more than {place} has: it cannot start", never_starts=True
             )
         if used != NOTHING:
             why = f"needs {need}, more than {place} has: it waits until it can run alone"
@@ -83,11 +87,11 @@ class NoLimits:
         return StartDecision(True)
 
 
-def _exceeded(free: ResourceAmount) -> bool:
+def _is_exceeded(free: ResourceAmount) -> bool:
     """Whether a task that is too large is running there alone."""
     return min(free.cpu, free.memory_mb, free.gpu) < 0
 
 
-def _short(need: ResourceAmount, free: ResourceAmount, total: ResourceAmount, place: str) -> str:
+def _shortage(need: ResourceAmount, free: ResourceAmount, total: ResourceAmount, place: str) -> str:
     left = ResourceAmount(max(0, free.cpu), max(0, free.memory_mb), max(0, free.gpu))
     return f"needs {need}; free in {place} are {left} of {total}"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import exit_codes, states
+from openpai_tasks.protocol import TaskRole, exit_codes, states
 from openpai_tasks.server.state.records import Task
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import TaskRole
 
 
 @dataclass(frozen=True)
@@ -33,13 +29,14 @@ def judge(roles: Sequence[TaskRole], tasks: Sequence[Task]) -> AttemptResult | N
     the end of all tasks without either.
     """
     for role in roles:
-        failed = _ended(tasks, role.name, states.FAILED)
+        failed = _tasks_in_state(tasks, role.name, states.FAILED)
         if 1 <= role.min_failed <= len(failed):
             return _failure(failed[role.min_failed - 1])
     for role in roles:
-        succeeded = _ended(tasks, role.name, states.SUCCEEDED)
+        succeeded = _tasks_in_state(tasks, role.name, states.SUCCEEDED)
         if 1 <= role.min_succeeded <= len(succeeded):
-            return _success(succeeded[role.min_succeeded - 1])
+            last = succeeded[role.min_succeeded - 1]
+            return AttemptResult(0, 0, f"enough tasks of {role.name} succeeded", role.name, last.index)
     if all(task.state in states.FINAL for task in tasks):
         return AttemptResult(0, 0, "all tasks have ended")
     return None
@@ -74,24 +71,16 @@ def retry_delay(tries: int) -> int:
     return 0 if tries < 3 else min(1000 * 2 ** (tries - 3), 60_000)
 
 
-def blames_platform(exit_code: int) -> bool:
+def is_platform_failure(exit_code: int) -> bool:
     return bool(exit_codes.exit_spec(exit_code)["type"] == "PLATFORM_FAILURE")
 
 
-def _ended(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
+def _tasks_in_state(tasks: Sequence[Task], role: str, state: str) -> list[Task]:
     found = [task for task in tasks if task.role == role and task.state == state]
     return sorted(found, key=lambda task: (task.completed or 0, task.index))
 
 
 def _failure(task: Task) -> AttemptResult:
     code = task.exit_code if task.exit_code is not None else 256
-    words = f"{_label(task)} {task.diagnostics}"
+    words = f"task {task.role}-{task.index} {task.diagnostics}"
     return AttemptResult(code, task.user_exit_code, words, task.role, task.index, task.matched, task.log_end)
-
-
-def _success(task: Task) -> AttemptResult:
-    return AttemptResult(0, 0, f"enough tasks of {task.role} succeeded", task.role, task.index)
-
-
-def _label(task: Task) -> str:
-    return f"task {task.role}-{task.index}"

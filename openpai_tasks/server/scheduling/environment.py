@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import JobDocument, TaskRole
 from openpai_tasks.protocol.states import debug_id, role_key
 from openpai_tasks.server.engines.runner.peers import Place, for_itself, for_peers
 from openpai_tasks.server.state.records import Task
-
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument, TaskRole
 
 
 @dataclass(frozen=True)

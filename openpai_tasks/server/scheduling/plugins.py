@@ -8,7 +8,9 @@ containers are left out, with an event; an unknown plugin fails the job, unless 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
@@ -16,8 +18,8 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, states
 from openpai_tasks.protocol.document import references, template
 from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.legacy.conversion import EXPORT_CODE
 from openpai_tasks.protocol.yaml.values import text_of
-from openpai_tasks.server.scheduling.code_folder import fetch_code
 from openpai_tasks.server.ssh import plugin as ssh_plugin
 from openpai_tasks.server.ssh.plugin import SshRequest
 
@@ -82,16 +84,16 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
     ssh: SshRequest | None = None
     code = fetch_code(document, role)
     before += [PluginStep(code, may_fail=False)] if code else []
-    for plugin in _chosen(document, role):
-        name, may_fail = plugin["plugin"], _may_fail(plugin)
+    for plugin in _plugins_of(document, role):
+        name, may_fail = plugin["plugin"], _policy(plugin) == "ignore"
         if name in _SKIPPED:
             notes += [f"the plugin {name} is ignored: {_SKIPPED[name]}"] if _SKIPPED[name] else []
         elif name == "ssh":
-            parameters = _rendered(document, role, plugin.get("parameters") or {})
+            parameters = _render(document, role, plugin.get("parameters") or {})
             ssh = ssh_plugin.read(parameters, document.gang, _policy(plugin))
             before.append(PluginStep(ssh_plugin.script(ssh), may_fail=not ssh.must))
         elif name in _RUN:
-            first, last = _RUN[name](_rendered(document, role, plugin.get("parameters") or {}))
+            first, last = _RUN[name](_render(document, role, plugin.get("parameters") or {}))
             before += [PluginStep(first, may_fail)] if first else []
             after[:0] = [PluginStep(last, may_fail)] if last else []
         elif may_fail:
@@ -101,7 +103,7 @@ def plan(document: JobDocument, role: str) -> PluginPlan:
     return PluginPlan(tuple(before), tuple(after), tuple(notes), ssh)
 
 
-def _chosen(document: JobDocument, role: str) -> Iterator[Data]:
+def _plugins_of(document: JobDocument, role: str) -> Iterator[Data]:
     """Yield the plugins of the role: those of its prerequisites, then those in the extras."""
     wanted = dict(references.roles(document.data))[role].get("prerequisites", ())
     given = {item["name"]: item for item in document.data.get("prerequisites", ())}
@@ -124,24 +126,20 @@ def _is_for(roles: Any, role: str) -> bool:
     return not isinstance(roles, list) or any(one in names for one in roles)
 
 
-def _may_fail(plugin: Data) -> bool:
-    return _policy(plugin) == "ignore"
-
-
 def _policy(plugin: Data) -> str:
     """Return the failure policy; empty if none is given."""
     return str(plugin.get("failurePolicy", "")).lower()
 
 
-def _rendered(document: JobDocument, role: str, value: Any) -> Any:
+def _render(document: JobDocument, role: str, value: Any) -> Any:
     """Render the templates in all strings of the parameters, including secrets."""
     if isinstance(value, str):
         names = references.names(document.data, role)
         return template.render(value, {**names, "$secrets": document.secrets})
     if isinstance(value, list):
-        return [_rendered(document, role, one) for one in value]
+        return [_render(document, role, one) for one in value]
     if isinstance(value, dict):
-        return {key: _rendered(document, role, one) for key, one in value.items()}
+        return {key: _render(document, role, one) for key, one in value.items()}
     return value
 
 
@@ -149,12 +147,12 @@ def _cmd(parameters: Data) -> tuple[str, str]:
     """Return the commands before and after, given directly or by event."""
     callbacks = parameters.get("callbacks")
     if callbacks is None:
-        return _joined(parameters.get("preCommands")), _joined(parameters.get("postCommands"))
+        return _join_lines(parameters.get("preCommands")), _join_lines(parameters.get("postCommands"))
     if "preCommands" in parameters or "postCommands" in parameters:
         raise ConfigError("plugin cmd: give callbacks, or preCommands and postCommands, not both")
     found = [one for one in callbacks if isinstance(one, dict)] if isinstance(callbacks, list) else []
     first, last = (
-        "\n".join(_joined(one.get("commands")) for one in found if one.get("event") in events)
+        "\n".join(_join_lines(one.get("commands")) for one in found if one.get("event") in events)
         for events in (_STARTS, _ENDS)
     )
     return first, last
@@ -171,10 +169,51 @@ def _git(parameters: Data) -> tuple[str, str]:
     return f"export GIT_TERMINAL_PROMPT=0\n{words} {target}", ""
 
 
-def _joined(commands: Any) -> str:
+def _join_lines(commands: Any) -> str:
     return "\n".join(text_of(one) for one in commands) if isinstance(commands, list) else ""
 
 
+def fetch_code(document: JobDocument, role: str) -> str:
+    """Return the script that gets the ``codeDir`` of a job of version 1; empty if the role has none.
+
+    OpenPAI 0.14 downloads the folder from its HDFS to the working folder, under its own name, before the
+    commands begin. Here, a path without a server is looked for in the user's storage, then on this machine.
+    """
+    if EXPORT_CODE not in references.commands(document.data, role):
+        return ""
+    name = dict(references.roles(document.data))[role].get("script")
+    uri = str(references.prerequisite(document.data, "script", name).get("uri", ""))
+    copy = shlex.join([sys.executable, "-I", "-c", _RUN_PAI, _PACKAGES, "storage.copy"])
+    return _FETCH.format(code=f'"{uri}"', copy=copy) if uri else ""
+
+
+_PACKAGES = str(Path(__file__).parents[3])
+_RUN_PAI = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from openpai_tasks.__main__ import main; "
+    "sys.argv[0] = 'pai'; main()"
+)
+_FETCH = """\
+pai_code={code}
+pai_name=${{pai_code%"${{pai_code##*[!/]}}"}} && pai_name=${{pai_name##*/}}
+pai_stop() {{ echo "error: cannot get the codeDir $pai_code: $1" >&2; exit 1; }}
+case $pai_code in
+hdfs://* | webhdfs://*)
+  case $pai_code in *@*) ;; *) pai_code=${{pai_code%%://*}}://$PAI_USER_NAME@${{pai_code#*://}} ;; esac
+  if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then
+    {copy} "$pai_code" "./$pai_name" >/dev/null || pai_stop "see above"
+  elif command -v hdfs >/dev/null; then
+    HADOOP_USER_NAME=$PAI_USER_NAME hdfs dfs -get "$pai_code" . || pai_stop "see above"
+  else
+    pai_stop "the image has no hdfs command"
+  fi ;;
+*)
+  pai_found=
+  for pai_place in "${{PAI_MOUNT_ROOT-}}/mnt/home/${{pai_code#/}}" "$pai_code"; do
+    [ -n "$pai_found" ] || [ ! -e "$pai_place" ] || pai_found=$pai_place
+  done
+  [ -n "$pai_found" ] || pai_stop "no such folder in your storage or on this machine"
+  cp -R -- "$pai_found" . || pai_stop "see above" ;;
+esac"""
 _RUN: dict[str, Callable[[Data], tuple[str, str]]] = {"cmd": _cmd, "git": _git}
 _SKIPPED = {
     "tensorboard": "start tensorboard with a command of the job instead",

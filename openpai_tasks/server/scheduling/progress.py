@@ -7,24 +7,36 @@ be repeated, so that the next server can continue.
 from __future__ import annotations
 
 import dataclasses
+import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from openpai_tasks.protocol import TaskRole, exit_codes, states
 from openpai_tasks.server.engines.base import TaskExit
-from openpai_tasks.server.scheduling import task_end, task_rows
+from openpai_tasks.server.resources import task_demand
+from openpai_tasks.server.scheduling import task_end
 from openpai_tasks.server.scheduling.completion import (
     AttemptResult,
-    blames_platform,
+    is_platform_failure,
     judge,
     may_be_over,
     may_retry,
     retry_delay,
 )
 from openpai_tasks.server.state import schema
+from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.records import Attempt, Job, Task
-from openpai_tasks.server.state.state import START, State, now
+from openpai_tasks.server.state.state import START, State, now, task_folder
 
+HOST = "127.0.0.1"
+_COLUMNS = 27
+_SAVE = (
+    f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)}) ON CONFLICT (uid) DO UPDATE SET"
+    " state = excluded.state, sub_state = excluded.sub_state, launched = excluded.launched,"
+    " gpus = excluded.gpus, ip = excluded.ip, ports = excluded.ports WHERE state = 'WAITING'"
+)
 CANNOT_BE_MADE = -200  # the platform's code for an impossible task description
 
 
@@ -40,15 +52,13 @@ class Progress:
         roles = self._state.document(job.key).roles
         with self._database.transaction():
             for task in tasks:
-                task_rows.save(self._database, task, roles, job.virtual_cluster)
+                _save_task(self._database, task, roles, job.virtual_cluster)
 
     def new_tasks(self, job: Job, roles: Iterable[TaskRole]) -> list[Task]:
         """Return a first attempt of every task instance of the job's current attempt."""
         folder = self._state.folder
         return [
-            task_rows.new_task(folder, job, role.name, index, 0)
-            for role in roles
-            for index in range(role.instances)
+            _new_task(folder, job, role.name, index, 0) for role in roles for index in range(role.instances)
         ]
 
     def waiting_tasks(self, job: Job) -> list[Task] | None:
@@ -124,10 +134,10 @@ class Progress:
             job = self._job(task.job)
             if job.state != states.STOPPING:
                 self._state.document(job.key)  # raises before any change if it is invalid by now
-            done = task_end.finished(task, end, job.state == states.STOPPING)
+            done = task_end.with_exit(task, end, job.state == states.STOPPING)
             if done.state == states.FAILED and end.user_code:
-                done = task_end.explained(done, end, log, self._state.document(job.key).secrets)
-            task_rows.update(self._database, done)
+                done = task_end.with_cause(done, end, log, self._state.document(job.key).secrets)
+            _update_task(self._database, done)
             if done.state == states.FAILED:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
@@ -199,8 +209,8 @@ class Progress:
         for task in self._state.tasks(job.key, job.attempt):
             if task.state == states.WAITING:
                 end = TaskExit(None, "was not started", stopped=True)
-                done = task_end.finished(task, end, job.state == states.STOPPING)
-                task_rows.update(self._database, done)
+                done = task_end.with_exit(task, end, job.state == states.STOPPING)
+                _update_task(self._database, done)
 
     def _complete(self, job: Job, code: int, why: str, decision: Mapping[str, object]) -> None:
         again = job.execution == START and self._may_retry(job, code)
@@ -237,7 +247,7 @@ class Progress:
 
     def _retry_job(self, job: Job, code: int, why: str) -> None:
         tries = self._tries(job)
-        column = "platform_retries" if blames_platform(code) else "user_retries"
+        column = "platform_retries" if is_platform_failure(code) else "user_retries"
         self._database.write(f"UPDATE jobs SET {column} = {column} + 1 WHERE key = ?", [job.key])
         self._state.queue_attempt(job.key, job.attempt + 1, tries + 1, now() + retry_delay(tries))
         message = f"attempt {job.attempt} failed ({why}): retrying"
@@ -250,7 +260,7 @@ class Progress:
         undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
         if document.gang or not undecided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
             return False
-        again = task_rows.new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
+        again = _new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
         again = dataclasses.replace(again, ports=task.ports)
         self.save_tasks(job, [again])
         self._database.write(
@@ -270,6 +280,56 @@ class Progress:
         return schema.attempt(
             self._database.rows(f"SELECT * FROM attempts WHERE {where}", [job.key, job.attempt])[0]
         )
+
+
+def _new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
+    """Return attempt ``number`` of one instance in the job's current attempt.
+
+    ``jobs`` has the jobs' folders.
+    """
+    return Task(
+        uid=str(uuid.uuid4()),
+        job=job.key,
+        job_attempt=job.attempt,
+        role=role,
+        index=index,
+        attempt=number,
+        state=states.WAITING,
+        sub_state=states.CREATION_PENDING,
+        created=now(),
+        ip=HOST,
+        folder=task_folder(jobs, job.key, job.attempt, role, index, number),
+    )
+
+
+def _save_task(database: Database, task: Task, roles: Sequence[TaskRole], virtual_cluster: str) -> None:
+    """Insert the task, or update the state and the GPUs of one that waits."""
+    place = [role.name for role in roles].index(task.role)
+    need = task_demand(roles[place])
+    database.write(
+        _SAVE,
+        [
+            *(task.uid, task.job, task.job_attempt, task.role, place, task.index, task.attempt),
+            *(task.state, task.sub_state, task.created, task.launched, task.completed),
+            *(task.exit_code, task.user_exit_code, task.diagnostics, task.ip),
+            *(json.dumps(task.ports), json.dumps(task.gpus), str(task.folder)),
+            *(virtual_cluster, need.cpu, need.memory_mb, need.gpu, task.matched, task.log_end),
+            *(task.peak_memory_mb, task.cpu_seconds),
+        ],
+    )
+
+
+def _update_task(database: Database, task: Task) -> None:
+    """Update the task's state and exit."""
+    database.write(
+        "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
+        " diagnostics = ?, matched = ?, log_end = ?, peak_memory_mb = ?, cpu_seconds = ? WHERE uid = ?",
+        [
+            *(task.state, task.sub_state, task.completed, task.exit_code, task.user_exit_code),
+            *(task.diagnostics, task.matched, task.log_end),
+            *(task.peak_memory_mb, task.cpu_seconds, task.uid),
+        ],
+    )
 
 
 def _decision(verdict: AttemptResult) -> dict[str, object]:

@@ -18,17 +18,17 @@ from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import states
 from openpai_tasks.server.engines.base import (
     Engine,
-    PortShortage,
+    Shortage,
     TaskExit,
     TaskQueued,
     TaskRunning,
     TaskStatus,
 )
 from openpai_tasks.server.resources import ResourceAmount
-from openpai_tasks.server.scheduling.agenda import Agenda, Waiting
 from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
-from openpai_tasks.server.scheduling.launching import Launcher
+from openpai_tasks.server.scheduling.launcher import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.scheduling.queries import SchedulerQueries, WaitingJob
 from openpai_tasks.server.scheduling.task_end import read_log_end
 from openpai_tasks.server.ssh.logins import SshLogins
 from openpai_tasks.server.state.records import Job, Task
@@ -67,7 +67,7 @@ class Scheduler:
         self._engine = engine
         self._clusters = dict(virtual_clusters) or {"default": engine.capacity().total}
         self._enforce = enforce
-        self._agenda = Agenda(state.database)
+        self._queries = SchedulerQueries(state.database)
         self._progress = Progress(state)
         self._launcher = Launcher(
             state, self._progress, engine, os.environ, logins or SshLogins(state.folder), storages or {}
@@ -111,7 +111,8 @@ class Scheduler:
         while not self._closing:
             try:
                 if not recovered:
-                    self._launcher.recover(self._agenda.alive())
+                    self._engine.hold(self._queries.unfinished()[0])
+                    self._launcher.recover(self._queries.alive())
                     recovered = True
                 pause = self._turn(ended)
             except Exception:  # the next turn may succeed
@@ -127,10 +128,11 @@ class Scheduler:
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
         with self._state.database.transaction():
             self._record_all(polled)
-            seen = self._agenda.overview()
-            if seen.jobs_to_stop:
-                self._settle_stopped()
-            ending = self._agenda.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
+            seen = self._queries.overview()
+            for key in self._queries.stopping() if seen.jobs_to_stop else ():
+                self._wait_reasons.pop(key, None)
+                self._progress.settle(key)
+            ending = self._queries.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
             delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
             polled = self._stop(ending)
@@ -144,9 +146,9 @@ class Scheduler:
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
         if time.monotonic() < self._next_poll and len(ended) <= MOST_ENDED:
-            return self._agenda.alive_in(ended) if ended else []
+            return self._queries.alive_in(ended) if ended else []
         self._next_poll = 0.0
-        return self._agenda.alive()
+        return self._queries.alive()
 
     def _poll(self, tasks: Sequence[Task]) -> list[Polled]:
         """Ask the engine once about all these tasks."""
@@ -187,7 +189,7 @@ class Scheduler:
             if isinstance(status, TaskQueued):
                 reasons.setdefault(task.job, status.reason)
             elif isinstance(status, TaskRunning) or status.user_code is not None:
-                begun.setdefault(task.job, []).append(_placed(task, status))
+                begun.setdefault(task.job, []).append(_at_its_place(task, status))
         for key, tasks in begun.items():
             self._wait_reasons.pop(key, None)
             self._progress.begin_queued(key, tasks)
@@ -200,12 +202,6 @@ class Scheduler:
         if isinstance(status, TaskExit):
             self._progress.finish(task, status, log_end)
             self._state.database.when_committed(lambda: self._engine.forget(task))
-
-    def _settle_stopped(self) -> None:
-        """Settle the jobs that users stop."""
-        for key in self._agenda.stopping():
-            self._wait_reasons.pop(key, None)
-            self._progress.settle(key)
 
     def _stop(self, ending: Sequence[Task]) -> list[Polled]:
         """Stop the tasks that must end; one that had not begun has already ended."""
@@ -221,8 +217,8 @@ class Scheduler:
         If tasks end all the time (``is_busy``), most jobs start before anyone could read why they wait.
         """
         self._is_full = self._has_started = self._has_more = False
-        lines = self._agenda.lines()
-        if not lines:
+        queues = self._queries.queues()
+        if not queues:
             return
         if self._engine.schedules and (left := self._burst.remaining()) > 0:
             yield left
@@ -231,7 +227,7 @@ class Scheduler:
         blocked: dict[str, str] = {}  # virtual cluster -> the job that all others in it wait for
         waits: dict[str, str] = {}  # job -> why it cannot start
         started = 0
-        for one in heapq.merge(*(self._line(name, blocked) for name in lines), key=lambda one: one.queued):
+        for one in heapq.merge(*(self._queue(name, blocked) for name in queues), key=lambda one: one.queued):
             cluster = one.job.virtual_cluster
             if cluster in blocked:
                 continue
@@ -249,50 +245,50 @@ class Scheduler:
                 yield answer.look_after
             if not answer.start:
                 waits[one.job.key] = answer.why
-                stuck = [] if answer.hopeless else lines if answer.machine_full else [cluster]
+                stuck = [] if answer.never_starts else queues if answer.machine_full else [cluster]
                 blocked.update((name, one.job.key) for name in stuck if name not in blocked)
         self._is_full = len(blocked) == len(self._clusters)
         if is_busy and time.monotonic() < self._explain_at:
             yield QUIET
-        else:
-            self._explain({cluster: blocked.get(cluster) for cluster in lines}, waits)
+        elif "" not in waits.values():  # otherwise, the reason is known soon
+            self._explain({cluster: blocked.get(cluster) for cluster in queues}, waits)
 
     def _free_resources(self) -> FreeResources | NoLimits:
-        tasks, usage = self._agenda.unfinished()
+        tasks, usage = self._queries.unfinished()
         self._engine.hold(tasks)
         if self._engine.schedules:
             return NoLimits()
         total = self._engine.capacity().total
         return FreeResources(total, self._clusters, usage, self._enforce)
 
-    def _line(self, name: str, blocked: Mapping[str, str]) -> Iterator[Waiting]:
+    def _queue(self, name: str, blocked: Mapping[str, str]) -> Iterator[WaitingJob]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
         place, size = 0, FIRST_PAGE
-        while name not in blocked and (page := self._agenda.line(name, place, size)):
+        while name not in blocked and (page := self._queries.queue(name, place, size)):
             for one in page:
                 if name in blocked:
                     return
                 yield one
             place, size = page[-1].queued, PAGE
 
-    def _try_start(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _try_start(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
         try:
             return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
-        except PortShortage as err:
-            return StartDecision(False, str(err), machine_full=True, look_after=err.retry_after)
+        except Shortage as err:
+            return _wait_for(err)
         except PaiError as err:
             self._progress.refuse(one.job.key, str(err))
-            self._engine.hold(self._agenda.unfinished()[0])  # its ports and GPUs are free again
+            self._engine.hold(self._queries.unfinished()[0])  # its ports and GPUs are free again
             self.wake()  # and so are its resources
             return StartDecision(True)
 
-    def _start_whole(self, one: Waiting, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_whole(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
         job = one.job
         answer = free.judge(job.virtual_cluster, one.need)
         if answer.start:
             tasks = self._launcher.waiting_tasks(job)
-            self._warn(job.key, answer)
             self._launcher.launch(job, tasks)
+            self._warn(job.key, answer)
             free.take(job.virtual_cluster, one.need)
         return answer
 
@@ -305,9 +301,16 @@ class Scheduler:
             answer = free.judge(job.virtual_cluster, need)
             if not answer.start:
                 break
+            if need.gpu:  # which others may use
+                try:
+                    self._launcher.launch(job, [task])
+                except Shortage as err:
+                    answer = _wait_for(err)
+                    break
+            else:
+                ready.append(task)
             self._warn(job.key, answer)
             free.take(job.virtual_cluster, need)
-            ready.append(task)
         if ready:
             self._launcher.launch(job, ready)
         return answer
@@ -324,7 +327,7 @@ class Scheduler:
         if why and self._wait_reasons.get(key) != why:
             self._wait_reasons[key] = why
             self._state.add_event(key, "Warning", "FailedScheduling", why)
-            self._agenda.mark_explained([key])
+            self._queries.mark_explained([key])
 
     def _explain(self, heads: Mapping[str, str | None], waits: Mapping[str, str]) -> None:
         """Add one event to each job that cannot start, and to those that wait behind one."""
@@ -333,14 +336,18 @@ class Scheduler:
             self._report_wait(key, why)
         for cluster, head in heads.items():
             behind = f"behind job {head} " if head else ""
-            keys = self._agenda.unexplained(cluster)
+            keys = self._queries.unexplained(cluster)
             for key in keys:
                 self._state.add_event(key, "Normal", "Queued", f"waits {behind}in virtual cluster {cluster}")
-            self._agenda.mark_explained(keys)
+            self._queries.mark_explained(keys)
 
 
-def _placed(task: Task, status: TaskStatus) -> Task:
-    """Return the task at the place where its engine has started it."""
+def _wait_for(shortage: Shortage) -> StartDecision:
+    return StartDecision(False, str(shortage), machine_full=True, look_after=shortage.retry_after)
+
+
+def _at_its_place(task: Task, status: TaskStatus) -> Task:
+    """Return the task with the address, ports and GPUs that its engine has reported."""
     place = None if isinstance(status, TaskQueued) else status.place
     return replace(task, ip=place.ip, ports=place.ports, gpus=place.gpus) if place else task
 

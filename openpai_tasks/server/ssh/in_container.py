@@ -71,18 +71,17 @@ echo "Normal {SERVED} ssh is served by the image's sshd: log in as {ROOT} at por
 : >{SSH}/{READY}
 """
 _SESSION = f"""\
-. {SSH}/exports
 [ ! -r {ENVIRONMENT} ] || while IFS= read -r line; do
-  case ${{{{line%%=*}}}} in '' | [!A-Za-z_]* | *[!A-Za-z0-9_]*) ;; *) export "$line" ;; esac
+  case ${{line%%=*}} in '' | [!A-Za-z_]* | *[!A-Za-z0-9_]*) ;; *) export "$line" ;; esac
 done <{ENVIRONMENT}
-cd {{work}}
+cd "$work"
 shell=$(command -v bash || echo /bin/sh)
-[ -z "${{{{SSH_ORIGINAL_COMMAND+x}}}}" ] || exec "$shell" -c "$SSH_ORIGINAL_COMMAND"
+[ -z "${{SSH_ORIGINAL_COMMAND+x}}" ] || exec "$shell" -c "$SSH_ORIGINAL_COMMAND"
 exec "$shell"
 """
 
 
-def lay_out(task_folder: Path, login: SshLogin) -> Path:
+def write_files(task_folder: Path, login: SshLogin) -> Path:
     """Write the folder that is mounted at KEYS, and return it."""
     login = dataclasses.replace(login, service=dataclasses.replace(login.service, user=ROOT))
     folder = write_keys(task_folder, login)
@@ -94,4 +93,12 @@ def lay_out(task_folder: Path, login: SshLogin) -> Path:
 
 def scripts(login: SshLogin, notes: str, work: str) -> dict[str, str]:
     """Return the scripts that start the service and each of its sessions, by file name."""
-    return {"sshd": _SERVE.format(port=login.port, notes=notes), "session": _SESSION.format(work=work)}
+    return {
+        "sshd": _SERVE.format(port=login.port, notes=notes),
+        "session": session_script(f". {SSH}/exports\n", work),
+    }
+
+
+def session_script(variables: str, work: str) -> str:
+    """Return the script of a session, which becomes a shell; ``variables`` is a script that exports them."""
+    return f"{variables}work={work}\n{_SESSION}"

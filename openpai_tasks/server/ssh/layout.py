@@ -20,7 +20,7 @@ CLIENTS = ("ssh", "scp", "sftp")
 _ENTER = Path(__file__).with_name("enter.py")
 
 
-def lay_out(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
+def write_files(task_folder: Path, login: SshLogin, shell: str) -> tuple[str, ...]:
     """Write the files of a service on this machine, and return its command."""
     folder, command = write_keys(task_folder, login), login.service.command
     (folder / ENVIRONMENT).touch(mode=0o600)
@@ -47,7 +47,7 @@ def write_keys(task_folder: Path, login: SshLogin) -> Path:
 
 
 def variables(task_folder: Path, login: SshLogin, path: str) -> dict[str, str]:
-    """Return changed variables: SSH clients that know the job's other tasks come first in PATH."""
+    """Return a PATH that begins with the SSH clients that know the job's other tasks."""
     if not login.job_key or not path:
         return {}
     return {"PATH": f"{task_folder.absolute() / FOLDER / PROGRAMS}{os.pathsep}{path}"}
@@ -58,8 +58,8 @@ def sshd_config(task_folder: Path, login: SshLogin, shell: str) -> str:
     folder = task_folder.absolute() / FOLDER
     enter = shlex.join(["exec", sys.executable, "-I", "-S", str(_ENTER), str(task_folder.absolute()), shell])
     lines = [
-        f"HostKey {_quoted(folder / HOST_KEY)}",
-        f"AuthorizedKeysFile {_quoted(folder / AUTHORIZED).replace('%', '%%')}",
+        f"HostKey {_quote(folder / HOST_KEY)}",
+        f"AuthorizedKeysFile {_quote(folder / AUTHORIZED).replace('%', '%%')}",
         f"AllowUsers {login.service.user}",
         f"Subsystem sftp {login.service.sftp}",
         f"ForceCommand {enter}",
@@ -100,9 +100,9 @@ def client_config(folder: Path, login: SshLogin) -> str:
         f"  HostName {peer.host}\n"
         f"  Port {peer.port}\n"
         f"  User {login.service.user}\n"
-        f"  IdentityFile {_quoted(folder / JOB_KEY).replace('%', '%%')}\n"
+        f"  IdentityFile {_quote(folder / JOB_KEY).replace('%', '%%')}\n"
         f"  IdentitiesOnly yes\n"
-        f"  UserKnownHostsFile {_quoted(folder / KNOWN_HOSTS).replace('%', '%%')}\n"
+        f"  UserKnownHostsFile {_quote(folder / KNOWN_HOSTS).replace('%', '%%')}\n"
         f"  StrictHostKeyChecking yes\n"
         for peer in login.peers
     ]
@@ -124,7 +124,7 @@ def _write_clients(folder: Path) -> None:
             _write(programs / name, f'#!/bin/sh\n{words} "$@"\n', mode=0o700)
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     text = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 

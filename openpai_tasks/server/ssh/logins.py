@@ -7,13 +7,14 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import states
-from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Peer, Service, SshLogin, keys, services
+from openpai_tasks.server.ssh import FOLDER, NOT_SERVED, SERVED, Peer, Service, SshLogin, services
 from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.server.ssh.services import AUTO
-from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.records import Job, NewEvent, Task
-from openpai_tasks.settings.key_pairs import KeyPair, load_or_create_pair
+from openpai_tasks.server.state.state import folder_name
+from openpai_tasks.settings.key_pairs import load_or_create_pair
 
+HOST_KEY, JOB_KEY = "host", "job"  # the names of key pairs
 Requests = Mapping[str, SshRequest | None]  # by role
 
 
@@ -35,7 +36,7 @@ class SshLogins:
         self._jobs = jobs
         self._always = always
         self._keys_of = keys_of
-        self.service, self.reason = _chosen(wanted)
+        self.service, self.reason = _choose_service(wanted)
 
     def for_tasks(
         self, job: Job, requests: Requests, tasks: Callable[[], Iterable[Task]]
@@ -49,17 +50,17 @@ class SshLogins:
         if self.service is None or not served:
             return {}
         folder, own = key_folder(self._jobs, job.key), tuple(self._keys_of(job.user))
-        host_key = load_or_create_pair(folder, keys.HOST_KEY, job.key)
+        host_key = load_or_create_pair(folder, HOST_KEY, job.key)
         shared = any(request.job_key for request in served.values())
-        job_key = load_or_create_pair(folder, keys.JOB_KEY, job.key) if shared else None
+        job_key = load_or_create_pair(folder, JOB_KEY, job.key) if shared else None
         open_tasks = [task for task in tasks() if task.role in served]
         peers = tuple(_peer(task) for task in open_tasks if served[task.role].job_key)
         logins = {}
         for task in open_tasks:
             pair = job_key if served[task.role].job_key else None
-            authorized = _authorized(served[task.role], own, pair)
-            if authorized:
-                place = (self.service, _port(task), host_key, authorized)
+            known = [*served[task.role].keys, *own, *([pair.public] if pair else [])]
+            if known:
+                place = (self.service, _port(task), host_key, tuple(dict.fromkeys(known)))
                 logins[task.uid] = SshLogin(*place, pair, peers if pair else ())
         return logins
 
@@ -80,7 +81,7 @@ class SshLogins:
         return SshRequest(request.keys if request else (), job_key=True, must=bool(request and request.must))
 
 
-def _chosen(wanted: str) -> tuple[Service | None, str]:
+def _choose_service(wanted: str) -> tuple[Service | None, str]:
     try:
         return services.choose(wanted), ""
     except ConfigError as err:
@@ -95,7 +96,3 @@ def _peer(task: Task) -> Peer:
 def _port(task: Task) -> int:
     """Return the port of the task's service; 0 if it is chosen where the task starts."""
     return task.ports["ssh"][0] if task.ports.get("ssh") else 0
-
-
-def _authorized(request: SshRequest, own: tuple[str, ...], pair: KeyPair | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*request.keys, *own, *([pair.public] if pair else [])]))

@@ -1,15 +1,21 @@
-"""The request of a job's ssh plugin, and the step that waits for the service."""
+"""The request of a job's ssh plugin, the public keys in it, and the step that waits for the service."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.server.ssh.keys import public_keys
 
 BARRIER_MINUTES = 30.0
 BARRIER_FAILED = 249  # OpenPAI's exit code
+_KEY_LINE = re.compile(
+    r"(?P<type>[a-z][a-z0-9@.-]{2,60})[ \t]+(?P<key>[A-Za-z0-9+/]{20,16000}={0,2})([ \t].*)?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,32 @@ def read(parameters: dict[str, Any], gang: bool, policy: str) -> SshRequest:
     )
 
 
+def public_keys(text: str) -> Iterator[str]:
+    """Yield the public keys in a text, one per line; other lines are skipped."""
+    for line in text.splitlines():
+        match = _KEY_LINE.fullmatch(line.strip())
+        if match and _key_type(match["key"]) == match["type"]:
+            yield f"{match['type']} {match['key']}"
+
+
+def listed_keys(items: Any) -> Iterator[str]:
+    """Yield the public keys in a list of items, each with its key as ``value``."""
+    for item in items if isinstance(items, list) else ():
+        value = item.get("value") if isinstance(item, dict) else None
+        if isinstance(value, str):
+            yield from public_keys(value)
+
+
+def _key_type(key: str) -> str:
+    """Return the type in the key's data."""
+    try:
+        data = base64.b64decode(key, validate=True)
+    except binascii.Error:
+        return ""
+    length = int.from_bytes(data[:4], "big")
+    return data[4 : 4 + length].decode("ascii", "replace")
+
+
 def script(request: SshRequest) -> str:
     """Return a script that waits until the service answers and, with a barrier, until all others do."""
     if not request.barrier:
@@ -52,11 +84,12 @@ def _minutes(value: Any) -> float:
     return float(value) if is_number and 0 < value < math.inf else BARRIER_MINUTES
 
 
+# A file instead of the folder means that the service is not where the task is, and needs no wait.
 _WAIT = """\
 ssh=${0%/*}/ssh
-[ -d "$ssh" ] || { echo "there is no ssh service here" >&2; exit 1; }
+[ -e "$ssh" ] || { echo "there is no ssh service here" >&2; exit 1; }
 tries=0
-until [ -e "$ssh/ready" ]; do
+until [ -f "$ssh" ] || [ -e "$ssh/ready" ]; do
   if [ -e "$ssh/failed" ]; then echo "no ssh service: $(cat "$ssh/failed")" >&2; exit 1; fi
   tries=$((tries + 1))
   if [ "$tries" -gt 600 ]; then echo "no ssh service: it did not begin in time" >&2; exit 1; fi
@@ -64,6 +97,7 @@ until [ -e "$ssh/ready" ]; do
 done
 """
 _BARRIER = """\
+[ -d "$ssh" ] || {{ echo "ssh barrier: tasks cannot reach each other by ssh here" >&2; exit {code}; }}
 command -v ssh >/dev/null ||
   {{ echo "ssh barrier: there is no ssh here (Debian: openssh-client)" >&2; exit {code}; }}
 tries=0

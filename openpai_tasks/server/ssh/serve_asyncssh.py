@@ -20,7 +20,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ADDRESS, PORT = "PAI_CONTAINER_HOST_IP", "PAI_CONTAINER_SSH_PORT"
 FOLDER, READY, FAILED = "ssh", "ssh/ready", "ssh/failed"
@@ -71,7 +71,7 @@ class TaskSshServer(asyncssh.SSHServer):
         return True
 
 
-class Files(asyncssh.SFTPServer):
+class SftpServer(asyncssh.SFTPServer):
     """SFTP that ends with an exit code, without which scp reports a failure."""
 
     def exit(self) -> None:
@@ -102,6 +102,11 @@ class Children:
         finally:
             self._waiting = {child: future for child, future in self._waiting.items() if future is not found}
 
+    def kill_all(self) -> None:
+        for child, future in self._waiting.items():
+            if not future.done():
+                os.killpg(child.pid, signal.SIGKILL)
+
     def _look(self) -> None:
         for child, future in self._waiting.items():
             code = child.poll()
@@ -113,13 +118,14 @@ class SshSession:
     """One process in the task's environment, on one channel of a connection."""
 
     def __init__(
-        self, channel: asyncssh.SSHServerProcess[bytes], children: Children, folder: str, shell: str
+        self, channel: asyncssh.SSHServerProcess[bytes], children: Children, argv: list[str]
     ) -> None:
         self._channel = channel
         self._children = children
-        self._argv = [sys.executable, "-I", "-S", ENTER, folder, shell]
+        self._argv = argv
         self._terminal: int | None = None
         self._pid = 0
+        self._code: int | None = None  # of the process, once it has ended
 
     async def run(self) -> None:
         """Copy streams until the process ends or the client disconnects, then close them, like sshd."""
@@ -203,7 +209,7 @@ class SshSession:
             await target.drain()
 
     async def _end(self, copying: asyncio.Future[list[BaseException | None]]) -> None:
-        code = await self._children.end_of(self._pid)
+        self._code = code = await self._children.end_of(self._pid)
         await asyncio.wait([copying], timeout=None if self._terminal is None else LINGER)
         if code < 0:
             self._channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
@@ -248,11 +254,11 @@ async def _once(handle: int, add: Callable[..., object], remove: Callable[[int],
     """Wait until the handle is ready."""
     ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell() -> None:
+    def set_ready() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    add(handle, tell)
+    add(handle, set_ready)
     try:
         await ready
     finally:
@@ -268,33 +274,47 @@ def authorized_keys() -> frozenset[bytes]:
     return frozenset(keys)
 
 
-async def serve(address: str, port: int, shell: str) -> None:
-    runner, folder, keys = os.getppid(), os.getcwd(), authorized_keys()
-    ready, host_key = os.path.abspath(READY), os.path.abspath(f"{FOLDER}/host_key")
-    children = Children()
+async def listen(
+    server: Callable[[], TaskSshServer],
+    session: Callable[[asyncssh.SSHServerProcess[bytes]], SshSession],
+    sftp: Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer],
+    **where: Any,
+) -> None:
+    """Begin to serve; OSError if the port is in use."""
 
-    async def session(channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def run(channel: asyncssh.SSHServerProcess[bytes]) -> None:
         if channel.subsystem:
             channel.exit(1)  # only sftp is supported
         else:
-            await SshSession(channel, children, folder, shell).run()
+            await session(channel).run()
 
+    await asyncssh.create_server(
+        server,
+        **where,
+        server_host_keys=[os.path.abspath(f"{FOLDER}/host_key")],
+        process_factory=run,
+        encoding=None,
+        line_editor=False,
+        sftp_factory=sftp,
+        allow_scp=True,
+        password_auth=False,
+        kbdint_auth=False,
+        gss_host=None,
+        agent_forwarding=False,
+        x11_forwarding=False,
+    )
+
+
+async def serve(address: str, port: int, shell: str) -> None:
+    runner, keys, ready, children = os.getppid(), authorized_keys(), os.path.abspath(READY), Children()
+    argv = [sys.executable, "-I", "-S", ENTER, os.getcwd(), shell]
     try:
-        await asyncssh.create_server(
+        await listen(
             lambda: TaskSshServer(keys),
-            address,
-            port,
-            server_host_keys=[host_key],
-            process_factory=session,
-            encoding=None,
-            line_editor=False,
-            sftp_factory=Files,
-            allow_scp=True,
-            password_auth=False,
-            kbdint_auth=False,
-            gss_host=None,
-            agent_forwarding=False,
-            x11_forwarding=False,
+            lambda channel: SshSession(channel, children, [*argv]),
+            SftpServer,
+            host=address,
+            port=port,
         )
     except OSError as err:
         fail(f"cannot listen on port {port}: {err.strerror}")

@@ -17,7 +17,7 @@ _LONGEST_LOG = 4000  # pages of 4 KB; most are written again and again, and merg
 
 
 class Database:
-    """Atomic transactions, and reads that wait for nobody; columns are accessed by name."""
+    """Atomic transactions, and reads that never wait for a writer; columns are accessed by name."""
 
     def __init__(self, path: Path, schema: str) -> None:
         home.make_private(path.parent)

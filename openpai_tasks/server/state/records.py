@@ -6,6 +6,7 @@ WAITING RUNNING STOPPING, then SUCCEEDED FAILED STOPPED.
 
 from __future__ import annotations
 
+from dataclasses import field
 from pathlib import Path
 
 from openpai_tasks.lazy_dataclass import dataclass
@@ -19,20 +20,20 @@ class Job:
     virtual_cluster: str
     config: str  # the submitted YAML, secrets masked; empty in lists
     execution: str  # START or STOP, as last set by the user
-    tags: tuple[str, ...]
     priority: str | None
     state: str
     sub_state: str
-    attempt: int  # the current one, from 0
-    user_retries: int
-    platform_retries: int
     submitted: int
-    launched: int | None
-    completed: int | None
-    exit_code: int | None
     gpus: int
     tasks: int
     roles: int
+    tags: tuple[str, ...] = ()
+    attempt: int = 0  # the current one
+    user_retries: int = 0
+    platform_retries: int = 0
+    launched: int | None = None
+    completed: int | None = None
+    exit_code: int | None = None
     user_exit_code: int | None = None  # of the command, only for failed jobs in lists
 
 
@@ -67,15 +68,15 @@ class Task:
     state: str
     sub_state: str
     created: int
-    launched: int | None
-    completed: int | None
-    exit_code: int | None
-    user_exit_code: int | None
-    diagnostics: str
     ip: str
-    ports: dict[str, tuple[int, ...]]
-    gpus: tuple[int, ...]
     folder: Path  # work/ and logs/{stdout,stderr,all} below it
+    ports: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    gpus: tuple[int, ...] = ()
+    launched: int | None = None
+    completed: int | None = None
+    exit_code: int | None = None
+    user_exit_code: int | None = None
+    diagnostics: str = ""
     matched: str = ""
     log_end: str = ""
     peak_memory_mb: int | None = None  # of a task that has ended, if its engine reports it

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from openpai_tasks.clearing import discard
+from openpai_tasks.files.removal import discard
 from openpai_tasks.protocol import states
-from openpai_tasks.server.state.folders import folder_name
-from openpai_tasks.server.state.state import REMOVED, State, now
+from openpai_tasks.server.state.state import REMOVED, State, folder_name, now
 from openpai_tasks.settings.keeping import KeepLimits
 
 KEEP = "keep"
@@ -92,7 +91,7 @@ class JobRemoval:
 
 
 def _bytes_on_disk(folder: Path) -> int:
-    """Return what the folder takes up; links count themselves."""
+    """Return the disk usage of the folder, without following links."""
     total, left = 0, [str(folder)]
     while left:  # os.walk is recursive before Python 3.12, and jobs can nest folders
         try:

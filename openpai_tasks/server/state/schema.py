@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Mapping
@@ -76,6 +77,9 @@ CREATE TABLE IF NOT EXISTS engine (name TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tags (
     job TEXT NOT NULL REFERENCES jobs (key), tag TEXT NOT NULL, PRIMARY KEY (job, tag)
 );
+CREATE TABLE IF NOT EXISTS v1_configs (
+    job TEXT PRIMARY KEY REFERENCES jobs (key) ON DELETE CASCADE, config TEXT NOT NULL
+);
 """
 
 
@@ -133,32 +137,16 @@ def attempt(row: sqlite3.Row) -> Attempt:
     return Attempt(**dict(row))
 
 
+_TASK = [field.name for field in dataclasses.fields(Task) if field.name != "index"]
+
+
 def task(row: sqlite3.Row) -> Task:
-    ports = {label: tuple(numbers) for label, numbers in json.loads(row["ports"]).items()}
-    return Task(
-        uid=row["uid"],
-        job=row["job"],
-        job_attempt=row["job_attempt"],
-        role=row["role"],
-        index=row["task_index"],
-        attempt=row["attempt"],
-        state=row["state"],
-        sub_state=row["sub_state"],
-        created=row["created"],
-        launched=row["launched"],
-        completed=row["completed"],
-        exit_code=row["exit_code"],
-        user_exit_code=row["user_exit_code"],
-        diagnostics=row["diagnostics"],
-        ip=row["ip"],
-        ports=ports,
-        gpus=tuple(json.loads(row["gpus"])),
-        folder=Path(row["folder"]),
-        matched=row["matched"],
-        log_end=row["log_end"],
-        peak_memory_mb=row["peak_memory_mb"],
-        cpu_seconds=row["cpu_seconds"],
-    )
+    values = {name: row[name] for name in _TASK}
+    values["index"] = row["task_index"]
+    values["ports"] = {label: tuple(numbers) for label, numbers in json.loads(row["ports"]).items()}
+    values["gpus"] = tuple(json.loads(row["gpus"]))
+    values["folder"] = Path(row["folder"])
+    return Task(**values)
 
 
 def event(row: sqlite3.Row) -> Event:

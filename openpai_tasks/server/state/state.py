@@ -8,41 +8,54 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
+import re
 import sqlite3
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from openpai_tasks.clearing import discard
 from openpai_tasks.errors import Conflict, NotFound
-from openpai_tasks.protocol import states, validate
+from openpai_tasks.files.removal import discard
+from openpai_tasks.protocol import JobDocument, states, validate
 from openpai_tasks.protocol.environment import decode
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.query import JobQuery, Statement
 from openpai_tasks.server.state.records import Attempt, Event, Job, Task
 from openpai_tasks.server.state.schema import SCHEMA
 from openpai_tasks.settings.home import make_private
 
-if TYPE_CHECKING:
-    from openpai_tasks.protocol import JobDocument
-
 __all__ = ["SCHEMA", "JobQuery", "State", "now"]
 
 START, STOP = "START", "STOP"
 REMOVED = ".removed"  # folder of folders that are being deleted; names of jobs' folders do not begin so
-_REMEMBERED = 1000  # number of parsed documents in the cache
+_MOST_CACHED = 1000  # number of parsed documents in the cache
+_LONGEST_FOLDER = 150  # bytes; file systems allow up to 255
 _AT_ONCE = 500  # jobs; some builds of SQLite take 999 values in a statement
 
 
 def now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def folder_name(name: str) -> str:
+    """Return the name itself if it is safe and distinct on every file system, else with a hash added."""
+    plain = re.sub(r"[^\w.~-]", "_", name, flags=re.ASCII)
+    if plain == name == name.lower() and 0 < len(name) <= _LONGEST_FOLDER and not name.startswith("."):
+        return name
+    mark = hashlib.md5(name.encode("utf-8"), usedforsecurity=False).hexdigest()[:8]
+    return f"{plain.lstrip('.')[:_LONGEST_FOLDER]}-{mark}"
+
+
+def task_folder(jobs: Path, key: str, attempt: int, role: str, index: int, number: int) -> Path:
+    """Return the folder of attempt ``number`` of one task instance."""
+    return jobs.joinpath(folder_name(key), str(attempt), f"{folder_name(role)}-{index}-{number}")
 
 
 class State:
@@ -77,14 +90,17 @@ class State:
                 message = f"job {document.name} of user {user} exists already: choose another name"
                 raise Conflict(message, status=409, code="ConflictJobError")
             self.add_attempt(job.key, 0)
-        self._remember(job.key, document)
+        self._cache_document(job.key, document)
         self.database.when_committed(self._submitted)  # a transaction around this one may go on
         return job
+
+    def add_v1_config(self, key: str, config: dict[str, Any]) -> None:
+        self.database.write("INSERT INTO v1_configs VALUES (?, ?)", [key, json.dumps(config)])
 
     def set_execution(self, key: str, value: str) -> None:
         """Set STOP to end a waiting or running job, or START to begin a new attempt of a finished one."""
         with self.database.transaction():
-            job = self._existing(key)
+            job = self.existing_job(key)
             self.database.write("UPDATE jobs SET execution = ? WHERE key = ?", [value, key])
             if value == STOP and job.state not in states.FINAL:
                 self._begin_stop(job)
@@ -129,17 +145,23 @@ class State:
         row = self.database.row(f"SELECT {schema.JOB} FROM jobs WHERE key = ?", [key])
         return schema.job(row) if row else None
 
+    def existing_job(self, key: str) -> Job:
+        job = self.job(key)
+        if job is None:
+            raise _no_job(key)
+        return job
+
     def jobs(self, query: JobQuery) -> list[Job]:
         """Return the requested page of the matching jobs."""
         starts = query.starts()
-        start = min(starts, key=lambda name: self._number(query.count_start(name)), default="")
+        start = min(starts, key=lambda name: self._count(query.count_start(name)), default="")
         keys = [row["key"] for row in self.database.rows(*query.page(start))]
-        found = {row["key"]: schema.job(row) for row in self._listed(keys)}
+        found = {row["key"]: schema.job(row) for row in self._job_rows(keys)}
         return [found[key] for key in keys if key in found]  # one may have been removed meanwhile
 
     def count(self, query: JobQuery) -> int:
         """Return the number of matching jobs on all pages."""
-        return self._number(query.count())
+        return self._count(query.count())
 
     def attempts(self, key: str) -> list[Attempt]:
         """Return all attempts, oldest first."""
@@ -210,9 +232,14 @@ class State:
         if document is None:
             row = self.database.row("SELECT source FROM jobs WHERE key = ?", [key])
             if row is None:
-                raise _unknown(key)
-            document = self._remember(key, validate(row["source"]))
+                raise _no_job(key)
+            document = self._cache_document(key, validate(row["source"]))
         return document
+
+    def v1_config(self, key: str) -> Any:
+        """Return the job's v1 configuration as submitted; None if it was submitted as a v2 document."""
+        row = self.database.row("SELECT config FROM v1_configs WHERE job = ?", [key])
+        return json.loads(row["config"]) if row else None
 
     def environment(self, key: str) -> dict[str, str]:
         """Return the variables of the submitter that the job runs with; empty for those of the server."""
@@ -281,26 +308,20 @@ class State:
         values.append(str(job.attempt))
         self.database.write("UPDATE attempts SET state = ?, sub_state = ? WHERE job = ? AND id = ?", values)
 
-    def _existing(self, key: str) -> Job:
-        job = self.job(key)
-        if job is None:
-            raise _unknown(key)
-        return job
-
-    def _remember(self, key: str, document: JobDocument) -> JobDocument:
+    def _cache_document(self, key: str, document: JobDocument) -> JobDocument:
         """Cache a parsed document, with the commands joined as this cluster does."""
         document = dataclasses.replace(document, joint=self._joint)
         with self._documents_lock:
-            while len(self._documents) >= _REMEMBERED:
+            while len(self._documents) >= _MOST_CACHED:
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = document
         return document
 
-    def _number(self, statement: Statement) -> int:
+    def _count(self, statement: Statement) -> int:
         row = self.database.row(*statement)
         return row[0] if row else 0
 
-    def _listed(self, keys: Sequence[str]) -> Iterator[sqlite3.Row]:
+    def _job_rows(self, keys: Sequence[str]) -> Iterator[sqlite3.Row]:
         """Yield the rows of these jobs, in any order."""
         for first in range(0, len(keys), _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
@@ -321,22 +342,15 @@ def _new_job(user: str, document: JobDocument) -> Job:
         virtual_cluster=document.virtual_cluster,
         config=document.masked(),
         execution=START,
-        tags=(),
         priority=document.priority,
         state=states.WAITING,
         sub_state=states.CREATION_PENDING,
-        attempt=0,
-        user_retries=0,
-        platform_retries=0,
         submitted=now(),
-        launched=None,
-        completed=None,
-        exit_code=None,
         gpus=demand(document).gpu,
         tasks=sum(role.instances for role in document.roles),
         roles=len(document.roles),
     )
 
 
-def _unknown(key: str) -> NotFound:
+def _no_job(key: str) -> NotFound:
     return NotFound(f"no job {key}", status=404, code="NoJobError")

@@ -1,4 +1,4 @@
-"""Which copies are running, so that a part can be told from a leftover.
+"""Which copies are running, so that a part in use can be distinguished from a leftover.
 
 While a process copies, it holds the lock of a file in the user's home, and the names of its parts end with
 the name of that file. The system releases the lock when the process dies, so what a killed copy left is known
@@ -40,7 +40,7 @@ class _Claim:
         self._handle, self._is_kept = None, False
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def claiming(self) -> Iterator[None]:
         """Claim the parts that are begun in this block."""
         with self._lock:
             self._users += 1
@@ -52,12 +52,12 @@ class _Claim:
                 if not self._users:
                     self._release()
 
-    def keep(self) -> None:
+    def keep_claim(self) -> None:
         """Let the claim outlast its copy, which may leave parts."""
         self._is_kept = True
 
     def name(self) -> str:
-        """Return the name of the claim; empty outside of ``held``."""
+        """Return the name of the claim; empty outside of ``claiming``."""
         with self._lock:
             if self._users and self._name is None:
                 self._name = ""
@@ -83,7 +83,7 @@ class _Claim:
 
 _claim = _Claim()
 os.register_at_fork(after_in_child=_claim.start_over)
-held, keep = _claim.held, _claim.keep
+claiming, keep_claim = _claim.claiming, _claim.keep_claim
 
 
 def part_name(claimed: bool = True) -> str:

@@ -12,21 +12,20 @@ from dataclasses import field
 
 from openpai_tasks.errors import PaiError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.plain_text import one_line
-from openpai_tasks.storage.copying.claims import held
+from openpai_tasks.storage.copying.claims import claiming
 from openpai_tasks.storage.copying.compare import is_same, looks_same
 from openpai_tasks.storage.copying.direct import DirectCopies
-from openpai_tasks.storage.copying.overlap import refuse_hidden_loss
-from openpai_tasks.storage.copying.plan import CopyItem, can_meet, refuse_loss
+from openpai_tasks.storage.copying.plan import CopyItem, check_deletion, check_hidden_overlap, may_overlap
 from openpai_tasks.storage.copying.progress import Copied as Copied
 from openpai_tasks.storage.copying.progress import CopyFailure as CopyFailure
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import clear_stale, transfer
-from openpai_tasks.storage.copying.walk import Item, Step, Steps, Surplus, Trouble, checked_link
+from openpai_tasks.storage.copying.walk import ExtraEntries, Item, Step, Steps, check_link
 from openpai_tasks.storage.copying.workers import ItemQueue, WorkerPool
 from openpai_tasks.storage.location import naming
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import Store, parent
+from openpai_tasks.text.plain import one_line
 
 WORKERS = 8
 
@@ -83,71 +82,68 @@ class _Counter:
         return Copied(*counts, tuple(self.failed), seconds, preview, interrupted, self.target)
 
 
-@held()
+@claiming()
 def copy(
     items: Sequence[CopyItem], rules: Rules | None = None, watch: Watch | None = None, target: str = ""
 ) -> Copied:
-    """Copy everything; one file that fails does not stop the others.
-
-    ``target`` is the URL of the copy, for its summary.
-    """
+    """Copy everything, even if some files fail; ``target`` is the URL of the copy, for its summary."""
     rules, watch = rules or Rules(), watch or Watch()
     if rules.delete:
-        refuse_loss(items)
+        check_deletion(items)
         if not rules.preview:
-            refuse_hidden_loss(items[0])
-    tally = _Counter(watch, target)
+            check_hidden_overlap(items[0])
+    counter = _Counter(watch, target)
     try:
-        surplus = _copied(items, tally, rules)
-        if rules.delete and not tally.failed:
-            _remove(surplus, tally, rules.preview)
+        extra = _copy_all(items, counter, rules)
+        if rules.delete and not counter.failed:
+            _remove(extra, counter, rules.preview)
     except (KeyboardInterrupt, Interrupted):
-        watch.interrupted(tally.result(rules.preview, interrupted=True))
+        watch.interrupted(counter.result(rules.preview, interrupted=True))
         raise
-    return tally.result(rules.preview)
+    return counter.result(rules.preview)
 
 
-def _copied(items: Sequence[CopyItem], tally: _Counter, rules: Rules) -> list[Surplus]:
+def _copy_all(items: Sequence[CopyItem], counter: _Counter, rules: Rules) -> list[ExtraEntries]:
     """Copy all files; return the entries that only the target has."""
-    watch, line, most = tally.watch, ItemQueue(tally.watch), max(1, rules.workers)
+    watch, line, most = counter.watch, ItemQueue(counter.watch), max(1, rules.workers)
     with ThreadPoolExecutor(most) as pool:
-        crew = WorkerPool(pool, functools.partial(_work, line, tally, rules), most, line)
+        workers = WorkerPool(pool, functools.partial(_work, line, counter, rules), most, line)
         try:
-            surplus = _queue_items(items, crew.add, tally, rules)
-            crew.finish()
+            extra = _queue_items(items, workers.add, counter, rules)
+            workers.finish()
             watch.check()  # interrupted workers leave files uncopied
         except Interrupted:
-            crew.wait()  # a bug in a worker may be the cause
+            workers.wait()  # a bug in a worker may be the cause
             raise
         except BaseException:  # above all Ctrl-C: leaving the pool waits for the workers
             watch.stop()
             raise
-    return surplus
+    return extra
 
 
 def _queue_items(
-    items: Sequence[CopyItem], add_item: Callable[[Item], None], tally: _Counter, rules: Rules
-) -> list[Surplus]:
+    items: Sequence[CopyItem], add_item: Callable[[Item], None], counter: _Counter, rules: Rules
+) -> list[ExtraEntries]:
     """Walk the trees and queue the files; return the entries that only the target has."""
-    surplus: list[Surplus] = []
-    for step in _steps(items, tally, rules):
+    extra: list[ExtraEntries] = []
+    for step in _steps(items, counter, rules):
         if isinstance(step, Item):
             if step.there and not rules.checksum and looks_same(step.entry, step.there):
-                tally.skip({step.entry.path: step.entry.size})
+                counter.skip({step.entry.path: step.entry.size})
             else:
-                tally.watch.found(step.entry.size)
+                counter.watch.found(step.entry.size)
                 add_item(step)
-        elif isinstance(step, Trouble):
-            tally.fail(step.path, step.reason)
+        elif isinstance(step, CopyFailure):
+            counter.fail(step.path, step.reason)
         elif rules.delete:
-            surplus.append(step)
-    return surplus
+            extra.append(step)
+    return extra
 
 
-def _steps(items: Sequence[CopyItem], tally: _Counter, rules: Rules) -> Iterator[Step]:
-    taken: set[str] | None = set() if can_meet(items) else None
-    make_folder = functools.partial(_make_folder, tally.watch)
-    skip = None if rules.checksum else tally.skip
+def _steps(items: Sequence[CopyItem], counter: _Counter, rules: Rules) -> Iterator[Step]:
+    taken: set[str] | None = set() if may_overlap(items) else None
+    make_folder = functools.partial(_make_folder, counter.watch)
+    skip = None if rules.checksum else counter.skip
     looked_at: set[tuple[int, str]] = set()
     for item in items:
         store, folder = item.target.store, parent(item.target.path)
@@ -165,36 +161,36 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: ItemQueue, tally: _Counter, rules: Rules, crew: WorkerPool) -> None:
-    """Copy queued files until the queue ends; count every file in the tally."""
+def _work(line: ItemQueue, counter: _Counter, rules: Rules, workers: WorkerPool) -> None:
+    """Copy queued files until the queue ends; count every file in the counter."""
     with contextlib.closing(DirectCopies()) as direct:
         try:
             while (chunk := line.get()) is not None:
                 for item in chunk:
-                    _settle(item, tally, rules, direct)
-                crew.start_if_idle()
+                    _process(item, counter, rules, direct)
+                workers.start_if_idle()
         except Interrupted:
             return
         except BaseException:  # a bug of ours: others must not wait for this worker
-            tally.watch.stop()
+            counter.watch.stop()
             raise
 
 
-def _settle(item: Item, tally: _Counter, rules: Rules, direct: DirectCopies) -> None:
+def _process(item: Item, counter: _Counter, rules: Rules, direct: DirectCopies) -> None:
     try:
-        outcome, size = _handle(item, tally.watch, rules, direct)
+        outcome, size = _copy_or_skip(item, counter.watch, rules, direct)
     except Interrupted:
         raise
     except PaiError as err:
-        tally.fail(item.entry.path, item.describe_error(err))
+        counter.fail(item.entry.path, item.describe_error(err))
     else:
-        tally.add(item.entry.path, outcome, size)
+        counter.add(item.entry.path, outcome, size)
 
 
-def _handle(item: Item, watch: Watch, rules: Rules, direct: DirectCopies) -> tuple[str, int]:
+def _copy_or_skip(item: Item, watch: Watch, rules: Rules, direct: DirectCopies) -> tuple[str, int]:
     """Copy or skip the file; return the outcome and its size."""
     watch.check()
-    checked_link(item.entry, item.source)
+    check_link(item.entry, item.source)
     if item.there and is_same(item.source, item.entry, item.target, item.there, rules.checksum):
         return "skipped", item.entry.size
     if rules.preview or direct.copy(item, watch):
@@ -202,14 +198,14 @@ def _handle(item: Item, watch: Watch, rules: Rules, direct: DirectCopies) -> tup
     return "copied", transfer(item.source, item.entry, item.target, item.path, watch)
 
 
-def _remove(surplus: Iterable[Surplus], tally: _Counter, preview: bool) -> None:
-    for step in surplus:
+def _remove(extra: Iterable[ExtraEntries], counter: _Counter, preview: bool) -> None:
+    for step in extra:
         for entry in step.entries:
-            tally.watch.check()
+            counter.watch.check()
             try:
                 if not preview:
                     step.store.remove(entry.path, recursive=True)
             except PaiError as err:
-                tally.fail(entry.path, str(err))
+                counter.fail(entry.path, str(err))
             else:
-                tally.add(entry.path, "removed", entry.size)
+                counter.add(entry.path, "removed", entry.size)

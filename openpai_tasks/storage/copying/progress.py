@@ -6,8 +6,8 @@ import threading
 from collections.abc import Mapping
 
 from openpai_tasks import exits
+from openpai_tasks.compat import wait_for_event
 from openpai_tasks.errors import PaiError
-from openpai_tasks.interruptible import wait_for_event
 from openpai_tasks.lazy_dataclass import dataclass
 
 

@@ -18,7 +18,7 @@ from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.settings.home import home
 from openpai_tasks.storage.copying.claims import claims_folder, is_free
 from openpai_tasks.storage.copying.progress import Interrupted
-from openpai_tasks.storage.retry import Damaged, can_help
+from openpai_tasks.storage.retry import CorruptData, is_temporary
 from openpai_tasks.storage.store import Appends, Entry, Store
 
 LARGE = 32 << 20
@@ -47,12 +47,12 @@ class ResumeNote:
 
 
 @contextlib.contextmanager
-def note_of(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
+def open_note(source: Store, entry: Entry, target: Store, path: str) -> Iterator[ResumeNote | None]:
     """Return the note of this copy; None if it cannot be resumed, or another process does the same copy."""
     handle = None
-    if entry.size >= LARGE and _can_go_on(source, target):
+    if entry.size >= LARGE and _can_resume(source, target):
         with contextlib.suppress(OSError, ConfigError):
-            handle, file = _held(_hash(target.address(path)))
+            handle, file = _lock_note(_hash(target.address(path)))
     if handle is None:
         yield None
         return
@@ -71,7 +71,7 @@ def is_broken_off(err: BaseException) -> bool:
     """Whether the error leaves an unfinished file that can be resumed."""
     if isinstance(err, Interrupted):
         return True
-    return isinstance(err, PaiError) and can_help(err) and not isinstance(err, Damaged)
+    return isinstance(err, PaiError) and is_temporary(err) and not isinstance(err, CorruptData)
 
 
 def is_resumed(part: str) -> bool | None:
@@ -84,23 +84,23 @@ def is_resumed(part: str) -> bool | None:
     return None
 
 
-def is_near(store: Store) -> bool:
+def is_local(store: Store) -> bool:
     """Whether reading from the store again is cheap."""
     return store.kind == "local"
 
 
-def _can_go_on(source: Store, target: Store) -> bool:
+def _can_resume(source: Store, target: Store) -> bool:
     """Whether the part that has arrived can be verified without another transfer."""
     if not isinstance(target, Appends):
         return False
-    return target.hasher() is not None if is_near(source) else is_near(target) and source.knows_digests
+    return target.hasher() is not None if is_local(source) else is_local(target) and source.knows_digests
 
 
 def _hash(facts: object) -> str:
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _held(name: str) -> tuple[int | None, Path]:
+def _lock_note(name: str) -> tuple[int | None, Path]:
     path = claims_folder() / name
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.compact_listing import CompactListing
-from openpai_tasks.storage.copying.overlap import can_tell, is_one_of
-from openpai_tasks.storage.copying.plan import CopyItem
+from openpai_tasks.storage.copying.plan import CopyItem, can_compare_places, is_same_folder
+from openpai_tasks.storage.copying.progress import CopyFailure
 from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, is_part
@@ -37,10 +37,7 @@ class WalkedEntry(NamedTuple):
 
 
 def walk(place: Location, depth: int | None = None, parts: bool = False) -> Iterator[WalkedEntry]:
-    """Yield everything below the folder by name, folders before their contents; follow no symlinks.
-
-    Unfinished files of copies are left out without ``parts``.
-    """
+    """Yield everything below by name, folders first; follow no symlinks. ``parts``: unfinished files, too."""
     stack = [iter(_sorted(place.store, place.path, "", 1, parts))]
     while stack:
         found = next(stack[-1], None)
@@ -92,23 +89,15 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Surplus:
+class ExtraEntries:
     """Entries of a target folder that the source does not have."""
 
     store: Store
     entries: CompactListing
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """An entry that cannot be copied, and the reason."""
-
-    path: str
-    reason: str
-
-
 MOST_LINKS = 1000  # that lead to one folder: links to folders with links to folders would never end
-Step = Item | Surplus | Trouble
+Step = Item | ExtraEntries | CopyFailure
 
 Skip = Callable[[Mapping[str, int]], None]
 """Gets the paths and sizes of files that need not be copied."""
@@ -129,7 +118,7 @@ class CreatedFolders:
 
     def __init__(self, source: Store, target: Store, root: str, preview: bool) -> None:
         self._source, self._target, self._root = source, target, root
-        self._can_meet = can_tell(source, target)
+        self._can_meet = can_compare_places(source, target)
         self._may_test = not (self._can_meet or preview)
         self._paths: dict[str, str] = {}
 
@@ -141,17 +130,14 @@ class CreatedFolders:
     def has(self, folder: Entry) -> bool:
         """Whether the copy has created the folder; another file system may have the same id."""
         if self._may_test and folder.name == base(self._root):
-            return is_one_of(self._target, self._root, self._source, [folder.path])
-        path, source, target = self._paths.get(folder.id), self._source, self._target
-        if (
-            not folder.id
-            or path is None
-            or not (isinstance(source, KnowsPlaces) and isinstance(target, KnowsPlaces))
-        ):
+            return is_same_folder(self._target, self._root, self._source, [folder.path])
+        path = self._paths.get(folder.id) if folder.id else None
+        source, target = self._source, self._target
+        if path is None or not (isinstance(source, KnowsPlaces) and isinstance(target, KnowsPlaces)):
             return False
         seen = None
-        while seen != (seen := source.marks(folder.path)):  # a mark may change while the copy writes there
-            if not seen.isdisjoint(target.marks(path)):
+        while seen != (seen := source.identities(folder.path)):  # the copy may change it
+            if not seen.isdisjoint(target.identities(path)):
                 return True
         return False
 
@@ -190,8 +176,8 @@ class Steps:
         if not item.entry.is_folder:
             yield self._file(item.entry, item.target.path, there)
             return
-        if item.is_inner and (reason := self._barred(item.target.path, there)):
-            yield Trouble(item.source.path, reason)
+        if item.is_inner and (reason := self._obstacle(item.target.path, there)):
+            yield CopyFailure(item.source.path, reason)
             return
         self._made.note(item.target.path, there)
         entered = (self._source.address(item.source.path),)
@@ -206,7 +192,7 @@ class Steps:
                         yield step
             except PaiError as err:
                 reason = _describe_error(err, folder.source, folder.target, self._origin)
-                yield Trouble(folder.source, reason)
+                yield CopyFailure(folder.source, reason)
 
     def _folder(self, folder: _CopiedFolder) -> Iterator[Step | _CopiedFolder]:
         if folder.is_new and not self._preview:
@@ -215,18 +201,19 @@ class Steps:
         if self._skip and not folder.is_new and not self._skip_same(self._skip, folder, same):
             return
         there = CompactListing(folder.target, () if folder.is_new else self._existing(folder.target, same))
-        for entry in _listed(self._source, folder.source, same):
+        for entry in _list_others(self._source, folder.source, same):
             if is_part(entry):
                 continue
             old, path = there.pop(entry.name), join(folder.target, entry.name)
             if entry.is_link and self._is_at_target(entry):
-                yield Trouble(entry.path, "a link that leads to the target of the copy, above or into it")
+                yield CopyFailure(entry.path, "a link that leads to the target of the copy, above or into it")
+            elif entry.is_folder:
+                yield self._subfolder(entry, path, old, folder)
             else:
-                is_folder = entry.is_folder
-                yield self._inner(entry, path, old, folder) if is_folder else self._file(entry, path, old)
+                yield self._file(entry, path, old)
         there.drop_popped()
         if there:
-            yield Surplus(self._target, there)
+            yield ExtraEntries(self._target, there)
 
     def _skip_same(self, skip: Skip, folder: _CopiedFolder, same: set[str]) -> bool:
         """Skip the files that are the same, add their names to ``same``, and return whether others exist."""
@@ -255,48 +242,49 @@ class Steps:
 
     def _existing(self, path: str, same: set[str]) -> Iterator[Entry]:
         """Yield the other entries of the target folder; remove old parts of killed copies."""
-        for entry in _listed(self._target, path, same):
+        for entry in _list_others(self._target, path, same):
             if not is_part(entry):
                 yield entry
             elif not self._preview:
                 remove_stale(self._target, entry)
 
     def _file(self, entry: Entry, path: str, there: Entry | None) -> Step:
+        reason, place = "", f"{self._origin}{path}"
         if there is not None and there.is_folder:
-            return Trouble(
-                entry.path, f"a folder is at {self._origin}{path}, so the file cannot be put there"
-            )
-        if entry.is_special:
-            return Trouble(entry.path, "neither a file nor a folder")
-        if there is not None and there.is_special:
-            reason = f"{self._origin}{path} is neither a file nor a folder, so it is not replaced"
-            return Trouble(entry.path, reason)
-        if self._taken is not None and path in self._taken:
-            return Trouble(entry.path, f"another source has a file for {self._origin}{path}")
-        if self._taken is not None:
+            reason = f"a folder is at {place}, so the file cannot be put there"
+        elif entry.is_special:
+            reason = "neither a file nor a folder"
+        elif there is not None and there.is_special:
+            reason = f"{place} is neither a file nor a folder, so it is not replaced"
+        elif self._taken is not None and path in self._taken:
+            reason = f"another source has a file for {place}"
+        elif self._taken is not None:
             self._taken.add(path)
+        if reason:
+            return CopyFailure(entry.path, reason)
         return Item(self._source, entry, self._target, path, there, self._origin)
 
-    def _inner(
+    def _subfolder(
         self, entry: Entry, path: str, there: Entry | None, folder: _CopiedFolder
-    ) -> _CopiedFolder | Trouble:
+    ) -> _CopiedFolder | CopyFailure:
         entered = folder.entered
-        if reason := self._barred(path, there):
-            return Trouble(entry.path, reason)
+        if reason := self._obstacle(path, there):
+            return CopyFailure(entry.path, reason)
         if self._made.has(entry):
-            return Trouble(entry.path, "this copy has made it: the target is in the source, by another name")
+            reason = "this copy has made it: the target is in the source, by another name"
+            return CopyFailure(entry.path, reason)
         if entry.is_link:
             leads = self._source.address(entry.path)
             here = self._source.address(folder.source)
             if any(is_below(place, leads) for place in (*entered, here)):
-                return Trouble(entry.path, "a link to a folder above it: the copy would never end")
+                return CopyFailure(entry.path, "a link to a folder above it: the copy would never end")
             self._links[leads] += 1
             if self._links[leads] > MOST_LINKS:
-                return Trouble(entry.path, f"more than {MOST_LINKS} links lead to this folder")
+                return CopyFailure(entry.path, f"more than {MOST_LINKS} links lead to this folder")
             entered = (*entered, leads)
         return _CopiedFolder(entry.path, path, there is None, entry.mode, entered)
 
-    def _barred(self, path: str, there: Entry | None) -> str:
+    def _obstacle(self, path: str, there: Entry | None) -> str:
         """Return why the path cannot become a folder; symlinks are not followed, as they lead elsewhere."""
         if path in (self._taken or ()) or (there is not None and not there.is_folder):
             return f"a file is at {self._origin}{path}, so the folder cannot be put there"
@@ -305,7 +293,7 @@ class Steps:
         return ""
 
 
-def _listed(store: Store, path: str, same: set[str]) -> Iterator[Entry]:
+def _list_others(store: Store, path: str, same: set[str]) -> Iterator[Entry]:
     """Yield the entries of the folder that are not known to be the same."""
     return store.list_except(path, same) if same and isinstance(store, CopiesFolders) else store.list(path)
 
@@ -317,7 +305,7 @@ def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str
     return origin + text if is_there else text
 
 
-def checked_link(entry: Entry, store: Store) -> None:
+def check_link(entry: Entry, store: Store) -> None:
     """Raise if the entry is a dangling symlink."""
     if entry.is_link and store.stat(entry.path) is None:
         raise PathError(f"{entry.path}: a broken symlink")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import tempfile
 import warnings
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped]
 
 from openpai_tasks.errors import Denied, NotFound, Unreachable
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.fsspec.failing_blocks import failures
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import PIECE, parent
 
@@ -51,7 +52,7 @@ class FileUpload(io.BufferedIOBase):
         self._autocommit = autocommit
         self._earlier = failures()
         self._is_lost = False
-        self._file: Any = tempfile.TemporaryFile()  # noqa: SIM115  (closed in commit or discard)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (closed in commit or discard)
 
     def writable(self) -> bool:
         return True
@@ -60,20 +61,16 @@ class FileUpload(io.BufferedIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        written: int = self._file.write(data)
-        return written
+        return self._file.write(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        position: int = self._file.seek(offset, whence)
-        return position
+        return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        position: int = self._file.tell()
-        return position
+        return self._file.tell()
 
     def truncate(self, size: int | None = None) -> int:
-        left: int = self._file.truncate(size)
-        return left
+        return self._file.truncate(size)
 
     def close(self) -> None:
         if self.closed:
@@ -123,7 +120,7 @@ class TextUpload(io.TextIOWrapper):
         self.close()
 
 
-class Compressed(io.BufferedIOBase):
+class CompressedFile(io.BufferedIOBase):
     """A compressed file for writing; unlike fsspec's, it closes the file below."""
 
     def __init__(self, below: Any, path: str, compression: str | None) -> None:
@@ -170,3 +167,39 @@ def mapping_errors(path: str) -> Iterator[None]:
         raise PermissionError(str(err)) from err
     except Unreachable as err:
         raise ConnectionError(str(err)) from err
+
+
+def failures() -> list[BaseException]:
+    """Return the errors of these blocks."""
+    return [error for frame in _frames() for error in _failing(frame)]
+
+
+def is_cut_short() -> bool:
+    """Whether fsspec's cache sends a file only because a failing block closes it."""
+    from fsspec.implementations.cached import LocalTempFile  # type: ignore[import-untyped]
+
+    frames = iter(_frames())
+    is_cached = any(frame.f_code is LocalTempFile.commit.__code__ for frame in frames)
+    closing = next((frame for frame in frames if _is_exit(frame)), None) if is_cached else None
+    return closing is not None and bool(_failing(closing))
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_exit(frame: FrameType) -> bool:
+    return frame.f_code.co_name in ("__exit__", "__aexit__")
+
+
+def _failing(frame: FrameType) -> list[BaseException]:
+    """Return the errors passed to an ``__exit__`` method."""
+    if not _is_exit(frame):
+        return []
+    given = inspect.getargvalues(frame)
+    values = [given.locals.get(name) for name in given.args]
+    values += given.locals.get(given.varargs, ()) if given.varargs else ()
+    return [value for value in values if isinstance(value, BaseException)]

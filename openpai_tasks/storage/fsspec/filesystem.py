@@ -14,11 +14,17 @@ from typing import Any
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]
 
-from openpai_tasks.storage.copying.plan import CopyItem, refuse_itself
+from openpai_tasks.storage.copying.plan import CopyItem, check_not_itself
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
-from openpai_tasks.storage.fsspec.failing_blocks import is_cut_short
-from openpai_tasks.storage.fsspec.files import Compressed, Download, FileUpload, TextUpload, mapping_errors
+from openpai_tasks.storage.fsspec.files import (
+    CompressedFile,
+    Download,
+    FileUpload,
+    TextUpload,
+    is_cut_short,
+    mapping_errors,
+)
 from openpai_tasks.storage.fsspec.moves import move
 from openpai_tasks.storage.location import PAI, Book, Location, locate
 from openpai_tasks.storage.parts import is_part
@@ -132,12 +138,12 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Copy as fsspec does, but refuse to copy a path onto or into itself."""
         for one, other in self._pairs(path1, path2) if recursive else ():
             with mapping_errors(one):
-                self._refuse_itself(one, other)
+                self._check_not_itself(one, other)
         super().copy(path1, path2, recursive, maxdepth, on_error, **options)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         with mapping_errors(path1):
-            source, entry, target = self._refuse_itself(path1, path2)
+            source, entry, target = self._check_not_itself(path1, path2)
             if entry.is_folder:
                 target.store.make_folder(target.path)
             else:
@@ -149,7 +155,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if isinstance(lpath, (str, os.PathLike)):
             with mapping_errors(rpath):
                 source, entry = self._entry(rpath)
-                refuse_itself(CopyItem(source, entry, locate(os.path.abspath(lpath), self._book)))
+                check_not_itself(CopyItem(source, entry, locate(os.path.abspath(lpath), self._book)))
         super().get_file(rpath, lpath, *args, **options)
 
     def put_file(self, lpath: str, rpath: str, *args: Any, **options: Any) -> None:
@@ -173,7 +179,7 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if "r" in mode or (compression is None and "b" in mode):
             return super().open(path, mode, compression=compression, **options)
         if "b" in mode:
-            return Compressed(super().open(path, mode, **options), path, compression)
+            return CompressedFile(super().open(path, mode, **options), path, compression)
         words = {key: options.pop(key) for key in ("encoding", "errors", "newline") if key in options}
         return TextUpload(
             self.open(path, mode.replace("t", "") + "b", compression=compression, **options), **words
@@ -243,10 +249,10 @@ class ClusterFileSystem(AbstractFileSystem):  # type: ignore[misc]
         target = self._strip_protocol(target)
         return [(one, join(target, base(one)) if is_into else target) for one in found]
 
-    def _refuse_itself(self, path1: str, path2: str) -> tuple[Location, Entry, Location]:
+    def _check_not_itself(self, path1: str, path2: str) -> tuple[Location, Entry, Location]:
         source, entry = self._entry(path1)
         target = self._locate(path2)
-        refuse_itself(CopyItem(source, entry, target))
+        check_not_itself(CopyItem(source, entry, target))
         return source, entry, target
 
     def _remove(self, path: str, recursive: bool = False) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from openpai_tasks.errors import Denied, PathError
-from openpai_tasks.storage.copying.claims import held, part_name
+from openpai_tasks.storage.copying.claims import claiming, part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import CopyItem, is_within, refuse_itself
+from openpai_tasks.storage.copying.plan import CopyItem, check_not_itself, is_within, with_parents
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import Entry, WritesWhole, base, join, parent
 
@@ -17,16 +17,16 @@ def move(source: Location, entry: Entry, target: Location) -> None:
     if source.is_root:
         raise PermissionError(f"{source.url}: the root of a storage is never moved")
     item = CopyItem(source, entry, target)
-    refuse_itself(item)
+    check_not_itself(item)
     there = target.store.stat(target.path)
-    _refuse_other_kind(item, there)
+    _check_same_type(item, there)
     target.store.make_folder(parent(target.path))
-    if _is_renamed(item, there):
+    if _can_rename(item, there):
         source.store.rename(source.path, target.path)
         return
     if is_within(source, target):
         raise PathError(f"{source.url} is in {target.url}: copied files could be removed with it")
-    _refuse_same_place(item)
+    _check_same_place(item)
     copied = copy([item], Rules(checksum=True))  # equal size and time are not enough to remove the source
     if copied.failed:
         failure = copied.failed[0]
@@ -34,19 +34,17 @@ def move(source: Location, entry: Entry, target: Location) -> None:
     source.store.remove(source.path, recursive=True)
 
 
-@held()
-def _refuse_same_place(item: CopyItem) -> None:
+@claiming()
+def _check_same_place(item: CopyItem) -> None:
     """Raise if stores of different kinds lead to the same place, which only a new file there can show."""
     source, target = item.source, item.target
     if source.store.kind == target.store.kind:
         return
     if item.entry.is_folder:
-        place, seen_at = source.path, [target.path, *_folders_above(target.path)]
+        place, seen_at = source.path, with_parents(target.path)
     else:
-        place, seen_at = (
-            parent(source.path),
-            [parent(target.path)] if base(target.path) == source.name else [],
-        )
+        place = parent(source.path)
+        seen_at = [parent(target.path)] if base(target.path) == source.name else []
     name = part_name()
     source.store.write(join(place, name), [b""], 0)
     try:
@@ -63,11 +61,7 @@ def _is_there(target: Location, path: str) -> bool:
     return False
 
 
-def _folders_above(path: str) -> list[str]:
-    return [] if path == "/" else [parent(path), *_folders_above(parent(path))]
-
-
-def _refuse_other_kind(item: CopyItem, there: Entry | None) -> None:
+def _check_same_type(item: CopyItem, there: Entry | None) -> None:
     if there is None:
         return
     url = item.target.url
@@ -79,7 +73,7 @@ def _refuse_other_kind(item: CopyItem, there: Entry | None) -> None:
         raise NotADirectoryError(f"{url}: a file is there, so a folder cannot be moved to it")
 
 
-def _is_renamed(item: CopyItem, there: Entry | None) -> bool:
+def _can_rename(item: CopyItem, there: Entry | None) -> bool:
     """Whether the store can rename it; object stores have no folders to rename."""
     if item.source.store is not item.target.store:
         return False

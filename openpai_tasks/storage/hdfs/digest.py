@@ -22,6 +22,8 @@ Sums = Callable[[bytes, int], bytes]
 """Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
 CRCS: dict[str, Crc] = {"CRC32": zlib.crc32, "CRC32C": crc32c_of}
+CRC_NAMES = {1: "CRC32", 2: "CRC32C"}
+"""By their numbers in Hadoop's protocols."""
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
 EMPTY = "MD5-of-0MD5-of-0CRC32"
 STRIDE = 1 << 20
@@ -29,7 +31,7 @@ STRIDE = 1 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """The parameters of a file's fingerprint; ``block`` 0 is one block of any size."""
+    """The parameters of a file's checksum; ``block`` 0 is one block of any size."""
 
     block: int
     chunk: int = 512
@@ -93,10 +95,7 @@ class BlockHasher:
 
 
 def _buffer(size: int) -> int:
-    """Return the size of HDFS's buffer, which doubles from 32 bytes.
-
-    HDFS hashes all of it, not the filled part.
-    """
+    """Return the size of HDFS's buffer, which doubles from 32 bytes; HDFS hashes all of it."""
     room = 32
     while room < size:
         room *= 2

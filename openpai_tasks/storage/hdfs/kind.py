@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.document import job_storage
+from openpai_tasks.storage.hdfs.store import HdfsStore
+from openpai_tasks.storage.hdfs.web.client import V1
 from openpai_tasks.storage.kinds import UserStorage, rooted
 from openpai_tasks.storage.store import StorageSpec, Store
-
-if TYPE_CHECKING:
-    from openpai_tasks.storage.hdfs.store import HdfsStore
 
 PYLON = "/webhdfs/api/v1"
 NATIVE_PORTS = (8020, 9000, 9820)  # of Hadoop's native protocol; the web port is a different one
@@ -22,8 +21,6 @@ WEB_PORTS = (9870, 50070, 5070)  # of Hadoop 3, Hadoop 2 and OpenPAI
 
 def open_store(spec: StorageSpec) -> HdfsStore:
     """Open a storage of a cluster by its name nodes, or through the cluster's gateway if it has none."""
-    from openpai_tasks.storage.hdfs.store import HdfsStore
-
     data = spec.data
     root = spec.users_folder(str(data.get("path") or data.get("rootPath") or "/"))
     urls = str(data.get("webhdfs") or data.get("web_hdfs_uri") or "")
@@ -36,8 +33,6 @@ def open_store(spec: StorageSpec) -> HdfsStore:
 
 def open_url(url: str) -> tuple[HdfsStore, str]:
     """Open ``webhdfs://[user@]name-node[:port][,another]/path``; find the web port for ``hdfs://``."""
-    from openpai_tasks.storage.hdfs.store import HdfsStore
-
     scheme, _, rest = url.partition("://")
     where, slash, path = rest.partition("/")
     user, _, hosts = where.rpartition("@")
@@ -69,10 +64,8 @@ def make_data(storage: UserStorage, secret: str) -> dict[str, Any]:
 
 def job_folder(store: Store, path: str) -> job_storage.Home:
     """Return the folder's WebHDFS URLs, which a job reads and writes with curl."""
-    from openpai_tasks.storage.hdfs.store import HdfsStore
-
     assert isinstance(store, HdfsStore)
-    return job_storage.WebHdfs(tuple(map(_escape, store.urls(path))), quote(store.user, safe=""))
+    return job_storage.HdfsFolder(tuple(map(_escape, store.urls(path))), quote(store.user, safe=""))
 
 
 def _escape(url: str) -> str:
@@ -83,9 +76,6 @@ def _escape(url: str) -> str:
 
 def _open_urls(urls: str, spec: StorageSpec, root: str) -> HdfsStore:
     """Open URLs that end before ``/webhdfs/v1``, or at OpenPAI's gateway, ``http://HOST/webhdfs``."""
-    from openpai_tasks.storage.hdfs.store import HdfsStore
-    from openpai_tasks.storage.hdfs.web.connections import V1
-
     where = spec.title
     found = [_url(text.strip(), where) for text in urls.split(",")]
     ways = {(scheme, path) for scheme, _, path in found}

@@ -20,7 +20,7 @@ Fetch = Callable[[int, int], Iterator[bytes]]
 """Yields the pieces of a number of bytes from an offset on."""
 
 
-def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tuple[int, float]]:
+def measure_rate(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tuple[int, float]]:
     """Yield the first pieces; return their size, and the bytes received per second of waiting."""
     moved, waited = 0, 0.0
     while moved < enough:
@@ -34,9 +34,9 @@ def sampled(pieces: Iterator[bytes], enough: int) -> Generator[bytes, None, tupl
     return moved, moved / max(waited, 1e-9)
 
 
-def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piece]:
+def read_ahead(pieces: Generator[Piece, None, None]) -> Iterator[Piece]:
     """Yield the pieces, read by another thread while the previous ones are processed."""
-    waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(depth)
+    waiting: queue.Queue[Piece | BaseException | None] = queue.Queue(4)
     left = threading.Event()
 
     def fetch() -> None:
@@ -63,36 +63,34 @@ def ahead(pieces: Generator[Piece, None, None], depth: int = 4) -> Iterator[Piec
                 waiting.get(timeout=0.01)
 
 
-def in_order(fetch: Fetch, start: int, end: int, part: int = PART, ahead: int = AHEAD) -> Iterator[bytes]:
+def read_parallel(fetch: Fetch, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes from start to end; closing the iterator stops the fetching."""
     left = threading.Event()
 
     def whole(offset: int) -> list[bytes]:
         pieces = []
-        for piece in fetch(offset, min(part, end - offset)):
+        for piece in fetch(offset, min(PART, end - offset)):
             pieces.append(piece)
             if left.is_set():
                 break
         return pieces
 
-    offsets = iter(range(start, end, part))
     waiting: deque[Future[list[bytes]]] = deque()
-    with ThreadPoolExecutor(ahead, "webhdfs-range") as pool:
+    with ThreadPoolExecutor(AHEAD, "webhdfs-range") as pool:
         try:
-            for offset in offsets:
+            for offset in range(start, end, PART):
                 waiting.append(pool.submit(whole, offset))
-                if len(waiting) == ahead:
-                    yield from _handed_on(waiting.popleft())
+                if len(waiting) == AHEAD:
+                    yield from _take(waiting.popleft())
             while waiting:
-                yield from _handed_on(waiting.popleft())
+                yield from _take(waiting.popleft())
         finally:
             left.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _handed_on(future: Future[list[bytes]]) -> Iterator[bytes]:
+def _take(future: Future[list[bytes]]) -> Iterator[bytes]:
     """Yield each piece and free it at once."""
-    pieces = future.result()
-    pieces.reverse()
+    pieces = deque(future.result())
     while pieces:
-        yield pieces.pop()
+        yield pieces.popleft()

@@ -18,7 +18,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
 from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import PIECE
 from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
@@ -69,7 +69,7 @@ def pack(sources: Sequence[SourceFile]) -> Archive:
     ordered = sorted(sources, key=lambda source: source.name)
     try:
         # Level and header are fixed, so only another version of zlib can give other bytes for the same files.
-        with gzip.GzipFile("", "wb", 6, content, mtime=0) as packed, _writing(packed) as tar:
+        with gzip.GzipFile("", "wb", 6, content, mtime=0) as packed, _open_tar(packed) as tar:
             members = tuple([_add(tar, source) for source in ordered])
     except OSError as err:
         if isinstance(err, PathError):
@@ -78,22 +78,22 @@ def pack(sources: Sequence[SourceFile]) -> Archive:
     return _archive(content, members)
 
 
-def received(pieces: Iterable[bytes], sha256: str) -> Archive:
+def read_archive(pieces: Iterable[bytes], sha256: str) -> Archive:
     """Read an archive from a store and check it against its name."""
     content, digest = _scratch(), hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
         content.write(piece)
     if digest.hexdigest() != sha256:
-        raise Damaged(f"the archive {sha256}.tar.gz is damaged: its sha256 is {digest.hexdigest()}")
+        raise CorruptData(f"the archive {sha256}.tar.gz is damaged: its sha256 is {digest.hexdigest()}")
     try:
-        members = tuple([_member(info, file) for info, file in unpacked(content)])
+        members = tuple([_member(info, file) for info, file in iter_files(content)])
     except (tarfile.TarError, OSError, EOFError, RecursionError, zlib.error) as err:
         raise PathError(f"the archive {sha256}.tar.gz cannot be read: {err}") from err
     return _archive(content, members)
 
 
-def unpacked(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+def iter_files(content: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Yield the files of an archive, which somebody may have crafted; each is read before the next."""
     largest = max(LEAST_LIMIT, MOST_TIMES * content.seek(0, os.SEEK_END))
     content.seek(0)
@@ -115,7 +115,7 @@ def _scratch() -> BinaryIO:
     return tempfile.SpooledTemporaryFile(IN_MEMORY)  # type: ignore[return-value]
 
 
-def _writing(packed: gzip.GzipFile) -> tarfile.TarFile:
+def _open_tar(packed: gzip.GzipFile) -> tarfile.TarFile:
     """Write GNU's format: BusyBox's `tar` supports its long names, but not those of POSIX."""
     return tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8")
 
@@ -127,7 +127,7 @@ def _add(tar: tarfile.TarFile, source: SourceFile) -> ArchiveMember:
         with _open(source) as file:
             facts = os.fstat(file.fileno())
             info.size, info.mode = facts.st_size, facts.st_mode & 0o777
-            hashed = _Hashed(file, bool(info.mode & 0o100))
+            hashed = _HashingFile(file, bool(info.mode & 0o100))
             tar.addfile(info, hashed)
             if file.read(1):
                 raise PathError(f"the source {source.path} grows while it is read; try again")
@@ -147,7 +147,7 @@ def _open(source: SourceFile) -> BinaryIO:
 
 
 def _member(info: tarfile.TarInfo, file: IO[bytes]) -> ArchiveMember:
-    hashed = _Hashed(file, bool(info.mode & 0o100))
+    hashed = _HashingFile(file, bool(info.mode & 0o100))
     while hashed.read(PIECE):
         pass
     return ArchiveMember(info.name, info.size, hashed.digest.hexdigest())
@@ -163,7 +163,7 @@ def _archive(content: BinaryIO, members: tuple[ArchiveMember, ...]) -> Archive:
     return Archive(digest.hexdigest(), size, own, content)
 
 
-class _Hashed(io.RawIOBase):
+class _HashingFile(io.RawIOBase):
     """A file that is hashed as it is read."""
 
     def __init__(self, file: IO[bytes], can_run: bool) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.regular_files import read_limited
-from openpai_tasks.wildcards import Part, compile_name, matches_path, read_letter
+from openpai_tasks.files.regular import read_limited
+from openpai_tasks.text.wildcards import Part, compile_name, matches_path, read_letter
 
 LARGEST_FILE, LONGEST_LINE = 1 << 20, 4096  # no path is longer than such a line
 MAGIC = frozenset("*?[\\")

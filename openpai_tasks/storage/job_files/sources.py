@@ -12,7 +12,7 @@ from pathlib import Path
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import RUNTIME
-from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.ignore_rules import IgnoreRules, read_lines
 
 IGNORE_FILES = (".gitignore", ".paiignore")  # the later file has priority
@@ -43,9 +43,9 @@ def collect(paths: Sequence[str], root: Path) -> tuple[SourceFile, ...]:
     """
     found: dict[str, SourceFile] = {}
     for given in paths:
-        for source in _behind(given, root):
-            if isinstance(paths, Fenced):
-                source = _fenced(source, root, paths)
+        for source in _find(given, root):
+            if isinstance(paths, ConfinedSources):
+                source = _confine(source, root, paths)
             other = found.setdefault(source.name, source)
             if other.path.resolve() != source.path.resolve():
                 raise PathError(f"two sources would both be {source.name!r}: {other.path} and {source.path}")
@@ -60,7 +60,7 @@ def runtime_files() -> tuple[SourceFile, ...]:
     return tuple(_source(path, f"{RUNTIME}/openpai_tasks/{name}") for name, path in ours.items())
 
 
-def _behind(given: str, root: Path) -> Iterator[SourceFile]:
+def _find(given: str, root: Path) -> Iterator[SourceFile]:
     if not given.strip():
         raise PathError("a source is empty: name a file or a folder, `.` for this one")
     path = Path(os.path.normpath(root / given))
@@ -72,15 +72,15 @@ def _behind(given: str, root: Path) -> Iterator[SourceFile]:
     if path.is_file():
         yield _source(path, name)
     elif path.is_dir():
-        rules = _inherited(path, root) if path.is_relative_to(root) else []
+        rules = _inherited_rules(path, root) if path.is_relative_to(root) else []
         within = [one for one in (path, *path.parents) if one.is_relative_to(root) and one != root]
-        is_ignored = any(_ignored(one, True, _inherited(one, root)) for one in within)
+        is_ignored = any(_is_ignored(one, True, _inherited_rules(one, root)) for one in within)
         yield from _walk(path, "" if name == os.curdir else name, rules, is_ignored, frozenset(), Counter())
     else:
         raise PathError(f"a source must be a file or a folder, and {given!r} is neither")
 
 
-def _fenced(source: SourceFile, root: Path, fence: Fenced) -> SourceFile:
+def _confine(source: SourceFile, root: Path, fence: ConfinedSources) -> SourceFile:
     """Confine a source that the user did not name; raise if a symlink leads it out of the fence."""
     path = source.path
     if boundary := fence.boundary_of(path, root):
@@ -99,7 +99,7 @@ def _source(path: Path, name: str) -> SourceFile:
 Rules = list[tuple[Path, IgnoreRules]]
 
 
-def _inherited(folder: Path, root: Path) -> Rules:
+def _inherited_rules(folder: Path, root: Path) -> Rules:
     """Return the rules of the folders between ``root`` and ``folder``, which also apply inside it."""
     between = [parent for parent in folder.parents if parent.is_relative_to(root)]
     return [rule for parent in reversed(between) for rule in _rules_in(parent)]
@@ -126,7 +126,7 @@ def _walk(
         raise PathError(f"cannot read the source folder {folder}: {err.strerror}") from err
     for entry in entries:
         path, is_folder = folder / entry.name, os.path.isdir(entry)  # False for a symlink to itself
-        if NEVER.verdict(entry.name, is_folder) or _ignored(path, is_folder, rules, is_ignored):
+        if NEVER.verdict(entry.name, is_folder) or _is_ignored(path, is_folder, rules, is_ignored):
             continue
         inner = os.path.join(name, entry.name)
         if is_folder:
@@ -145,7 +145,7 @@ def check_visit(folder: str, real: str, depth: int, visits: Counter[str]) -> Non
         raise PathError(f"{shown}: more than {MOST_LINKS} links lead to {real}")
 
 
-def _ignored(path: Path, is_folder: bool, rules: Rules, verdict: bool = False) -> bool:
+def _is_ignored(path: Path, is_folder: bool, rules: Rules, verdict: bool = False) -> bool:
     """Decide like git: the last pattern that matches the path wins, the nearest file last."""
     for folder, ours in rules:
         found = ours.verdict(os.path.relpath(path, folder), is_folder)

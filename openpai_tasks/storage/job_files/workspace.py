@@ -9,7 +9,6 @@ A job records its archive before uploading it, and an archive is removed only wh
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import ARCHIVES, DEADLINE, JOBS, archive_name
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.store import Entry, Store, fingerprint, join
+from openpai_tasks.storage.store import Entry, Sha256, Store, fingerprint, join
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.job_files.archive import Archive
@@ -100,7 +99,7 @@ class Workspace(WorkspaceLayout):
     def refer(self, reference: Reference, sha256: str = NO_ARCHIVE) -> None:
         """Record the job's owner and archive; raise if the folder belongs to another job."""
         folder = self.source(reference.job)
-        if there := {entry.name for entry in self._listed(self.job(reference.job))}:
+        if there := {entry.name for entry in self._list(self.job(reference.job))}:
             self._check_owner(reference, there)
         text = json.dumps(asdict(reference), indent=2).encode() + b"\n"
         self.store.make_folder(folder)
@@ -137,9 +136,9 @@ class Workspace(WorkspaceLayout):
 
     def read(self, sha256: str) -> Archive:
         """Read the archive with this SHA-256."""
-        from openpai_tasks.storage.job_files.archive import received
+        from openpai_tasks.storage.job_files.archive import read_archive
 
-        return received(self.store.read(self.archive(sha256)), sha256)
+        return read_archive(self.store.read(self.archive(sha256)), sha256)
 
     # Listing and removal
 
@@ -153,11 +152,11 @@ class Workspace(WorkspaceLayout):
         return found
 
     def job_folders(self) -> list[Entry]:
-        return [entry for entry in self._listed(self.jobs) if entry.is_folder and not entry.is_link]
+        return [entry for entry in self._list(self.jobs) if entry.is_folder and not entry.is_link]
 
     def archive_files(self) -> dict[str, Entry]:
         """Return the archives by SHA-256."""
-        named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._listed(self.archives))
+        named = ((ARCHIVE.fullmatch(entry.name), entry) for entry in self._list(self.archives))
         return {match[1]: entry for match, entry in named if match and not entry.is_folder}
 
     def references_of(self, job: str) -> tuple[Reference, ...]:
@@ -170,7 +169,7 @@ class Workspace(WorkspaceLayout):
         for path in (self.output(name), self.deadline(name), self.source(name)):
             with contextlib.suppress(NotFound):
                 self.store.remove(path, recursive=True)
-        if next(self._listed(self.job(name)), None) is None:
+        if next(self._list(self.job(name)), None) is None:
             with contextlib.suppress(NotFound):
                 self.store.remove(self.job(name))
 
@@ -185,7 +184,7 @@ class Workspace(WorkspaceLayout):
         for sha256 in wanted:
             with contextlib.suppress(NotFound):
                 self.store.rename(self.archive(sha256), self._aside(sha256))
-        away = [entry for entry in self._listed(self.archives) if entry.name.startswith(ASIDE)]
+        away = [entry for entry in self._list(self.archives) if entry.name.startswith(ASIDE)]
         used = self.references() if away else {}
         for entry in away:
             sha256 = entry.name.removeprefix(ASIDE).removesuffix(".tar.gz")
@@ -209,12 +208,12 @@ class Workspace(WorkspaceLayout):
         if hasher is not None:
             return fingerprint(hasher, archive.pieces()) == digest
         try:
-            return _sha256(self.store.read(there.path)) == archive.sha256
+            return fingerprint(Sha256(), self.store.read(there.path)).value == archive.sha256
         except NotFound:  # it was removed in the meantime
             return False
 
     def _references_in(self, folder: str) -> list[Entry]:
-        return [entry for entry in self._listed(folder) if REFERENCE.fullmatch(entry.name)]
+        return [entry for entry in self._list(folder) if REFERENCE.fullmatch(entry.name)]
 
     def _reference(self, entry: Entry) -> Reference | None:
         try:
@@ -223,7 +222,7 @@ class Workspace(WorkspaceLayout):
             return None
         return reference if reference.is_sound else None
 
-    def _listed(self, folder: str) -> Iterator[Entry]:
+    def _list(self, folder: str) -> Iterator[Entry]:
         try:
             yield from self.store.list(folder)
         except NotFound:
@@ -238,13 +237,6 @@ def clean_path(workspace: str) -> str:
     if OPEN in workspace:
         raise PathError(f"a workspace cannot contain {OPEN!r}: {workspace!r}")
     return "/" + "/".join(names)
-
-
-def _sha256(pieces: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def relative(path: str) -> str:

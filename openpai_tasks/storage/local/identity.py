@@ -21,21 +21,18 @@ class MountPoint(NamedTuple):
     path: str
 
 
-def numbers(path: str, above: bool) -> set[str]:
-    """Return the number of the folder at a path without symlinks.
-
-    With ``above``, also of all folders above.
-    """
-    folders = _holding(path) if above else iter([path])
-    return {number for folder in folders if (number := _number(folder))}
+def identities(path: str, above: bool) -> set[str]:
+    """Return the identity of the folder at a path without symlinks; ``above``: also of all folders above."""
+    folders = _parents(path) if above else iter([path])
+    return {number for folder in folders if (number := _identity(folder))}
 
 
-def number_of(facts: os.stat_result) -> str:
+def identity_of(facts: os.stat_result) -> str:
     """Return the number of the file system and of the folder in it."""
     return f"{facts.st_dev}:{facts.st_ino}"
 
 
-def _holding(path: str) -> Iterator[str]:
+def _parents(path: str) -> Iterator[str]:
     """Yield the folder and all folders above it, also where one of them is mounted a second time."""
     yield from _upwards(path)
     mounts = _mounts()
@@ -50,12 +47,12 @@ def _seen_by(other: MountPoint, mount: MountPoint) -> str:
     if other.device != mount.device or not is_below(mount.root, other.root):
         return "/"
     place = join(other.path, mount.root[len(other.root.rstrip("/")) :].lstrip("/")).rstrip("/")
-    return place if place and _number(place) == _number(mount.path) else "/"
+    return place if place and _identity(place) == _identity(mount.path) else "/"
 
 
-def _number(path: str) -> str:
+def _identity(path: str) -> str:
     try:
-        return number_of(os.stat(path))
+        return identity_of(os.stat(path))
     except OSError:  # it does not exist
         return ""
 
@@ -89,10 +86,11 @@ def real_path(path: str) -> str:
         missing += [name] if name else []
     if {os.curdir, os.pardir} & {*missing}:
         return os.path.realpath(path)
-    return join(_existing(found), "/".join(reversed(missing))) if missing else _existing(found)
+    real = _resolve(found)
+    return join(real, "/".join(reversed(missing))) if missing else real
 
 
-def _existing(path: str) -> str:
+def _resolve(path: str) -> str:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (AttributeError, OSError):  # another system, or a dangling symlink

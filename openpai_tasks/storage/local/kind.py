@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import StorageSpec
+from openpai_tasks.text.hints import command
 
 
 def open_store(spec: StorageSpec) -> LocalStore:

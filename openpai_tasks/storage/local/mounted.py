@@ -6,46 +6,46 @@ import os
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
-from openpai_tasks.hints import command
 from openpai_tasks.storage.local.identity import real_path
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.store import Mounts, StorageSpec, is_below
+from openpai_tasks.text.hints import command
 
 SETTING = "storage.mounts"
 
 
 def open_mounted(spec: StorageSpec, address: str) -> LocalStore:
-    """Open the folder where the share with this address is mounted.
-
-    Other users may have put symlinks into the share: those that point outside are refused.
-    """
-    found = _find(spec, address)
-    if found is None:
+    """Open the folder where the share with this address is mounted; its symlinks must not lead outside."""
+    store = open_if_mounted(spec, address)
+    if store is None:
         raise ConfigError(
             f"{spec.title} is a share of type {spec.kind!r}: mount it, then say where with `{hint(spec)}`"
         )
+    return store
+
+
+def open_if_mounted(spec: StorageSpec, address: str) -> LocalStore | None:
+    """Open the share in the same way; None if the mount map has neither the storage nor its address."""
+    found = _find(spec, address)
+    if found is None:
+        return None
     mount, root = found
     if not root.is_dir():
         raise ConfigError(f"{spec.title} is not mounted: {root}, where {SETTING} expects it, is not a folder")
-    _refuse_outside(mount, root, spec)
+    _check_inside(mount, root, spec)
     folder = Path(spec.users_folder(str(root)))
     try:
         folder.mkdir(exist_ok=True)
     except OSError as err:
         raise ConfigError(f"cannot create your folder {folder}: {err.strerror}") from err
     store = LocalStore(str(folder), spec.read_only)
-    _refuse_outside(mount, Path(store.root), spec)
+    _check_inside(mount, Path(store.root), spec)
     return store
 
 
 def hint(spec: StorageSpec) -> str:
     """Return the command that sets where the share is mounted."""
     return command("config.set", f"{SETTING}={spec.cluster}/{spec.name}=FOLDER")
-
-
-def is_mounted(spec: StorageSpec, address: str) -> bool:
-    """Whether the mount map contains the storage or its address."""
-    return _find(spec, address) is not None
 
 
 def mount_map(rows: tuple[str, ...]) -> Mounts:
@@ -83,7 +83,7 @@ def _names(below: str, spec: StorageSpec) -> list[str]:
     return names
 
 
-def _refuse_outside(mount: Path, folder: Path, spec: StorageSpec) -> None:
+def _check_inside(mount: Path, folder: Path, spec: StorageSpec) -> None:
     if not is_below(real_path(str(folder)), real_path(str(mount))):
         raise PathError(
             f"{spec.title}: {folder} is a link that leads out of {mount}, where it is mounted; refused"

@@ -8,19 +8,14 @@ import os
 import stat
 import time
 from collections.abc import Container, Iterable, Iterator, MutableSequence
+from functools import lru_cache
+from typing import BinaryIO, Literal
 
-from openpai_tasks.clearing import FOLDER, SEARCH, open_folder
-from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.local.files import (
-    make_folders,
-    mapping_errors,
-    regular,
-    remove_tree,
-    umask,
-    write_all,
-)
+from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PathError
+from openpai_tasks.files import removal
+from openpai_tasks.files.removal import FOLDER, SEARCH, open_folder
 from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
-from openpai_tasks.storage.local.identity import number_of, numbers, real_path
+from openpai_tasks.storage.local.identity import identities, identity_of, real_path
 from openpai_tasks.storage.store import (
     PIECE,
     SHA256,
@@ -37,13 +32,17 @@ from openpai_tasks.storage.store import (
     Sha256,
     Store,
     base,
+    fingerprint,
     is_below,
     join,
+    parent,
 )
 
 SIZE = (1 << 63) - 1
 """The bits of a size in a number that also holds a time."""
 MANY = 1000
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 
 class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
@@ -58,14 +57,14 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         self._read_only = read_only
 
     def address(self, path: str) -> str:
-        return "file://" + real_path(self._plain(path))
+        return "file://" + real_path(self._full_path(path))
 
-    def marks(self, path: str, above: bool = False) -> set[str]:
-        return numbers(real_path(self._plain(path)), above)
+    def identities(self, path: str, above: bool = False) -> set[str]:
+        return identities(real_path(self._full_path(path)), above)
 
     def stat(self, path: str) -> Entry | None:
         """Return the entry at the path; for a symlink that points outside the storage, the link itself."""
-        place = self._plain(path).rstrip("/") or "/"
+        place = self._full_path(path).rstrip("/") or "/"
         with contextlib.suppress(NotFound), mapping_errors(path):
             with self._in_parent(place) as (name, holder):
                 facts = os.lstat(name, dir_fd=holder)
@@ -78,15 +77,15 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return self.list_except(path, ())
 
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
-        place, inside = self._plain(path), join(path, "")
-        with mapping_errors(path), self._scanned(path) as entries:
+        place, inside = self._full_path(path), join(path, "")
+        with mapping_errors(path), self._scan(path) as entries:
             for found in entries:
                 if found.name not in names:
                     yield self._listed_entry(found, place, inside)
 
     def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
-        place, inside = self._plain(path), join(path, "")
-        with mapping_errors(path), self._scanned(path) as entries:
+        place, inside = self._full_path(path), join(path, "")
+        with mapping_errors(path), self._scan(path) as entries:
             for found in entries:
                 if found.is_file(follow_symlinks=False):
                     try:
@@ -124,27 +123,27 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return _make_entry(name, path, target, True)
 
     def make_folder(self, path: str) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         with mapping_errors(path):
             place = self._inside(path)
             if self._confined:
                 os.close(open_folder(real_path(place), self.root, create=True))
             else:
-                make_folders(place)
+                _make_folders(place)
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        place = self._holding(path)
+        place = self._changeable(path)
         with mapping_errors(path), self._open_holder(place) as holder:
             name = base(place)
             if not stat.S_ISDIR(os.lstat(name, dir_fd=holder).st_mode):
                 os.unlink(name, dir_fd=holder)
             elif recursive:
-                remove_tree(name, holder, path)
+                _remove_tree(name, holder, path)
             else:
                 os.rmdir(name, dir_fd=holder)
 
     def rename(self, source: str, target: str) -> None:
-        old, new = self._holding(source), self._holding(target)
+        old, new = self._changeable(source), self._changeable(target)
         with (
             mapping_errors(target),
             self._in_parent(old) as (one, here),
@@ -153,7 +152,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
             os.replace(one, other, src_dir_fd=here, dst_dir_fd=there)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        with mapping_errors(path), regular(self._opened(path), path) as file:
+        with mapping_errors(path), as_regular(self._open_for_reading(path), path) as file:
             file.seek(offset)
             left = length
             while left is None or left > 0:
@@ -164,18 +163,18 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                 yield piece
 
     def open_file(self, path: str) -> int:
-        with mapping_errors(path), regular(self._opened(path), path) as file:
+        with mapping_errors(path), as_regular(self._open_for_reading(path), path) as file:
             return os.dup(file.fileno())
 
     def open_folder(self, path: str) -> int:
-        place = self._plain(path)
+        place = self._full_path(path)
         with mapping_errors(path):
             return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
         self._stream(path, pieces, os.O_CREAT | os.O_TRUNC)
 
-    def broken_off(self, path: str) -> int:
+    def unfinished_size(self, path: str) -> int:
         entry = self.stat(path)
         return entry.size if entry and not entry.is_link else 0
 
@@ -183,33 +182,30 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         self._stream(path, pieces, os.O_APPEND)
 
     def _stream(self, path: str, pieces: Iterable[bytes], how: int) -> None:
-        place = self._holding(path)
+        place = self._changeable(path)
         with mapping_errors(path), self._in_parent(place) as (name, holder):
             how |= os.O_WRONLY | os.O_NOFOLLOW | (os.O_NONBLOCK if self._confined else 0)
             handle = os.open(name, how, 0o600, dir_fd=holder)
-            file = regular(handle, path, "wb") if self._confined else os.fdopen(handle, "wb", buffering=0)
+            file = as_regular(handle, path, "wb") if self._confined else os.fdopen(handle, "wb", buffering=0)
         with file:
             for piece in pieces:  # errors of the source pass unchanged
                 with mapping_errors(path):
-                    write_all(file, piece)
+                    _write_all(file, piece)
 
     def digest(self, path: str) -> Digest | None:
-        hasher = Sha256()
-        for piece in self.read(path):
-            hasher.update(piece)
-        return hasher.digest()
+        return fingerprint(Sha256(), self.read(path))
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
         return Sha256() if kind in (None, SHA256) else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         moment = mtime_ms * 1_000_000
-        with mapping_errors(path), self._led_to(path) as (name, holder):
+        with mapping_errors(path), self._in_real_parent(path) as (name, holder):
             os.utime(name, ns=(moment, moment), dir_fd=holder, follow_symlinks=holder is None)
 
     def set_mode(self, path: str, mode: int) -> None:
         with mapping_errors(path):
-            handle = self._opened(path) if self._confined else path
+            handle = self._open_for_reading(path) if self._confined else path
             try:
                 os.chmod(handle, mode)
             finally:
@@ -254,7 +250,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
 
         Both are one number, as there may be a million of them: it takes a third of the memory of a tuple.
         """
-        with self._scanned(path) as entries:
+        with self._scan(path) as entries:
             for found in entries:
                 try:
                     facts = found.stat(follow_symlinks=False)
@@ -265,7 +261,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                 yield found.name, facts.st_mtime_ns // 1_000_000 << 63 | facts.st_size if is_file else None
 
     @contextlib.contextmanager
-    def _scanned(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         """Scan an open folder, in which names are looked up faster; no listing has ``.`` or a slash."""
         folder = self.open_folder(path)
         try:
@@ -278,38 +274,34 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         finally:
             os.close(handle)
 
-    def _plain(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return self.root + path if self._confined else path
 
     def _inside(self, path: str) -> str:
-        """Return the path on this machine; raise if it leaves the root once all symlinks are followed."""
-        place = self._plain(path)
-        if self._leads_out(place):
-            raise PathError(f"{path} leads out of the storage, by a link or by '..'")
+        """Return the path on this machine; raise if it leads out of the root."""
+        place = self._full_path(path)
+        self._check_inside(place, path)
         return place
 
-    def _leads_out(self, place: str) -> bool:
-        return self._confined and not is_below(real_path(place), self.root)
-
-    def _is_parent_inside(self, place: str) -> bool:
-        """Whether the parent folder is inside the root, wherever the name itself leads."""
-        return not self._leads_out(os.path.dirname(place.rstrip("/")))
-
-    def _holding(self, path: str) -> str:
+    def _changeable(self, path: str) -> str:
         """Return the path to change, which may be a symlink; its parent folder must be inside."""
-        self._refuse_change(path)
-        place = self._plain(path.rstrip("/"))
-        if not self._is_parent_inside(place):
-            raise PathError(f"{path} leads out of the storage, by a link or by '..'")
+        self._check_writable(path)
+        place = self._full_path(path.rstrip("/"))
+        self._check_inside(os.path.dirname(place), path)
         return place
 
-    def _opened(self, path: str) -> int:
+    def _check_inside(self, place: str, path: str) -> None:
+        """Raise if the place is outside the root once all symlinks are followed."""
+        if self._confined and not is_below(real_path(place), self.root):
+            raise PathError(f"{path} leads out of the storage, by a link or by '..'")
+
+    def _open_for_reading(self, path: str) -> int:
         """Open the target of the path for reading, without waiting for a pipe."""
-        with self._led_to(path) as (name, holder):
+        with self._in_real_parent(path) as (name, holder):
             how = os.O_RDONLY | os.O_NONBLOCK | (0 if holder is None else os.O_NOFOLLOW)
             return os.open(name, how, dir_fd=holder)
 
-    def _led_to(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
+    def _in_real_parent(self, path: str) -> contextlib.AbstractContextManager[tuple[str, int | None]]:
         place = self._inside(path)
         real = real_path(place) if self._confined else place
         return self._in_parent(real)
@@ -347,7 +339,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
             raise PathError(f"{folder} leads out of the storage, by a link or by '..'")
         return open_folder(real, self.root)
 
-    def _refuse_change(self, path: str) -> None:
+    def _check_writable(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
@@ -359,6 +351,79 @@ def _make_entry(name: str, path: str, facts: os.stat_result, is_link: bool) -> E
             name, path, False, facts.st_size, mtime_ms, is_link, mode & stat.S_IXUSR > 0, False, mode & 0o777
         )
     if stat.S_ISDIR(mode):
-        return Entry(name, path, True, 0, mtime_ms, is_link, mode=mode & 0o777, id=number_of(facts))
+        return Entry(name, path, True, 0, mtime_ms, is_link, mode=mode & 0o777, id=identity_of(facts))
     can_run = mode & stat.S_IXUSR > 0
     return Entry(name, path, False, facts.st_size, mtime_ms, is_link, can_run, True, mode & 0o777)
+
+
+def _remove_tree(name: str, holder: int, path: str) -> None:
+    try:
+        removal.remove_tree(name, holder)
+    except PathError:
+        raise
+    except OSError as err:
+        raise _make_error(err, join(parent(path), str(err.filename))) from err
+
+
+def _make_folders(place: str) -> None:
+    """Create the folder and its missing parents, one level at a time, as there may be very many."""
+    missing = []
+    while not os.path.isdir(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):  # otherwise another thread was faster
+                raise
+
+
+@lru_cache(1)
+def umask(second: int) -> int:
+    """Return the umask for new files; read at most once a second.
+
+    Linux reports it in /proc, since asking the process means changing it for a moment.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def as_regular(handle: int, path: str, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
+    """Open the file; refuse pipes and devices, as reading them could block or never end."""
+    file = os.fdopen(handle, mode, buffering=0)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise PathError(f"{path} is neither a file nor a folder")
+    return file
+
+
+def _write_all(file: BinaryIO, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[file.write(view) :]
+
+
+@contextlib.contextmanager
+def mapping_errors(path: str) -> Iterator[None]:
+    """Translate errors of the system to ours."""
+    try:
+        yield
+    except PathError:
+        raise
+    except OSError as err:
+        raise _make_error(err, path) from err
+
+
+def _make_error(err: OSError, path: str) -> PathError | NoSuchPath | Denied:
+    reason = (err.strerror or str(err)).lower()
+    if err.errno in MISSING:
+        return NoSuchPath(f"{path}: {reason}")
+    if err.errno in FORBIDDEN:
+        return Denied(f"{path}: {reason}", 403)
+    return PathError(f"{path}: {reason}")

@@ -1,7 +1,4 @@
-"""Translate errors of object services, whose codes only this module knows, to ours.
-
-Also has the time limits for answers.
-"""
+"""Errors of object services, translated to ours, and the time limits for answers."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import contextlib
 import logging
 import re
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PaiError, PathError, Unreachable
 from openpai_tasks.protocol.fields import MALFORMED
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 
 REFUSALS = ("ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "AuthorizationHeaderMalformed")
 DAMAGES = ("BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "Md5Mismatch")
@@ -37,9 +33,9 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     if code in NO_BUCKET:
         return NotFound(f"{address}: it does not exist, or belongs to another account", 404)
     if code in DAMAGES or (status == 400 and "md5" in message.lower()):
-        return Damaged(f"{where}: damaged in transit ({code})")
+        return CorruptData(f"{where}: damaged in transit ({code})")
     if status == 412:
-        return Damaged(f"{where}: it changed while it was read")
+        return CorruptData(f"{where}: it changed while it was read")
     if (status >= 500 and status != NOT_IMPLEMENTED) or status == 429 or code in PASSING:
         return Unreachable(f"{where}: the server is not ready: {message}")
     if status == 404:
@@ -49,21 +45,14 @@ def make_error(status: int, code: str, text: str, key: str, address: str) -> Pai
     return PathError(f"{where}: the server answered: {message}")
 
 
-async def limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
-    """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
-    import asyncio
-
-    return await asyncio.wait_for(operation(*args, **values), LONGEST + size / SLOWEST)
-
-
-def silent(err: BaseException, key: str, address: str) -> Unreachable:
+def no_answer_error(err: BaseException, key: str, address: str) -> Unreachable:
     """Return the error for a missing or incomplete answer."""
     why = line(str(err)) or type(err).__name__
     return Unreachable(f"{f'{address}/{key}'.rstrip('/')}: no answer: {why}")
 
 
 @contextlib.contextmanager
-def understood(key: str, address: str) -> Iterator[None]:
+def parsing_answer(key: str, address: str) -> Iterator[None]:
     """Raise an error for an answer that is not from such a service."""
     try:
         yield

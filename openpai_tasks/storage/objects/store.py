@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
 from openpai_tasks.storage.objects.upload import Budget, ObjectUpload, UploadTarget, send
 from openpai_tasks.storage.retry import retrying
@@ -52,14 +53,12 @@ class ObjectEntry:
 class ObjectPage:
     """A part of a listing, and the token for the rest."""
 
-    things: list[ObjectEntry]
+    entries: list[ObjectEntry]
     rest: str | None = None
 
 
 Note: TypeAlias = Callable[[ObjectEntry], None]
 """Gets what an answer says about its object."""
-Keys: TypeAlias = list[str]
-ObjectEntries: TypeAlias = list[ObjectEntry]
 
 
 def ignore(_: ObjectEntry) -> None:
@@ -107,63 +106,53 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         self._bucket.close()
 
     def one_file(self) -> ObjectStore:
-        return OpenedObject(self._bucket, self._root, self._read_only, self._budget)
+        return SingleFileStore(self._bucket, self._root, self._read_only, self._budget)
 
     def address(self, path: str) -> str:
         return f"{self._bucket.identity}/{self._key(path)}".rstrip("/")
 
-    def marks(self, path: str, above: bool = False) -> set[str]:
-        return by_numbers(self.address(path), above) if self._bucket.is_known_by_host else set()
+    def identities(self, path: str, above: bool = False) -> set[str]:
+        return resolved_addresses(self.address(path), above) if self._bucket.is_known_by_host else set()
 
     def stat(self, path: str) -> Entry | None:
-        key = self._key(path)
-        if path != "/":
-            thing = retrying(lambda: self._bucket.head(key))
-            if thing is not None:
-                return _entry(thing, base(path), path)
+        if path != "/" and (item := self._head(path)) is not None:
+            return _entry(item, base(path), path)
         try:
-            there = path == "/" or self._any_below(path)
-            if path == "/":
-                self._page(path, flat=True, limit=1)  # raises if the bucket does not exist
+            has_entries = self._has_entries(path)  # raises if the bucket does not exist
         except NotFound:
             return None
-        return Entry(base(path), path, True) if there else None
+        return Entry(base(path), path, True) if has_entries or path == "/" else None
 
     def list(self, path: str) -> Iterator[Entry]:
-        prefix, rest, found = self._below(path), None, path == "/"
+        prefix, found = self._prefix(path), path == "/"
         folders: set[str] = set()  # some services list one twice: as an object and as a prefix
-        while True:
-            page = self._page(path, rest=rest)
-            for thing in page.things:
-                found = True
-                if thing.key == prefix:
-                    continue
-                name = check_name(thing.key.removeprefix(prefix).removesuffix("/"), path)
-                if thing.is_folder and name in folders:
-                    continue
-                if thing.is_folder:
-                    folders.add(name)
-                yield _entry(thing, name, join(path, name))
-            rest = page.rest
-            if rest is None:
-                break
+        for item in self._items(path, flat=False):
+            found = True
+            if item.key == prefix:
+                continue
+            name = check_name(item.key.removeprefix(prefix).removesuffix("/"), path)
+            if item.is_folder and name in folders:
+                continue
+            if item.is_folder:
+                folders.add(name)
+            yield _entry(item, name, join(path, name))
         if not found:
-            self._refuse_no_folder(path)
+            self._check_folder(path)
 
     def make_folder(self, path: str) -> None:
-        self._refuse_change(path)
-        missing: Keys = []
+        self._check_writable(path)
         self._key(path)  # raises if the path is invalid
         if not self._bucket.keeps_folders:
             return
+        missing = []
         while path != "/" and not self._is_folder(path):
-            missing.append(self._below(path))
+            missing.append(self._prefix(path))
             path = parent(path)
         for key in reversed(missing):
-            self._put_folder(key)
+            retrying(partial(self._bucket.put_folder, key))
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         entry = self.stat(path)
         if entry is None:
             raise NoSuchPath(f"{path}: no such file or folder in {self._bucket.address}")
@@ -171,15 +160,16 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
             return self._delete([self._key(path)])
         if not recursive and next(self.list(path), None) is not None:
             raise PathError(f"{path}: the folder is not empty")
-        folders = [self._key(path), self._below(path)] if path != "/" else []
-        for page in self._pages(path):
-            self._delete([thing.key for thing in page if not thing.is_folder])
-            folders += [thing.key for thing in page if thing.is_folder]
-        for key in sorted({key for key in folders if key}, key=len, reverse=True):
+        folders = {self._key(path), self._prefix(path)} if path != "/" else set()
+        items = self._items(path, flat=True)
+        while page := [*itertools.islice(items, AT_ONCE)]:
+            folders |= {item.key for item in page if item.is_folder}
+            self._delete([item.key for item in page if item.key not in folders])
+        for key in sorted(filter(None, folders), key=len, reverse=True):
             self._delete([key])
 
     def rename(self, source: str, target: str) -> None:
-        self._refuse_change(target)
+        self._check_writable(target)
         if source != target:
             retrying(lambda: self._bucket.copy(self._key(source), self._key(target)))
             self._delete([self._key(source)])
@@ -199,14 +189,14 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         mtime_ms: int | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         send(self._bucket, self._budget, ObjectUpload(self._key(path), mtime_ms, size, check), pieces)
 
     def digest(self, path: str) -> Digest | None:
-        thing = retrying(lambda: self._bucket.head(self._key(path)))
-        if thing is None:
+        item = self._head(path)
+        if item is None:
             raise NoSuchPath(f"{path}: no such file in {self._bucket.address}")
-        return thing.digest
+        return item.digest
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
         if kind in (None, MD5):
@@ -215,7 +205,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         return Md5OfParts(int(parts[1])) if parts else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         retrying(lambda: self._bucket.set_mtime(self._key(path), mtime_ms))
 
     def _key(self, path: str) -> str:
@@ -225,79 +215,75 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         require_utf8(path, "a store of objects")
         return self._root + "/".join(name for name in names if name)
 
-    def _below(self, path: str) -> str:
+    def _prefix(self, path: str) -> str:
         """Return the prefix of the keys in the folder."""
         return self._key(path).rstrip("/") + "/" if self._key(path) else ""
 
-    def _page(
-        self, path: str, flat: bool = False, rest: str | None = None, limit: int = AT_ONCE
-    ) -> ObjectPage:
-        prefix = self._below(path)
-        return retrying(lambda: self._bucket.page(prefix, flat, rest, limit))
+    def _head(self, path: str) -> ObjectEntry | None:
+        key = self._key(path)
+        return retrying(lambda: self._bucket.head(key))
 
-    def _pages(self, path: str) -> Iterator[ObjectEntries]:
-        """Yield everything below the folder, without the folder's own object."""
-        rest, prefix = None, self._below(path)
+    def _items(self, path: str, flat: bool) -> Iterator[ObjectEntry]:
+        """Yield what is in the folder, or everything below if ``flat``; also the folder's own object."""
+        rest, prefix = None, self._prefix(path)
         while True:
-            page = self._page(path, flat=True, rest=rest)
-            yield [thing for thing in page.things if thing.key != prefix]
+            page = retrying(partial(self._bucket.page, prefix, flat, rest, AT_ONCE))
+            yield from page.entries
             rest = page.rest
             if rest is None:
                 return
 
-    def _any_below(self, path: str) -> bool:
-        return bool(self._page(path, flat=True, limit=1).things)
+    def _has_entries(self, path: str) -> bool:
+        prefix = self._prefix(path)
+        return bool(retrying(lambda: self._bucket.page(prefix, True, None, 1)).entries)
 
     def _is_folder(self, path: str) -> bool:
         """Whether it is a folder; raise if it is a file."""
-        if self._any_below(path):
+        if self._has_entries(path):
             return True
-        thing = retrying(lambda: self._bucket.head(self._key(path)))
-        if thing is not None and not thing.is_folder:
+        item = self._head(path)
+        if item is not None and not item.is_folder:
             raise PathError(f"{path}: a file is there, not a folder")
-        return thing is not None
+        return item is not None
 
-    def _refuse_no_folder(self, path: str) -> None:
-        thing = retrying(lambda: self._bucket.head(self._key(path)))
-        if thing is None:
+    def _check_folder(self, path: str) -> None:
+        item = self._head(path)
+        if item is None:
             raise NoSuchPath(f"{path}: no such folder in {self._bucket.address}")
-        if not thing.is_folder:
+        if not item.is_folder:
             raise PathError(f"{path}: a file, not a folder")
 
-    def _refuse_change(self, path: str) -> None:
+    def _check_writable(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
-    def _put_folder(self, key: str) -> None:
-        retrying(lambda: self._bucket.put_folder(key))
-
-    def _delete(self, keys: Keys) -> None:
+    def _delete(self, keys: Sequence[str]) -> None:
         if keys:
             retrying(lambda: self._bucket.delete(keys))
 
 
-class OpenedObject(ObjectStore):
+class SingleFileStore(ObjectStore):
     """The store for a single file, which one request both describes and reads."""
 
     def __init__(self, bucket: Bucket, root: str, read_only: bool, budget: Budget) -> None:
         super().__init__(bucket, root, read_only, budget)
-        self._thing: ObjectEntry | None = None
+        self._item: ObjectEntry | None = None
         self._pieces: Iterator[bytes] | None = None  # of the whole file, not read yet
 
     def stat(self, path: str) -> Entry | None:
-        if self._thing is None:
+        if self._item is None:
             try:
                 self._open(path)
             except NotFound:
                 return None
-        return _entry(self._thing, base(path), path) if self._thing else super().stat(path)
+        return _entry(self._item, base(path), path) if self._item else super().stat(path)
 
     def digest(self, path: str) -> Digest | None:
-        return self._thing.digest if self._thing else super().digest(path)
+        return self._item.digest if self._item else super().digest(path)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         pieces, self._pieces = self._pieces, None
-        if pieces is not None and self._thing and not offset and length in (None, self._thing.size):
+        if pieces is not None and self._item and not offset and length in (None, self._item.size):
             return pieces
         return self._bucket.get(self._key(path), offset, length, self._note) if length != 0 else iter(())
 
@@ -307,11 +293,11 @@ class OpenedObject(ObjectStore):
         first = next(pieces, b"")
         self._pieces = itertools.chain([first] if first else [], pieces)
 
-    def _note(self, thing: ObjectEntry) -> None:
-        self._thing = thing
+    def _note(self, item: ObjectEntry) -> None:
+        self._item = item
 
 
-def resumed(
+def read_resuming(
     opened: Callable[[int, int | None], Generator[bytes, None, None]], offset: int, length: int | None
 ) -> Iterator[bytes]:
     """Yield the bytes of an object; if a request breaks, the next one continues."""
@@ -331,17 +317,10 @@ def resumed(
             return
 
 
-def _entry(thing: ObjectEntry, name: str, path: str) -> Entry:
-    if thing.is_folder:
+def _entry(item: ObjectEntry, name: str, path: str) -> Entry:
+    if item.is_folder:
         return Entry(name, path, True)
-    is_arrival, mtime_ms = thing.mtime_ms is None, thing.mtime_ms
-    return Entry(
-        name,
-        path,
-        False,
-        thing.size,
-        thing.arrived_ms if mtime_ms is None else mtime_ms,
-        version=thing.version,
-        digest=thing.digest,
-        is_arrival=is_arrival,
-    )
+    is_arrival = item.mtime_ms is None
+    mtime_ms = item.arrived_ms if item.mtime_ms is None else item.mtime_ms
+    facts: dict[str, Any] = {"version": item.version, "digest": item.digest, "is_arrival": is_arrival}
+    return Entry(name, path, False, item.size, mtime_ms, **facts)

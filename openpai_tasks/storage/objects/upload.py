@@ -8,13 +8,13 @@ import hashlib
 import io
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.retry import CorruptData, retrying
 
 MIB = 1 << 20
 PART = 8 * MIB
@@ -50,7 +50,7 @@ class UploadSession(Protocol):
     def complete(self, md5: bytes) -> None:
         """Make the object visible; may be repeated if the answer was lost."""
 
-    def is_right(self, size: int, md5: bytes) -> bool:
+    def is_intact(self, size: int, md5: bytes) -> bool:
         """Whether the visible object is what was uploaded."""
 
     def remove(self) -> bool:
@@ -68,7 +68,7 @@ class UploadTarget(Protocol):
 
     def put_folder(self, key: str) -> None: ...
 
-    def delete(self, keys: list[str]) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         """Delete all keys; missing ones are fine."""
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> UploadSession: ...
@@ -114,14 +114,14 @@ def _allocate(size: int) -> io.BytesIO:
 
 
 class PartCutter:
-    """Cuts pieces of any size into bodies of one size; ``is_over`` is set with the last one."""
+    """Cuts pieces of any size into bodies of one size; ``is_done`` is set with the last one."""
 
     def __init__(self, pieces: Iterable[bytes], part_size: int, size: int | None, budget: Budget) -> None:
         self._pieces, self._part_size = iter(pieces), part_size
         self._expected, self._budget = size, budget
         self._rest: bytes | memoryview = b""
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self.size, self.is_over = 0, False
+        self.size, self.is_done = 0, False
 
     @property
     def md5(self) -> bytes:
@@ -138,7 +138,7 @@ class PartCutter:
             self._rest = memoryview(piece)[left:]
             left -= min(left, len(piece))
         self._rest = self._next()  # check whether there is more
-        self.is_over = not self._rest
+        self.is_done = not self._rest
         buffer.truncate()
         data = buffer.getvalue()
         self.size += len(data)
@@ -165,21 +165,21 @@ def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Ite
     share = part_size if upload.size is None else min(part_size, upload.size)
     with _acquired(budget, share):
         first = cut.body()
-        if cut.is_over:
+        if cut.is_done:
             _check(upload, cut.size)
             retrying(lambda: target.put(upload.key, first, upload.mtime_ms))
             return
         session = retrying(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
-        with _aborted_unless_done(session):
+        with _aborting_on_error(session):
             retrying(lambda: session.part(1, first))
-    with _aborted_unless_done(session):
+    with _aborting_on_error(session):
         _send_parts(session, cut, budget, part_size, target.most_parts)
         _check(upload, cut.size)
         retrying(lambda: session.complete(cut.md5))
-    if not retrying(lambda: session.is_right(cut.size, cut.md5)):
+    if not retrying(lambda: session.is_intact(cut.size, cut.md5)):
         if not retrying(session.remove):
             raise PathError(f"{upload.key}: another writer replaced it; that version was kept")
-        raise Damaged(f"{upload.key}: it differs from what was sent; it was removed")
+        raise CorruptData(f"{upload.key}: it differs from what was sent; it was removed")
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
@@ -188,7 +188,7 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
     number = 1
     with ThreadPoolExecutor(PARALLEL) as pool:
         try:
-            while not cut.is_over:
+            while not cut.is_done:
                 number += 1
                 if number > most:
                     raise PathError(
@@ -237,7 +237,7 @@ def _check(upload: ObjectUpload, size: int) -> None:
     if upload.check is not None:
         upload.check()
     if upload.size is not None and size != upload.size:
-        raise Damaged(f"{upload.key}: got {size} of {upload.size} bytes; it changed or was truncated")
+        raise CorruptData(f"{upload.key}: got {size} of {upload.size} bytes; it changed or was truncated")
 
 
 @contextlib.contextmanager
@@ -250,7 +250,7 @@ def _acquired(budget: Budget, size: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _aborted_unless_done(session: UploadSession) -> Iterator[None]:
+def _aborting_on_error(session: UploadSession) -> Iterator[None]:
     try:
         yield
     except BaseException:

@@ -9,20 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.storage.protobuf import BYTES, FIXED32, FIXED64, VARINT, take_varint, varint
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 BYTES_LIST, INT64_LIST = 1, 3
-
-
-def varint(number: int) -> bytes:
-    """Encode a number, seven bits per byte, lowest first; a negative one as two's complement of 64 bits."""
-    number &= (1 << 64) - 1
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def head(features: dict[str, bytes | int], last: str, size: int) -> bytes:
@@ -85,7 +74,7 @@ def _first(record: bytes, feature: Span) -> Span | int | None:
         return next(_spans(record, values, 1), None)
     for values in _spans(record, feature, INT64_LIST):
         for span in _spans(record, values, 1):
-            return _signed(_varint(record, span.start, span.end)[0])
+            return _signed(take_varint(record[span.start : span.end], 0)[0])
     return None
 
 
@@ -93,8 +82,8 @@ def _spans(record: bytes, within: Span, wanted: int) -> Iterator[Span]:
     """Yield the positions of the fields with this number in a message; raise ValueError if it is invalid."""
     at = within.start
     while at < within.end:
-        tag, at = _varint(record, at, within.end)
-        start, end = _extent(record, tag & 7, at, within.end)
+        tag, at = take_varint(record, at)
+        start, end = _extent(record, tag & 7, at)
         if end > within.end or tag >> 3 == 0:
             raise ValueError("not a protobuf message")
         if tag >> 3 == wanted:
@@ -102,27 +91,14 @@ def _spans(record: bytes, within: Span, wanted: int) -> Iterator[Span]:
         at = end
 
 
-def _extent(record: bytes, kind: int, at: int, end: int) -> tuple[int, int]:
+def _extent(record: bytes, kind: int, at: int) -> tuple[int, int]:
     if kind == BYTES:
-        size, start = _varint(record, at, end)
+        size, start = take_varint(record, at)
         return start, start + size
     if kind == VARINT:
-        return at, _varint(record, at, end)[1]
+        return at, take_varint(record, at)[1]
     if kind in (FIXED64, FIXED32):
         return at, at + (8 if kind == FIXED64 else 4)
-    raise ValueError("not a protobuf message")
-
-
-def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            break
-        byte = record[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
     raise ValueError("not a protobuf message")
 
 

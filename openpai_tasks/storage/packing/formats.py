@@ -23,7 +23,7 @@ class Encoder(Protocol):
     def before(self, member: PackMember, position: int) -> bytes:
         """Return the bytes before the member's content, which start at this position of the shard."""
 
-    def passing(self, piece: bytes) -> None:
+    def update(self, piece: bytes) -> None:
         """Process a piece of the content, such as for a checksum."""
 
     def after(self, member: PackMember) -> bytes:

@@ -157,7 +157,7 @@ class Index:
         self.crc.extend(crcs)
 
 
-def written(index: Index) -> Iterator[bytes]:
+def encode(index: Index) -> Iterator[bytes]:
     """Yield the index as text, many lines at a time."""
     head = {
         "what": MARK,
@@ -197,7 +197,7 @@ def read(pieces: Iterable[bytes], url: str) -> Index:
     number = 1
     for lines in [rest], batches:
         for batch in lines:
-            values = _parsed(batch, number, url)
+            values = _parse_lines(batch, number, url)
             _add_lines(index, values, number, url)
             number += len(values)
     if (len(index), len(index.folders)) != (files, folders):
@@ -234,7 +234,7 @@ def _batches(pieces: Iterable[bytes], url: str) -> Iterator[list[bytes]]:
         yield [b"".join(left)]
 
 
-def _parsed(lines: list[bytes], before: int, url: str) -> list[Any]:
+def _parse_lines(lines: list[bytes], before: int, url: str) -> list[Any]:
     """Parse all lines at once, which is fast; if that fails, find the invalid line."""
     try:
         values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
@@ -263,7 +263,7 @@ def _head(line: bytes, url: str) -> tuple[Index, int, int]:
         )
         raise PathError(f"{url}: {problem}")
     try:
-        shards = [Shard(_one_name(each["name"]), _count(each["size"])) for each in head["shards"]]
+        shards = [Shard(_file_name(each["name"]), _count(each["size"])) for each in head["shards"]]
         counts = _count(head["files"]), _count(head["folders"])
         return Index(str(head["format"]), shards), *counts
     except (KeyError, TypeError, ValueError) as err:
@@ -312,19 +312,19 @@ def _add_line(index: Index, values: Any, number: int, url: str) -> None:
     """Add one line to the index; raise if it is invalid."""
     try:
         if len(values) == 2:
-            index.add_folder(checked(values[0].removesuffix("/"), url), _mode(values[1]))
+            index.add_folder(check_member_name(values[0].removesuffix("/"), url), _mode(values[1]))
             return
         name, shard, offset, size, mode, mtime, crc = values
         end = _count(offset) + _count(size)
         if not isinstance(mtime, int) or end > index.shards[_count(shard)].size:
             raise ValueError(values)
         crc = UNKNOWN if crc is None else _count(crc)
-        index.add(Row(checked(name, url), shard, offset, size, _mode(mode), mtime, crc))
+        index.add(Row(check_member_name(name, url), shard, offset, size, _mode(mode), mtime, crc))
     except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as err:
         raise _bad(url, number) from err
 
 
-def checked(name: str, where: str) -> str:
+def check_member_name(name: str, where: str) -> str:
     """Return the name; raise if it could point outside the folder that it is unpacked into."""
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
@@ -332,7 +332,7 @@ def checked(name: str, where: str) -> str:
     return name
 
 
-def _one_name(name: Any) -> str:
+def _file_name(name: Any) -> str:
     if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
         raise ValueError(name)
     return name

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from openpai_tasks.errors import NoSuchPath, PathError
-from openpai_tasks.storage.copying.walk import checked_link
+from openpai_tasks.storage.copying.walk import check_link
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, PART_NAME, is_part
 from openpai_tasks.storage.store import Entry, OpensFiles, Store, is_below, join
@@ -75,10 +75,7 @@ def _facts(files: list[bytes]) -> Iterator[tuple[int, int, int]]:
 
 
 def split(name: str) -> tuple[str, str]:
-    """Split ``a/b.seg.png`` into the sample ``a/b`` and ``seg.png``.
-
-    A name with a leading dot stands alone.
-    """
+    """Split ``a/b.seg.png`` into the sample ``a/b`` and ``seg.png``; a hidden file is a sample by itself."""
     folder, slash, last = name.rpartition("/")
     stem, _, rest = last.partition(".")
     return (folder + slash + stem, rest) if stem else (name, "")
@@ -98,26 +95,26 @@ def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder
     """Add the files to the folder, and return its subfolders in reverse order."""
     inner = []
     if isinstance(store, OpensFiles):
-        entries: Iterable[Entry] = _with_files_added(store, folder)
+        entries: Iterable[Entry] = _add_files(store, folder)
     else:
         entries = _with_own_times(store, store.list(folder.path))
     for entry in entries:
         if entry.name.startswith(PART) and is_part(entry):
             continue
         if entry.is_link:
-            _refuse_target(store, entry, target)
+            _check_link_target(store, entry, target)
         if entry.is_folder:
             inner.append(_inner(store, entry, folder))
             continue
         if entry.is_link:
-            checked_link(entry, store)
+            check_link(entry, store)
         folder.files.append(_small(entry))
     folder.files.sort(reverse=True)
     inner.sort(key=lambda each: each.name, reverse=True)
     return inner
 
 
-def _with_files_added(store: OpensFiles, folder: PackFolder) -> list[Entry]:
+def _add_files(store: OpensFiles, folder: PackFolder) -> list[Entry]:
     """Add the regular files to the folder, and return its other entries."""
     others, add = list[Entry](), folder.files.append
     for name, size, mtime_ms, mode in store.list_files(folder.path, others):
@@ -167,17 +164,14 @@ def _inner(store: Store, entry: Entry, folder: PackFolder) -> PackFolder:
     return PackFolder(entry.path, name, 0o755 if entry.mode is None else entry.mode & 0o777, entered)
 
 
-def _refuse_target(store: Store, link: Entry, target: str) -> None:
+def _check_link_target(store: Store, link: Entry, target: str) -> None:
     leads = store.address(link.path)
     if is_below(leads, target) or (link.is_folder and is_below(target, leads)):
         raise PathError(f"{link.path}: a link that leads to the target, above or into it")
 
 
 class PackTree:
-    """A tree as found before anything is written.
-
-    Its names, sizes, times and modes determine its marks.
-    """
+    """A tree as found before anything is written; names, sizes, times and modes determine its marks."""
 
     def __init__(self, holds_folders: bool) -> None:
         """``holds_folders`` is whether folders are members themselves."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
 from openpai_tasks.storage.packing.index import UNKNOWN, Names
-from openpai_tasks.storage.packing.opened import PackedSet
+from openpai_tasks.storage.packing.packed_set import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
-from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, base, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, ReadOnlyStore, base, join
 
 
-class PackedStore:
+class PackedStore(ReadOnlyStore):
     """The files of a set as a tree."""
 
     kind = "packed"
@@ -27,7 +27,7 @@ class PackedStore:
         self._blocks = Blocks(packed.contents.read, [shard.size for shard in self.index.shards])
         self._is_near = all(isinstance(place.store, OpensFiles) for place in packed.shards)
         self._modes = dict(zip(self.index.folders, self.index.folder_modes, strict=True))
-        self._refuse_clashes()
+        self._check_distinct()
 
     def address(self, path: str) -> str:
         return f"packed:{self._set.url}{path}"
@@ -97,22 +97,7 @@ class PackedStore:
     def hasher(self, kind: str | None = None) -> Hasher | None:
         return Crc32c() if kind == CRC32C else None
 
-    def make_folder(self, path: str) -> None:
-        raise self._read_only(path)
-
-    def remove(self, path: str, recursive: bool = False) -> None:
-        raise self._read_only(path)
-
-    def rename(self, source: str, target: str) -> None:
-        raise self._read_only(source)
-
-    def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        raise self._read_only(path)
-
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
-        raise self._read_only(path)
-
-    def _read_only(self, path: str) -> Denied:
+    def _refusal(self, path: str) -> Denied:
         return Denied(f"{path}: packed files cannot be changed; pack them again", 403)
 
     def number(self, name: str) -> int | None:
@@ -127,7 +112,7 @@ class PackedStore:
     def _folder(self, name: str, path: str) -> Entry:
         return Entry(base(path), path, True, mode=self.mode(name))
 
-    def _refuse_clashes(self) -> None:
+    def _check_distinct(self) -> None:
         """Refuse names that folders cannot hold: duplicates, and a file that is also a folder."""
         names, last = self.index.names, None
         for number in self._order:

@@ -29,7 +29,7 @@ def fetch(store: Store, path: str, offset: int, length: int) -> bytes:
     return found
 
 
-def opened(store: Store, path: str, size: int) -> BinaryIO:
+def open_file(store: Store, path: str, size: int) -> BinaryIO:
     """A file for random reads."""
     return cast(BinaryIO, io.BufferedReader(_Ranges(store, path, size), PIECE))
 

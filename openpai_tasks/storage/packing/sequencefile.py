@@ -11,7 +11,7 @@ import struct
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
 
 MAGIC = b"SEQ\x06"
@@ -62,7 +62,7 @@ class SequenceEncoder:
         lengths = INT.pack(len(key) + INT.size + member.size) + INT.pack(len(key))
         return mark + lengths + key + INT.pack(member.size)
 
-    def passing(self, piece: bytes) -> None:
+    def update(self, piece: bytes) -> None:
         """Do nothing: the format has no checksum of the content; the index has one."""
 
     def after(self, member: PackMember) -> bytes:
@@ -158,7 +158,7 @@ def _row(parts: _Parts, length: int, shard: int, at: int) -> Row:
     size = parts.number()
     if parts.at - start != key_length + INT.size or length != key_length + INT.size + size or size < 0:
         raise PathError(f"{parts.url}: damaged at byte {at}: the lengths of a record do not agree")
-    row = Row(checked(name, parts.url), shard, parts.at, size, MODE, 0)
+    row = Row(check_member_name(name, parts.url), shard, parts.at, size, MODE, 0)
     parts.skip(size)
     return row
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from openpai_tasks.errors import PathError
+from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.progress import Watch
-from openpai_tasks.storage.packing.folder_reader import FolderReader
 from openpai_tasks.storage.packing.members import PackMember
-from openpai_tasks.storage.store import PIECE, Store
+from openpai_tasks.storage.store import PIECE, OpensFiles, Store
 
 AT_ONCE = 32
 """Small files that one worker fetches together, up to PIECE bytes in total."""
@@ -21,6 +22,7 @@ QUICK = 0.0005
 
 Batch = tuple[list[PackMember], list[bytes] | None]
 """Small files with their contents; or one large file, which is to be streamed."""
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def batches(store: Store, members: Iterable[PackMember], workers: int, watch: Watch) -> Iterator[Batch]:
@@ -31,11 +33,11 @@ def batches(store: Store, members: Iterable[PackMember], workers: int, watch: Wa
         return
     with FolderReader(store) as reader:
         began = time.perf_counter()
-        found = _fetched(store, first, watch, reader)
+        found = _fetch(store, first, watch, reader)
         is_quick = found[1] is not None and time.perf_counter() - began < QUICK * len(first)
         yield found
         if is_quick or workers < 2:  # then threads would only slow each other down
-            yield from (_fetched(store, group, watch, reader) for group in groups)
+            yield from (_fetch(store, group, watch, reader) for group in groups)
             return
     yield from _in_parallel(store, groups, workers, watch)
 
@@ -48,7 +50,7 @@ def _in_parallel(
     with ThreadPoolExecutor(workers, "pack") as pool:
         try:
             for group in groups:
-                ahead.append(pool.submit(_fetched_apart, store, group, watch))
+                ahead.append(pool.submit(_fetch_with_own_reader, store, group, watch))
                 if len(ahead) > 2 * workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -71,22 +73,23 @@ def _groups(members: Iterable[PackMember]) -> Iterator[list[PackMember]]:
         yield batch
 
 
-def _fetched_apart(store: Store, group: list[PackMember], watch: Watch) -> Batch:
+def _fetch_with_own_reader(store: Store, group: list[PackMember], watch: Watch) -> Batch:
     with FolderReader(store) as reader:
-        return _fetched(store, group, watch, reader)
+        return _fetch(store, group, watch, reader)
 
 
-def _fetched(store: Store, group: list[PackMember], watch: Watch, reader: FolderReader) -> Batch:
+def _fetch(store: Store, group: list[PackMember], watch: Watch, reader: FolderReader) -> Batch:
     watch.check()
     if group[0].size > PIECE:
         return group, None
     found = zip(group, map(reader.read, group), strict=True)
     return group, [
-        b"".join(streamed(store, member, watch)) if content is None else content for member, content in found
+        b"".join(stream_file(store, member, watch)) if content is None else content
+        for member, content in found
     ]
 
 
-def streamed(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
+def stream_file(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
     """Yield the pieces; raise unless they have the listed size and, if the store has one, the digest."""
     if member.is_folder:
         return
@@ -102,10 +105,10 @@ def streamed(store: Store, member: PackMember, watch: Watch) -> Iterator[bytes]:
         if hasher:
             hasher.update(piece)
         yield piece
-    _refuse_changed(store, member, count, hasher is None or hasher.digest() == digest)
+    _check_unchanged(store, member, count, hasher is None or hasher.digest() == digest)
 
 
-def _refuse_changed(store: Store, member: PackMember, count: int, is_intact: bool) -> None:
+def _check_unchanged(store: Store, member: PackMember, count: int, is_intact: bool) -> None:
     now = store.stat(member.path)
     if now is None or (count, now.size, now.mtime_ms) != (member.size, member.size, member.mtime_ms):
         raise PathError(
@@ -113,3 +116,47 @@ def _refuse_changed(store: Store, member: PackMember, count: int, is_intact: boo
         )
     if not is_intact:
         raise PathError(f"{member.path}: damaged in transit: its checksum differs")
+
+
+class FolderReader:
+    """Keeps the folder of the last file open, as the next one is mostly beside it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store if isinstance(store, OpensFiles) else None
+        self._folder, self._handle = "", -1
+
+    def __enter__(self) -> FolderReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def read(self, member: PackMember) -> bytes | None:
+        """Return the content of a regular file as it was listed; None if it has to be read in another way.
+
+        Files that claim to be empty may have content.
+        """
+        size = member.size
+        if self._store is None or not 0 < size <= PIECE:
+            return None
+        folder, _, name = member.path.rpartition("/")
+        try:
+            if folder != self._folder or self._handle < 0:
+                self._close()
+                self._folder, self._handle = folder, self._store.open_folder(folder or "/")
+            handle = os.open(name, FILE, dir_fd=self._handle)
+            try:
+                content = os.read(handle, size)
+                facts = os.fstat(handle)  # after the last byte was read, so that no change is missed
+            finally:
+                os.close(handle)
+        except (OSError, PaiError):
+            return None
+        is_same = len(content) == facts.st_size == size
+        is_same = is_same and facts.st_mtime_ns // 1_000_000 == member.mtime_ms
+        return content if is_same and stat.S_ISREG(facts.st_mode) and facts.st_nlink > 0 else None
+
+    def _close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

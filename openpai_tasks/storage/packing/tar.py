@@ -8,7 +8,7 @@ import zlib
 from typing import BinaryIO
 
 from openpai_tasks.errors import PathError
-from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
 from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
@@ -46,7 +46,7 @@ class TarEncoder:
         facts.type = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
         return facts.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
-    def passing(self, piece: bytes) -> None:
+    def update(self, piece: bytes) -> None:
         """Do nothing: tar has no checksum of the content; the index has one."""
 
     def after(self, member: PackMember) -> bytes:
@@ -97,12 +97,12 @@ def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
     mode = facts.mode & 0o777
     if facts.isdir():
         if name not in ("", "."):
-            index.add_folder(checked(name, url), mode)
+            index.add_folder(check_member_name(name, url), mode)
     elif not facts.isreg() or facts.issparse() or facts.size < 0:
         raise PathError(f"{url} holds {name!r}, which is neither a plain file nor a folder; refused")
     else:
         mtime = int(facts.mtime * 1000)
-        index.add(Row(checked(name, url), shard, facts.offset_data, facts.size, mode, mtime))
+        index.add(Row(check_member_name(name, url), shard, facts.offset_data, facts.size, mode, mtime))
 
 
 FORMAT = Tar()

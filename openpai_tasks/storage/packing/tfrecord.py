@@ -11,7 +11,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing import example
-from openpai_tasks.storage.packing.index import Index, Row, checked
+from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
 
 LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
@@ -41,7 +41,7 @@ class TFRecordEncoder:
         length = LENGTH.pack(len(begun) + member.size)
         return length + CRC.pack(masked(crc32c(length))) + begun
 
-    def passing(self, piece: bytes) -> None:
+    def update(self, piece: bytes) -> None:
         self._crc = crc32c(piece, self._crc)
 
     def after(self, member: PackMember) -> bytes:
@@ -102,7 +102,7 @@ def _row(record: bytes, at: int, name: str, url: str, shard: int) -> Row:
         return Row(name, shard, at, len(record), MODE, 0, crc32c(record))
     mode, mtime = found.get("mode"), found.get("mtime_ms")
     return Row(
-        checked(record[own.start : own.end].decode("utf-8", "surrogateescape"), url),
+        check_member_name(record[own.start : own.end].decode("utf-8", "surrogateescape"), url),
         shard,
         at + content.start,
         content.end - content.start,

@@ -6,6 +6,9 @@ those that replace others and those that fail, is copied afterwards, so that err
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import statistics
 import time
 from collections.abc import Generator, Iterator
@@ -15,7 +18,7 @@ from itertools import islice, pairwise
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying import plan
-from openpai_tasks.storage.copying.claims import held
+from openpai_tasks.storage.copying.claims import claiming, part_name
 from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.compare import looks_same
 from openpai_tasks.storage.copying.copy import Copied, Rules
@@ -25,8 +28,7 @@ from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import remove_stale
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.packing.folder_writer import FolderWriter
-from openpai_tasks.storage.packing.opened import PackedSet
+from openpai_tasks.storage.packing.packed_set import PackedSet
 from openpai_tasks.storage.packing.packed_store import PackedStore
 from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join
@@ -34,13 +36,14 @@ from openpai_tasks.storage.store import Entry, join
 COPIED, SKIPPED = "copied", "skipped"
 FIRST, QUICK = 32, 0.001
 """The number of files to try, and the seconds for each; a slower target gets the threads of a copy."""
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@held()
+@claiming()
 def unpack(packed: PackedSet, target: Location, rules: Rules, watch: Watch) -> Copied:
     """Unpack the files into the target folder, by the rules of a copy."""
     store = PackedStore(packed)
-    items = plan.synced(Location(store, "/", packed.url), target)
+    items = plan.plan_sync(Location(store, "/", packed.url), target)
     if rules.preview or rules.checksum or type(target.store) is not LocalStore:
         return copying.copy(items, rules, watch)
     direct = _DirectUnpack(store, target, target.store, watch)
@@ -59,7 +62,7 @@ class _DirectUnpack:
     def __init__(self, source: PackedStore, target: Location, store: LocalStore, watch: Watch) -> None:
         self._source, self._target, self._store, self._watch = source, target, store, watch
         self._began = time.monotonic()
-        self._steps = self._unpacked()
+        self._steps = self._unpack_files()
         self._first: list[tuple[int, str]] = []
         self._counts, self._bytes = {COPIED: 0, SKIPPED: 0}, 0
         self.left: list[CopyItem] = []
@@ -113,11 +116,11 @@ class _DirectUnpack:
             self._watch.moved(size)
         self._watch.ended(f"/{self._source.index.names[number]}", outcome, size)
 
-    def _unpacked(self) -> Generator[tuple[int, str], None, None]:
+    def _unpack_files(self) -> Generator[tuple[int, str], None, None]:
         """Write the new small files; yield the row of each file that is complete, and its outcome."""
         for folder in sorted(self._source.folders()):  # those above first
             try:
-                there, handle = self._entered(folder)
+                there, handle = self._enter_folder(folder)
             except PaiError:
                 self.is_stuck = True
                 return
@@ -134,7 +137,7 @@ class _DirectUnpack:
                     else:
                         self._leave(number)
 
-    def _entered(self, folder: str) -> tuple[CompactListing, int]:
+    def _enter_folder(self, folder: str) -> tuple[CompactListing, int]:
         """Return the entries of the target folder, and its handle; make it if it is missing."""
         path, store = join(self._target.path, folder).rstrip("/"), self._store
         there = store.stat(path)
@@ -177,3 +180,33 @@ class _DirectUnpack:
             self.is_stuck = True
         else:
             self.left.append(CopyItem(source, entry, target, is_inner=True))
+
+
+class FolderWriter:
+    """Writes files into an open folder, one after the other; each is complete or absent."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle, self._part = handle, part_name()
+
+    def __enter__(self) -> FolderWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def write(self, name: str, content: bytes, mode: int, mtime_ms: int) -> None:
+        """Write the file under a temporary name, then rename it; its mode is limited by the umask."""
+        folder, part = self._handle, self._part
+        file = os.open(part, NEW, mode, dir_fd=folder)
+        try:
+            try:
+                if os.write(file, content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.utime(file, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+            finally:
+                os.close(file)
+            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            raise

@@ -8,13 +8,11 @@ import select
 import socket
 import stat
 from collections.abc import Iterator
-from typing import Any
 
 import paramiko
 
 from openpai_tasks.errors import ConfigError, Lost, PathError
 from openpai_tasks.net.ssh_address import parse_ssh
-from openpai_tasks.storage.sftp.sessions import read_ahead
 from openpai_tasks.storage.sftp.store import SftpStore
 from openpai_tasks.storage.store import Digest, StorageSpec, join
 from openpai_tasks.tunnel.openssh import SharedConnection
@@ -62,9 +60,6 @@ class LoginNodeFiles:
 
     def session(self) -> ShellChannel:
         return ShellChannel(self._ssh)
-
-    def read_ahead(self, file: Any, size: int, requests: int) -> None:
-        read_ahead(file, size, requests)
 
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:

@@ -33,9 +33,6 @@ class RemoteConnection(Protocol):
     def session(self) -> Any:
         """Return a channel to run a command in."""
 
-    def read_ahead(self, file: Any, size: int, requests: int) -> None:
-        """Prefetch the first bytes of a file."""
-
     def losing(self) -> contextlib.AbstractContextManager[None]:
         """Translate errors of a broken connection to ours."""
 
@@ -64,18 +61,18 @@ class ChecksumShell:
         self._rest = b""
         self.umask = UMASK
         try:
-            self.can = self._open()
+            self.has_sha256sum = self._open()
         except Unreachable:  # the connection is usable even if it only allows copies, not commands
             if not login.is_open:
                 raise
-            self.can = False
+            self.has_sha256sum = False
 
     def sha256(self, path: str) -> str:
         """Return the SHA-256 of the file; empty if unknown."""
-        if not self.can:
+        if not self.has_sha256sum:
             return ""
         with self._lock:
-            words = self._asked(f"sha256sum < {shlex.quote(path)} 2>/dev/null").split()
+            words = self._ask(f"sha256sum < {shlex.quote(path)} 2>/dev/null").split()
         return words[0] if words and len(words[0]) == _HASH else ""
 
     def _open(self) -> bool:
@@ -84,11 +81,11 @@ class ChecksumShell:
             self._channel = self.login.session()
             self._channel.settimeout(SECONDS)
             self._channel.exec_command("exec sh")
-            mask = self._asked("umask").strip()
+            mask = self._ask("umask").strip()
             self.umask = int(mask, 8) if mask and set(mask) <= set("01234567") else UMASK
-            return bool(self._asked("command -v sha256sum").strip())
+            return bool(self._ask("command -v sha256sum").strip())
 
-    def _asked(self, command: str) -> str:
+    def _ask(self, command: str) -> str:
         """Return the output of the command, up to a unique end mark."""
         mark = secrets.token_hex(8)
         line = f"echo {mark}; {command}; echo; echo {mark}\n"
@@ -119,7 +116,7 @@ class Sessions:
         self._idle: list[Any] = []
         self._lock = threading.Lock()
 
-    def asked(self, path: str, operation: Callable[[Any], Result]) -> Result:
+    def run(self, path: str, operation: Callable[[Any], Result]) -> Result:
         """Call ``operation`` with a session; after a lost connection, with one on a new connection."""
 
         def once() -> Result:
@@ -133,7 +130,7 @@ class Sessions:
 
         def once() -> Result:
             with self._holding() as login:
-                return operation(self._sums_of(login))
+                return operation(self._shell_of(login))
 
         return retrying(once)
 
@@ -187,7 +184,7 @@ class Sessions:
         self._idle.clear()
         self._sums = self._login = None
 
-    def _sums_of(self, login: RemoteConnection) -> ChecksumShell:
+    def _shell_of(self, login: RemoteConnection) -> ChecksumShell:
         with self._lock:
             if self._sums is None or self._sums.login is not login:
                 self._sums = ChecksumShell(login)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from openpai_tasks.errors import NoSuchPath, NotFound, PathError
-from openpai_tasks.storage.retry import numbered
-from openpai_tasks.storage.sftp.sessions import RemoteConnection, Sessions
+from openpai_tasks.storage.retry import retrying_numbered
+from openpai_tasks.storage.sftp.sessions import RemoteConnection, Sessions, read_ahead
 from openpai_tasks.storage.store import (
     SHA256,
     Appends,
@@ -49,10 +48,11 @@ class SftpStore(Appends, SetsModes):
     def stat(self, path: str) -> Entry | None:
         def look(files: Any) -> Entry:
             facts = files.lstat(path)
-            return _entry(base(path), path, _behind(files, path, facts), stat.S_ISLNK(facts.st_mode or 0))
+            is_link = stat.S_ISLNK(facts.st_mode or 0)
+            return _entry(base(path), path, files.stat(path) if is_link else facts, is_link)
 
         try:
-            return self._sessions.asked(path, look)
+            return self._sessions.run(path, look)
         except NotFound:
             return None
 
@@ -63,15 +63,13 @@ class SftpStore(Appends, SetsModes):
                 for facts in files.listdir_attr(path)
             ]
 
-        yield from self._sessions.asked(path, look)  # all at once: no session is held while the caller works
+        yield from self._sessions.run(path, look)  # all at once: no session is held while the caller works
 
     def make_folder(self, path: str) -> None:
         missing = []
-        there = self.stat(path)
-        while there is None:
+        while (there := self.stat(path)) is None:
             missing.append(path)
             path = parent(path)
-            there = self.stat(path)
         if not there.is_folder:
             raise PathError(f"{path}: a file is there, not a folder")
         for folder in reversed(missing):
@@ -79,7 +77,7 @@ class SftpStore(Appends, SetsModes):
 
     def _make_one(self, path: str) -> None:
         try:
-            self._sessions.asked(path, lambda files: files.mkdir(path))
+            self._sessions.run(path, lambda files: files.mkdir(path))
         except PathError:
             there = self.stat(path)
             if there is None or not there.is_folder:  # otherwise another thread was faster
@@ -90,12 +88,12 @@ class SftpStore(Appends, SetsModes):
         if there is None and not self._is_link(path):
             raise NoSuchPath(f"{path}: no such file or folder")
         if there is None or there.is_link or not there.is_folder:
-            return self._unlinked(path)
-        folders = self._emptied(path) if recursive else [path]
+            return self._remove_one(path)
+        folders = self._remove_files_below(path) if recursive else [path]
         for folder in reversed(folders):
-            self._unlinked(folder, is_folder=True)
+            self._remove_one(folder, is_folder=True)
 
-    def _emptied(self, path: str) -> Sequence[str]:
+    def _remove_files_below(self, path: str) -> Sequence[str]:
         """Remove all files below; return the folders, each before its subfolders."""
         folders, at = [path], 0
         while at < len(folders):
@@ -103,13 +101,13 @@ class SftpStore(Appends, SetsModes):
                 if entry.is_folder and not entry.is_link:
                     folders.append(entry.path)
                 else:
-                    self._unlinked(entry.path)
+                    self._remove_one(entry.path)
             at += 1
         return folders
 
     def _is_link(self, path: str) -> bool:
         try:
-            return self._sessions.asked(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
+            return self._sessions.run(path, lambda files: stat.S_ISLNK(files.lstat(path).st_mode or 0))
         except NotFound:
             return False
 
@@ -117,13 +115,13 @@ class SftpStore(Appends, SetsModes):
         def attempt(number: int) -> None:
             try:
                 with self._sessions.files(target) as files:
-                    _renamed(files, source, target)
+                    _rename(files, source, target)
             except NotFound:
                 # Otherwise it succeeded, and the answer was lost.
                 if number == 0 or self.stat(target) is None:
                     raise
 
-        numbered(attempt)
+        retrying_numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         with self._sessions.files(path) as files:
@@ -133,7 +131,7 @@ class SftpStore(Appends, SetsModes):
             with files.open(path, "rb") as file:
                 left = (facts.st_size or 0) - offset if length is None else length
                 if left > 0 and (facts.st_size or 0) > offset:
-                    self._sessions.connected().read_ahead(file, min(facts.st_size, offset + left), AHEAD)
+                    read_ahead(file, min(facts.st_size, offset + left), AHEAD)
                 file.seek(offset)
                 while length is None or left > 0:
                     piece = file.read(PIECE if length is None else min(PIECE, left))
@@ -145,7 +143,7 @@ class SftpStore(Appends, SetsModes):
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
         self._stream(path, pieces, "wb")
 
-    def broken_off(self, path: str) -> int:
+    def unfinished_size(self, path: str) -> int:
         entry = self.stat(path)
         return entry.size if entry and not entry.is_link else 0
 
@@ -163,31 +161,28 @@ class SftpStore(Appends, SetsModes):
         return Digest(SHA256, value) if value else None
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        return (
-            Sha256() if kind in (None, SHA256) and self._sessions.ask_shell(lambda shell: shell.can) else None
-        )
+        if kind not in (None, SHA256):
+            return None
+        return Sha256() if self._sessions.ask_shell(lambda shell: shell.has_sha256sum) else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        self._sessions.asked(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
+        self._sessions.run(path, lambda files: files.utime(path, (mtime_ms // 1000, mtime_ms // 1000)))
 
     def set_mode(self, path: str, mode: int) -> None:
-        self._sessions.asked(path, lambda files: files.chmod(path, mode))
+        self._sessions.run(path, lambda files: files.chmod(path, mode))
 
     def allowed(self, mode: int) -> int:
         return mode & ~self._sessions.ask_shell(lambda shell: shell.umask)
 
     def start_folder(self) -> str:
-        """Return the folder of relative paths.
-
-        Asked first, so that an unreachable container fails at once.
-        """
+        """Return the folder of relative paths; asked first, so that an unreachable container fails early."""
         with self._sessions.files(".") as files:
             return str(files.normalize("."))
 
     def close(self) -> None:
         self._sessions.close()
 
-    def _unlinked(self, path: str, is_folder: bool = False) -> None:
+    def _remove_one(self, path: str, is_folder: bool = False) -> None:
         def once(number: int) -> None:
             try:
                 with self._sessions.files(path) as files:
@@ -196,10 +191,10 @@ class SftpStore(Appends, SetsModes):
                 if number == 0:  # otherwise it succeeded, and the answer was lost
                     raise
 
-        numbered(once)
+        retrying_numbered(once)
 
 
-def _renamed(files: Any, source: str, target: str) -> None:
+def _rename(files: Any, source: str, target: str) -> None:
     try:
         files.posix_rename(source, target)
     except OSError as err:
@@ -219,19 +214,10 @@ def _listed(files: Any, facts: Any, path: str) -> Entry:
         return Entry(facts.filename, path, False, is_link=True, is_whole_second=True)
 
 
-def _behind(files: Any, path: str, facts: Any) -> Any:
-    return files.stat(path) if stat.S_ISLNK(facts.st_mode or 0) else facts
-
-
 def _entry(name: str, path: str, facts: Any, is_link: bool) -> Entry:
     mode = facts.st_mode or 0
     is_folder, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
-    entry = Entry(name, path, is_folder, facts.st_size or 0 if is_file else 0, is_link=is_link)
-    return replace(
-        entry,
-        mtime_ms=int(facts.st_mtime or 0) * 1000,
-        is_executable=is_file and bool(mode & stat.S_IXUSR),
-        is_special=not (is_folder or is_file),
-        mode=stat.S_IMODE(mode) & 0o777,
-        is_whole_second=True,
-    )
+    size, mtime_ms = facts.st_size or 0 if is_file else 0, int(facts.st_mtime or 0) * 1000
+    can_run, is_special = is_file and bool(mode & stat.S_IXUSR), not (is_folder or is_file)
+    times = size, mtime_ms, is_link, can_run, is_special
+    return Entry(name, path, is_folder, *times, mode & 0o777, is_whole_second=True)

@@ -10,10 +10,10 @@ from typing import Any
 from smbprotocol.exceptions import SMBException, SMBResponseException  # type: ignore[import-untyped]
 from smbprotocol.open import Open  # type: ignore[import-untyped]
 
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.smb.connection import Step, exchange
 from openpai_tasks.storage.smb.errors import END_OF_FILE
-from openpai_tasks.storage.smb.files import READ, WRITE, looked_up, opening
+from openpai_tasks.storage.smb.files import READ, WRITE, look_up, open_step
 
 BLOCK = 1 << 20  # bytes per message, if the server allows it
 WINDOW = 4  # messages of one file in transit at once
@@ -22,10 +22,10 @@ Waiting = deque[tuple[int, Any]]
 """The number of bytes of each message, and the sent request with the reader of its answer."""
 
 
-def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
+def read_small(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
     """Return a part that fits into one message, and the size of the file."""
     handle = Open(tree, name)
-    steps = [opening(handle, READ), _reading(handle, offset, length), handle.close(send=False)]
+    steps = [open_step(handle, READ), handle.read(offset, length, send=False), handle.close(send=False)]
     try:
         return exchange(tree, steps)[1], handle.end_of_file
     except SMBResponseException as err:
@@ -34,14 +34,14 @@ def whole(tree: Any, name: str, offset: int, length: int) -> tuple[bytes, int]:
         raise
 
 
-def ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
+def read_ahead(tree: Any, handle: Any, offset: int, end: int) -> Iterator[bytes]:
     """Yield the bytes of an open file, with read-ahead."""
     size, waiting = block_size(tree), Waiting()
     try:
         while waiting or offset < end:
             while offset < end and len(waiting) < WINDOW:
                 count = min(size, end - offset)
-                waiting.append((count, _sent(tree, _reading(handle, offset, count))))
+                waiting.append((count, _send(tree, handle.read(offset, count, send=False))))
                 offset += count
             count, (request, read) = waiting.popleft()
             piece = _piece(request, read)
@@ -59,11 +59,11 @@ class SmbUpload:
     def __init__(self, tree: Any, name: str) -> None:
         self._tree, self._handle, self._offset = tree, Open(tree, name), 0
         self._waiting = Waiting()
-        exchange(tree, [opening(self._handle, WRITE)])
+        exchange(tree, [open_step(self._handle, WRITE)])
 
     def send(self, block: bytes) -> None:
         message = self._handle.write(block, self._offset, send=False)
-        self._waiting.append((len(block), _sent(self._tree, message)))
+        self._waiting.append((len(block), _send(self._tree, message)))
         self._offset += len(block)
         if len(self._waiting) >= WINDOW:
             self._confirm()
@@ -72,7 +72,7 @@ class SmbUpload:
         while self._waiting:
             self._confirm()
         self._handle.close(get_attributes=True)
-        _weigh(self._tree, self._handle, self._offset)
+        _check_size(self._tree, self._handle, self._offset)
 
     def abandon(self) -> None:
         _drain(self._waiting)
@@ -85,21 +85,18 @@ class SmbUpload:
         _compare(read(request), count)
 
 
-def written_at_once(tree: Any, name: str, content: bytes) -> None:
+def write_small(tree: Any, name: str, content: bytes) -> None:
     """Write a small file in one message."""
     handle = Open(tree, name)
     middle = [handle.write(content, 0, send=False)] if content else []
-    answers = exchange(tree, [opening(handle, WRITE), *middle, handle.close(True, send=False)])
+    answers = exchange(tree, [open_step(handle, WRITE), *middle, handle.close(True, send=False)])
     if content:
         _compare(answers[1], len(content))
-    _weigh(tree, handle, len(content))
+    _check_size(tree, handle, len(content))
 
 
 def blocks(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of one size.
-
-    The last may be shorter, and no bytes give one empty block.
-    """
+    """Yield the same bytes in blocks of one size; the last may be shorter, and no bytes give an empty one."""
     rest = bytearray()
     came = False
     for piece in pieces:
@@ -121,12 +118,7 @@ def block_size(tree: Any) -> int:
     return int(min(BLOCK, line.max_read_size, line.max_write_size))
 
 
-def _reading(handle: Any, offset: int, length: int) -> Step:
-    step: Step = handle.read(offset, length, send=False)
-    return step
-
-
-def _sent(tree: Any, step: Step) -> tuple[Any, Any]:
+def _send(tree: Any, step: Step) -> tuple[Any, Any]:
     message, read = step
     session = tree.session
     return session.connection.send(message, session.session_id, tree.tree_connect_id), read
@@ -147,13 +139,13 @@ def _compare(written: int, count: int) -> None:
         raise SMBException(f"{written} bytes were written of {count}")
 
 
-def _weigh(tree: Any, handle: Any, size: int) -> None:
+def _check_size(tree: Any, handle: Any, size: int) -> None:
     """Check the length of the file that was just closed; request it if the answer lacks it."""
     if handle.end_of_file != size:
-        found = looked_up(tree, handle.file_name).end_of_file
+        found = look_up(tree, handle.file_name).end_of_file
         if found != size:
             path = "/" + handle.file_name.replace("\\", "/")
-            raise Damaged(f"{path}: {found} bytes arrived of {size}")
+            raise CorruptData(f"{path}: {found} bytes arrived of {size}")
 
 
 def _drain(waiting: Waiting) -> None:

@@ -137,9 +137,9 @@ class SmbServer:
                 self._process, self._session = os.getpid(), None
             if self._session is None or not self._session.connection.transport.connected:
                 self._trees.clear()
-                self._session = self._logged_in()
+                self._session = self._log_in()
             if share not in self._trees:
-                self._trees[share] = self._entered(share)
+                self._trees[share] = self._connect_tree(share)
             return self._trees[share]
 
     def __del__(self) -> None:
@@ -153,7 +153,7 @@ class SmbServer:
         with self._lock:
             _close(tree.session.connection)
 
-    def _logged_in(self) -> Any:
+    def _log_in(self) -> Any:
         login = self.login
         with _connecting(login):
             line = SmbConnection(login)
@@ -171,7 +171,7 @@ class SmbServer:
                 raise
             return session
 
-    def _entered(self, share: str) -> Any:
+    def _connect_tree(self, share: str) -> Any:
         tree = TreeConnect(self._session, rf"\\{self.login.host}\{share}")
         with _connecting(self.login, share):
             tree.connect()
@@ -186,24 +186,17 @@ _servers_lock = threading.Lock()
 def shared_server(login: SmbLogin) -> SmbServer:
     """Return the server for the login; all stores that use it at the same time share one connection."""
     with _servers_lock:
-        server = _servers.get(login)
-        if server is None:
-            server = _servers[login] = SmbServer(login)
-        return server
+        return _servers.get(login) or _servers.setdefault(login, SmbServer(login))
 
 
 def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
-    """Return the answers to messages that are sent together.
-
-    Read all of them, then raise the first refusal.
-    """
+    """Send messages together, and return the answers; raise the first refusal once all are read."""
     session = tree.session
     messages = [message for message, _ in steps]
     requests = session.connection.send_compound(
         messages, session.session_id, tree.tree_connect_id, related=True
     )
-    answers: list[Any] = []
-    refusals = []
+    answers, refusals = [], []
     for (_, read), request in zip(steps, requests, strict=True):
         try:
             answers.append(read(request))
@@ -215,15 +208,15 @@ def exchange(tree: Any, steps: Sequence[Step]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def using(host: SmbServer, share: str, path: str) -> Iterator[Any]:
+def open_tree(host: SmbServer, share: str, path: str) -> Iterator[Any]:
     """Yield the tree of the share, over the existing connection or a new one."""
     tree = host.tree(share)
-    with guarded(host, tree, path):
+    with mapping_errors(host, tree, path):
         yield tree
 
 
 @contextlib.contextmanager
-def guarded(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
+def mapping_errors(host: SmbServer, tree: Any, path: str) -> Iterator[None]:
     """Convert errors of SMB to ours, and drop a broken connection."""
     try:
         yield

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from smbprotocol.exceptions import SMBException, SMBResponseException  # type: ignore[import-untyped]
@@ -22,14 +21,23 @@ from smbprotocol.open import (  # type: ignore[import-untyped]
     SMB2SetInfoRequest,
 )
 
+from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.storage.smb import names
 from openpai_tasks.storage.smb.connection import Step, exchange
 from openpai_tasks.storage.smb.errors import NO_MORE_FILES, NO_SUCH_FILE
+from openpai_tasks.storage.store import Entry, join
 
 BATCH = 1 << 18  # bytes of a listing per message
 
 _Access, _Options = FilePipePrinterAccessMask, CreateOptions
 ALL = ShareAccess.FILE_SHARE_READ | ShareAccess.FILE_SHARE_WRITE | ShareAccess.FILE_SHARE_DELETE
+# next entry, index, created, accessed, written, changed, size, allocated, attributes, name's length, tag
+_ROW = struct.Struct("<IIqqqqqqIII")
+_BEFORE_1970 = 11_644_473_600_000  # milliseconds since 1601, the server's epoch
+_TICKS = 10_000  # ticks of 100 ns in a millisecond
+FOLDER, REPARSED = 0x10, 0x400
+LINKS = (0xA000000C, 0xA0000003)  # symbolic link, mount point
 
 
 @dataclass(frozen=True)
@@ -54,93 +62,71 @@ MOVE = OpenMode(_Access.DELETE | _Access.FILE_READ_ATTRIBUTES, _Options.FILE_OPE
 DATE = OpenMode(_Access.FILE_WRITE_ATTRIBUTES)
 
 
-def once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
+def run_once(tree: Any, name: str, way: OpenMode, *middle: Step) -> Any:
     """Open, do the steps and close in one message; return the handle and the answers."""
     handle = Open(tree, name)
-    _, *answers, _ = exchange(tree, [opening(handle, way), *middle, handle.close(send=False)])
+    _, *answers, _ = exchange(tree, [open_step(handle, way), *middle, handle.close(send=False)])
     return handle, answers
 
 
 @contextlib.contextmanager
 def opened(tree: Any, name: str, way: OpenMode) -> Iterator[Any]:
-    """Yield the open file; close it at the end."""
+    """Yield the open file and close it; an error while closing never hides that of the block."""
     handle = Open(tree, name)
-    exchange(tree, [opening(handle, way)])
-    with closing(handle):
-        yield handle
-
-
-@contextlib.contextmanager
-def closing(handle: Any) -> Iterator[None]:
-    with abandoned(handle):
-        yield
-    handle.close()
-
-
-@contextlib.contextmanager
-def abandoned(handle: Any) -> Iterator[None]:
-    """Close the file if the block fails; an error while closing never hides the first one."""
+    exchange(tree, [open_step(handle, way)])
     try:
-        yield
+        yield handle
     except BaseException:
         with contextlib.suppress(SMBException, OSError):
             handle.close()
         raise
+    handle.close()
 
 
-def looked_up(tree: Any, name: str) -> Any:
+def look_up(tree: Any, name: str) -> Any:
     """Return its current size, time and attributes."""
-    return once(tree, name, LOOK)[0]
+    return run_once(tree, name, LOOK)[0]
 
 
-def renamed(tree: Any, name: str, target: str, replace: bool) -> None:
+def rename(tree: Any, name: str, target: str, replace: bool) -> None:
     text = target.encode("utf-16-le")
     content = struct.pack("<B7xQI", replace, 0, len(text)) + text
-    once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, content))
+    run_once(tree, name, MOVE, _setting(FileInformationClass.FILE_RENAME_INFORMATION, content))
 
 
-def removed(tree: Any, name: str) -> None:
-    once(tree, name, MOVE, _setting(FileInformationClass.FILE_DISPOSITION_INFORMATION, b"\1"))
+def remove(tree: Any, name: str) -> None:
+    run_once(tree, name, MOVE, _setting(FileInformationClass.FILE_DISPOSITION_INFORMATION, b"\1"))
 
 
-def dated(tree: Any, name: str, filetime: int) -> None:
+def set_mtime(tree: Any, name: str, filetime: int) -> None:
     """Set the modification time; 0 leaves the other times unchanged."""
     content = struct.pack("<qqqqII", 0, 0, filetime, 0, 0, 0)
-    once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, content))
+    run_once(tree, name, DATE, _setting(FileInformationClass.FILE_BASIC_INFORMATION, content))
 
 
-def listed(tree: Any, name: str, pattern: str = "*") -> tuple[Any, Iterator[bytes]]:
-    """Return the open folder, to be closed by the caller, and its packed entries.
-
-    The first batch is fetched.
-    """
-    handle = Open(tree, name)
-    exchange(tree, [opening(handle, LIST)])
-    batches = _batches(tree, handle, pattern)
-    with abandoned(handle):
-        first = next(batches, b"")
-    return handle, itertools.chain([first] if first else [], batches)
-
-
-def _batches(tree: Any, handle: Any, pattern: str) -> Iterator[bytes]:
-    size = min(BATCH, tree.session.connection.max_transact_size)
-    flags = QueryDirectoryFlags.SMB2_RESTART_SCANS
-    while True:
-        kind = FileInformationClass.FILE_FULL_DIRECTORY_INFORMATION
-        message, _ = handle.query_directory(pattern, kind, flags, max_output=size, send=False)
-        try:
-            (answer,) = exchange(tree, [(message, tree.session.connection.receive)])
-        except SMBResponseException as err:
-            if err.status in (NO_MORE_FILES, NO_SUCH_FILE):
-                return
-            raise
-        found = SMB2QueryDirectoryResponse()
-        found.unpack(answer["data"].get_value())
-        yield found["buffer"].get_value()
-        flags = 0
+def list_entries(tree: Any, name: str, folder: str, pattern: str = "*") -> Generator[Entry, None, None]:
+    """Yield the entries of the folder ``name`` that match the pattern; errors call it ``folder``."""
+    with opened(tree, name, LIST) as handle:
+        size = min(BATCH, tree.session.connection.max_transact_size)
+        kind, flags = (
+            FileInformationClass.FILE_FULL_DIRECTORY_INFORMATION,
+            QueryDirectoryFlags.SMB2_RESTART_SCANS,
+        )
+        while True:
+            message, _ = handle.query_directory(pattern, kind, flags, max_output=size, send=False)
+            try:
+                (answer,) = exchange(tree, [(message, tree.session.connection.receive)])
+            except SMBResponseException as err:
+                if err.status in (NO_MORE_FILES, NO_SUCH_FILE):
+                    return
+                raise
+            found = SMB2QueryDirectoryResponse()
+            found.unpack(answer["data"].get_value())
+            yield from entries(found["buffer"].get_value(), folder)
+            flags = 0
 
 
-def opening(handle: Any, way: OpenMode) -> Step:
+def open_step(handle: Any, way: OpenMode) -> Step:
     """Return the message that opens the file."""
     step: Step = handle.create(
         ImpersonationLevel.Impersonation, way.access, 0, ALL, way.disposition, way.options, send=False
@@ -155,3 +141,30 @@ def _setting(kind: int, content: bytes) -> Step:
     message["file_id"] = Open._RELATED_COMPOUND_FILE_ID
     message["buffer"] = content
     return message, lambda request: request._connection.receive(request)
+
+
+def entries(batch: bytes, folder: str) -> Iterator[Entry]:
+    """Parse the entries of a batch, without ``.`` and ``..``."""
+    at, following = 0, -1
+    while following:
+        try:
+            following, _, _, _, written, _, size, _, flags, length, tag = _ROW.unpack_from(batch, at)
+        except struct.error as err:
+            raise PathError(f"{folder}: the server's listing is broken") from err
+        raw = batch[at + _ROW.size : at + _ROW.size + length]
+        if raw not in (b".\0", b".\0.\0"):
+            name = names.decode(raw, folder)
+            is_link = bool(flags & REPARSED) and tag in LINKS
+            yield entry(name, join(folder, name), flags, size, written // _TICKS - _BEFORE_1970, is_link)
+        at += following
+
+
+def entry(name: str, path: str, flags: int, size: int, mtime_ms: int, is_link: bool = False) -> Entry:
+    """Make an entry; a Windows link, which the client would have to follow, counts as special."""
+    is_folder = bool(flags & FOLDER) and not is_link
+    size = 0 if is_folder or is_link else size
+    return Entry(name, path, is_folder, size, mtime_ms, is_link, is_special=is_link)
+
+
+def filetime(mtime_ms: int) -> int:
+    return (mtime_ms + _BEFORE_1970) * _TICKS

@@ -24,14 +24,12 @@ URL = "smb://USER@HOST/SHARE/PATH"
 
 def open_store(spec: StorageSpec) -> Store:
     """Open a Samba storage: where it is mounted if the mount map has it, else over SMB."""
-    address = server(spec)
-    return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _samba(spec)
+    return mounted.open_if_mounted(spec, server(spec)) or _samba(spec)
 
 
 def open_azure_file(spec: StorageSpec) -> Store:
     """Open an Azure File share, in the same way."""
-    address = azure_server(spec)
-    return mounted.open_mounted(spec, address) if mounted.is_mounted(spec, address) else _azure_file(spec)
+    return mounted.open_if_mounted(spec, azure_server(spec)) or _azure_file(spec)
 
 
 def open_url(url: str) -> tuple[SmbStore, str]:

@@ -30,14 +30,14 @@ DEVICES = {
 """Names that Windows reserves for devices, with any extension; servers show them under another name."""
 
 
-def written(name: str) -> str:
+def encode(name: str) -> str:
     """Return the name as it is sent to the server."""
-    _refuse(name)
+    _check(name)
     plain = name.translate(_WRITTEN)
     return plain[:-1] + _END_WRITTEN.get(plain[-1:], plain[-1:])
 
 
-def read(name: bytes, folder: str) -> str:
+def decode(name: bytes, folder: str) -> str:
     """Decode a name from a listing of the folder."""
     try:
         text = name.decode("utf-16-le")
@@ -47,15 +47,15 @@ def read(name: bytes, folder: str) -> str:
     return check_name(text.translate(_READ), folder)
 
 
-def path(names: str) -> str:
+def encode_path(names: str) -> str:
     """``/a/b`` as SMB writes it, from the share on: ``a\\b``."""
     parts = [name for name in names.split("/") if name]
     if "." in parts or ".." in parts:
         raise PathError(f"{names!r} cannot be a path on a share")
-    return "\\".join(map(written, parts))
+    return "\\".join(map(encode, parts))
 
 
-def refuse_device(names: str) -> None:
+def check_not_device(names: str) -> None:
     """Refuse a new name that the server would show under another name."""
     name = names.rpartition("/")[2]
     if name.partition(".")[0].rstrip(" ").lower() in DEVICES:
@@ -64,7 +64,7 @@ def refuse_device(names: str) -> None:
         )
 
 
-def _refuse(name: str) -> None:
+def _check(name: str) -> None:
     if "\0" in name:
         raise PathError(f"{name!r} cannot be a name on a share")
     if any(ord(letter) in _READ for letter in name) or name[-1:] in _END_READ:

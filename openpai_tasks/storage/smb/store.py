@@ -9,10 +9,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from openpai_tasks.errors import Denied, NotFound, PathError
-from openpai_tasks.storage.hosts import by_numbers
-from openpai_tasks.storage.retry import numbered, retrying, streamed
-from openpai_tasks.storage.smb import bytes_io, files, listing, names
-from openpai_tasks.storage.smb.connection import SmbLogin, guarded, shared_server, using
+from openpai_tasks.storage.hosts import resolved_addresses
+from openpai_tasks.storage.retry import retrying, retrying_numbered, retrying_stream
+from openpai_tasks.storage.smb import bytes_io, files, names
+from openpai_tasks.storage.smb.connection import SmbLogin, mapping_errors, open_tree, shared_server
 from openpai_tasks.storage.smb.errors import AlreadyExists, NoShare, NotEmpty, NotFolder, UnfollowedLink
 from openpai_tasks.storage.store import (
     SHA256,
@@ -56,15 +56,15 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         host = f"[{login.host}]" if ":" in login.host else login.host
         return f"smb://{host}:{login.port}/{self.share}{self._full(path)}".casefold()
 
-    def marks(self, path: str, above: bool = False) -> set[str]:
-        return by_numbers(self.address(path), above)
+    def identities(self, path: str, above: bool = False) -> set[str]:
+        return resolved_addresses(self.address(path), above)
 
     def stat(self, path: str) -> Entry | None:
         name = self._name(path)
 
         def attempt() -> Entry | None:
-            with self._using(path) as tree:
-                return _entry(files.looked_up(tree, name), base(path), path)
+            with self._open_tree(path) as tree:
+                return _entry(files.look_up(tree, name), base(path), path)
 
         try:
             return retrying(attempt)
@@ -84,21 +84,17 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                     given.add(entry.name)
                     yield entry
 
-        return streamed(begin)
+        return retrying_stream(begin)
 
     def make_folder(self, path: str) -> None:
-        self._refuse_change(path)
-        full = self._full(path)
-        retrying(lambda: self._create(full, path))
+        self._check_writable(path)
+        retrying(lambda: self._create(self._full(path), path))
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        """Remove it.
-
-        Links that the server itself follows look like their targets, as SMB does not show them.
-        """
-        self._refuse_change(path)
+        """Remove the path; SMB shows links that the server itself follows as their targets."""
+        self._check_writable(path)
         try:
-            return self._removed(path)
+            return self._remove_one(path)
         except NotEmpty:
             if not recursive:
                 raise
@@ -109,29 +105,29 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 if entry.is_folder and not entry.is_link:
                     stack.append(entry.path)
                 else:
-                    self._removed(entry.path)
+                    self._remove_one(entry.path)
             if len(stack) == count:
-                self._removed(stack.pop())
+                self._remove_one(stack.pop())
 
     def rename(self, source: str, target: str) -> None:
-        self._refuse_change(target)
-        names.refuse_device(target)
+        self._check_writable(target)
+        names.check_not_device(target)
         old, new = self._name(source), self._name(target)
 
         def attempt(number: int) -> None:
             try:
-                with self._using(source) as tree:
-                    files.renamed(tree, old, new, replace=False)
+                with self._open_tree(source) as tree:
+                    files.rename(tree, old, new, replace=False)
             except AlreadyExists:
-                self._refuse_other(target, is_folder=False)
-                with self._using(source) as tree:
-                    files.renamed(tree, old, new, replace=True)
+                self._check_existing(target, is_folder=False)
+                with self._open_tree(source) as tree:
+                    files.rename(tree, old, new, replace=True)
             except NotFound:
                 # Otherwise it succeeded, and the answer was lost.
                 if number == 0 or self.stat(target) is None:
                     raise
 
-        numbered(attempt)
+        retrying_numbered(attempt)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Yield the bytes; after a broken connection, the next one continues."""
@@ -140,9 +136,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         def begin() -> Iterator[bytes]:
             nonlocal offset, left
             before = -1
-            while (
-                left is None or left > 0
-            ) and offset != before:  # a server may return less than was requested
+            while (left is None or left > 0) and offset != before:  # a server may return less than requested
                 before = offset
                 for piece in self._pieces(path, offset, left):
                     offset, left = offset + len(piece), None if left is None else left - len(piece)
@@ -150,20 +144,20 @@ class SmbStore(ChecksBytes, KnowsPlaces):
                 if left is None:
                     return
 
-        return streamed(begin)
+        return retrying_stream(begin)
 
     def write(self, path: str, pieces: Iterable[bytes], size: int | None = None) -> None:
-        self._refuse_change(path)
-        names.refuse_device(path)
+        self._check_writable(path)
+        names.check_not_device(path)
         name = self._name(path)
-        with self._using(path) as tree:
+        with self._open_tree(path) as tree:
             block = bytes_io.block_size(tree)
         rest = bytes_io.blocks(pieces, block)
         first = next(rest)
         if len(first) <= SMALL:  # a block that is not full is the last one
-            retrying(lambda: self._written(path, name, first))
+            retrying(lambda: self._write_small(path, name, first))
         else:
-            self._streamed(path, name, itertools.chain([first], rest))
+            self._write_blocks(path, name, itertools.chain([first], rest))
 
     def read_checked(self, path: str, size: int) -> Iterator[bytes] | None:
         """Read the bytes; all are checked, as a message with a wrong signature ends the connection."""
@@ -182,66 +176,63 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         return Sha256() if kind == SHA256 else None
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         name = self._name(path)
 
-        def attempt(number: int) -> None:
-            with self._using(path) as tree:
-                files.dated(tree, name, listing.filetime(mtime_ms))
+        def attempt() -> None:
+            with self._open_tree(path) as tree:
+                files.set_mtime(tree, name, files.filetime(mtime_ms))
 
-        numbered(attempt)
+        retrying(attempt)
 
     def _full(self, path: str) -> str:
         return (self.root + path).rstrip("/")
 
     def _name(self, path: str) -> str:
-        return names.path(self._full(path))
+        return names.encode_path(self._full(path))
 
-    def _refuse_change(self, path: str) -> None:
+    def _check_writable(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
-    def _using(self, path: str) -> Any:
+    def _open_tree(self, path: str) -> Any:
         with self._lock:
             if self._makes_root:
                 self._create(self.root, "/")
                 self._makes_root = False
-        return using(self._server, self.share, path)
+        return open_tree(self._server, self.share, path)
 
     def _entries(self, path: str) -> Iterator[Entry]:
         name = self._name(path)
-        with self._using(path) as tree:
-            handle, batches = files.listed(tree, name)
-            with files.closing(handle):
-                for batch in batches:
-                    yield from listing.entries(batch, path)
+        with self._open_tree(path) as tree:
+            yield from files.list_entries(tree, name, path)
 
     def _pieces(self, path: str, offset: int, length: int | None) -> Iterator[bytes]:
         name, want = self._name(path), length
-        with self._using(path) as tree:
+        with self._open_tree(path) as tree:
             if want is not None and want <= SMALL:
-                piece, size = bytes_io.whole(tree, name, offset, want)
+                piece, size = bytes_io.read_small(tree, name, offset, want)
                 yield piece
                 if len(piece) >= min(want, size - offset):
                     return
                 offset, want = offset + len(piece), want - len(piece)
             with files.opened(tree, name, files.READ) as handle:
                 end = handle.end_of_file if want is None else min(handle.end_of_file, offset + want)
-                yield from bytes_io.ahead(tree, handle, offset, end)
+                yield from bytes_io.read_ahead(tree, handle, offset, end)
 
-    def _written(self, path: str, name: str, content: bytes) -> None:
-        with self._using(path) as tree:
-            bytes_io.written_at_once(tree, name, content)
+    def _write_small(self, path: str, name: str, content: bytes) -> None:
+        with self._open_tree(path) as tree:
+            bytes_io.write_small(tree, name, content)
 
-    def _streamed(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
+    def _write_blocks(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
         """Let errors of the source of the pieces pass unchanged."""
-        with self._using(path) as tree:
+        with self._open_tree(path) as tree:
             upload = bytes_io.SmbUpload(tree, name)
         try:
             for block in pieces:
-                with guarded(self._server, tree, path):
+                with mapping_errors(self._server, tree, path):
                     upload.send(block)
-            with guarded(self._server, tree, path):
+            with mapping_errors(self._server, tree, path):
                 upload.finish()
         except BaseException:
             upload.abandon()
@@ -250,7 +241,7 @@ class SmbStore(ChecksBytes, KnowsPlaces):
     def _create(self, full: str, path: str) -> None:
         missing = []
         while full:
-            names.refuse_device(full)
+            names.check_not_device(full)
             try:
                 self._make_one(full, path)
                 break
@@ -261,17 +252,17 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             self._make_one(each, path)
 
     def _make_one(self, full: str, path: str) -> None:
-        name = names.path(full)
+        name = names.encode_path(full)
         try:
-            with using(self._server, self.share, path) as tree:
-                files.once(tree, name, files.MAKE)
+            with open_tree(self._server, self.share, path) as tree:
+                files.run_once(tree, name, files.MAKE)
         except AlreadyExists:
             if full.startswith(f"{self.root}/"):
-                self._refuse_other(full.removeprefix(self.root), is_folder=True)
+                self._check_existing(full.removeprefix(self.root), is_folder=True)
 
-    def _refuse_other(self, path: str, is_folder: bool) -> None:
+    def _check_existing(self, path: str, is_folder: bool) -> None:
         """Refuse an existing entry of another type, or whose name differs in case."""
-        found = self._found(path)
+        found = self._find(path)
         if found is None:
             return
         if found.is_folder != is_folder:
@@ -280,29 +271,27 @@ class SmbStore(ChecksBytes, KnowsPlaces):
             clash = f"the server treats it as {found.name!r}, which exists"
             raise PathError(f"{path}: {clash}; rename one of them")
 
-    def _found(self, path: str) -> Entry | None:
+    def _find(self, path: str) -> Entry | None:
         """Return the existing entry with its exact spelling."""
-        pattern, folder = names.written(base(path)), parent(path)
-        with self._using(path) as tree:
-            handle, rows = files.listed(tree, self._name(folder), pattern)
-            with files.closing(handle):
-                return next((entry for batch in rows for entry in listing.entries(batch, folder)), None)
+        pattern, folder = names.encode(base(path)), parent(path)
+        with self._open_tree(path) as tree:
+            return next(files.list_entries(tree, self._name(folder), folder, pattern), None)
 
-    def _removed(self, path: str) -> None:
+    def _remove_one(self, path: str) -> None:
         name = self._name(path)
 
         def attempt(number: int) -> None:
             try:
-                with self._using(path) as tree:
-                    files.removed(tree, name)
+                with self._open_tree(path) as tree:
+                    files.remove(tree, name)
             except NotFound:
                 if number == 0:  # otherwise it succeeded, and the answer was lost
                     raise
 
-        numbered(attempt)
+        retrying_numbered(attempt)
 
 
 def _entry(handle: Any, name: str, path: str) -> Entry:
     changed = handle.last_write_time
     mtime_ms = (changed.replace(tzinfo=changed.tzinfo or timezone.utc) - EPOCH) // timedelta(milliseconds=1)
-    return listing.entry(name, path, handle.file_attributes, handle.end_of_file, mtime_ms)
+    return files.entry(name, path, handle.file_attributes, handle.end_of_file, mtime_ms)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from openpai_tasks import hints, render, sdk
+from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.tasks.framework import parser, prompts, screen, terminal
 from openpai_tasks.tasks.framework.terminal import say as say
+from openpai_tasks.text import hints
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -35,8 +36,8 @@ def settings(c: Context, **flags: Any) -> Settings:
     """Load the settings for a task; flags that were given override every other source."""
     try:
         return _load(c, flags)
-    except user_settings.trust.Untrusted as err:
-        prompts.consent(err)
+    except user_settings.trust.UntrustedSettings as err:
+        prompts.ask_for_trust(err)
         user_settings.trust.remember(err.claims)
     return _load(c, flags)
 

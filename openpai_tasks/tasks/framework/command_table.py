@@ -9,13 +9,14 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.util import helpline
 
-from openpai_tasks import exits, wildcards
+from openpai_tasks import exits
 from openpai_tasks.completion import FILES, MANY, SHELLS, Command, Flag, script
 from openpai_tasks.render import text as render
 from openpai_tasks.settings import config
 from openpai_tasks.storage import kinds
 from openpai_tasks.tasks.framework.contexts import Contexts
 from openpai_tasks.tasks.framework.terminal import ending
+from openpai_tasks.text import wildcards
 
 CLUSTERS, JOBS, TEMPLATES, PATHS, STORAGES = "clusters", "jobs", "templates", "paths", "storages"
 NOTHING = "nothing"
@@ -37,28 +38,20 @@ KINDS = (
     ("job.metrics", "metric", NOTHING),
     ("job.resubmit", "to", CLUSTERS),
     ("job.results", "sort", NOTHING),
-    ("job.*", "after", JOBS),
-    ("job.*", "command", NOTHING),
-    ("job.*", "job-name", NOTHING),
     ("job.*", "name", JOBS),
     ("job.*", "names", JOBS),
     ("job.*", "template", TEMPLATES),
     ("notebook.fetch", "name", JOBS),
     ("notebook.pull", "name", JOBS),
     ("notebook.serve", "reconnect", JOBS),
-    ("notebook.*", "after", JOBS),
-    ("notebook.*", "job-name", NOTHING),
     ("notebook.*", "kernel", NOTHING),
     ("notebook.*", "parameter", NOTHING),
     ("notebook.*", "source-cluster", CLUSTERS),
     ("notebook.*", "to", "html|pdf|script|ipynb"),
     ("container.images", "name", NOTHING),
-    ("container.*", "after", JOBS),
     ("container.*", "image", NOTHING),
-    ("container.*", "job-name", NOTHING),
     ("container.*", "name", JOBS),
     ("container.*", "names", JOBS),
-    ("container.*", "command", NOTHING),
     ("container.*", "ports", NOTHING),
     ("storage.select", "storage-name", STORAGES),
     ("storage.forget", "names", STORAGES),
@@ -70,7 +63,10 @@ KINDS = (
     ("storage.*", "source*", PATHS),
     ("storage.*", "target", PATHS),
     ("storage.*", "url*", PATHS),
+    ("*", "after", JOBS),
     ("*", "cluster-alias*", CLUSTERS),
+    ("*", "command", NOTHING),
+    ("*", "job-name", NOTHING),
     ("*", "output", "|".join(render.FORMATS)),
     ("*", "virtual-cluster", "virtual-clusters"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 from invoke.collection import Collection
@@ -12,9 +13,11 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
-from openpai_tasks import exits, hints
-from openpai_tasks.plain_text import one_line
-from openpai_tasks.tasks.framework.suggestions import meant
+from openpai_tasks import exits
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.tasks.framework.suggestions import closest_task
+from openpai_tasks.text import hints
+from openpai_tasks.text.plain import one_line
 
 COMMAND = "command"
 PLACEHOLDERS = {str: "STRING", int: "INT", float: "NUMBER", list: "STRING"}
@@ -33,6 +36,7 @@ class UsageError(ParseError, Exit):
         return exits.BAD_INPUT
 
 
+@dataclass(frozen=True)
 class Classic:
     """The task that a command of the older clients runs.
 
@@ -41,18 +45,12 @@ class Classic:
     A ``short`` one is a short name of ours, not an old one.
     """
 
-    def __init__(
-        self,
-        target: str,
-        greedy: bool = False,
-        words: tuple[str, ...] = (),
-        task: Callable[[], Any] | None = None,
-        renamed: Mapping[str, str] | None = None,
-        short: bool = False,
-    ) -> None:
-        self.short = short
-        self.target, self.greedy, self.words, self.task = target, greedy, words, task
-        self.renamed = renamed or {}
+    target: str
+    greedy: bool = False
+    words: tuple[str, ...] = ()
+    task: Callable[[], Any] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    short: bool = False
 
 
 class TaskContext(ParserContext):
@@ -68,7 +66,7 @@ class TaskContext(ParserContext):
         parameters = task.argspec(task.body).parameters.values()
         self.required = {item.name for item in parameters if item.default is inspect.Parameter.empty}
 
-    def spelt(self, word: str) -> str:
+    def with_two_dashes(self, word: str) -> str:
         """Return a flag with two dashes if it is a long one of a task that takes it with one."""
         name, equals, value = word.partition("=")
         long = f"-{name}".replace("_", "-")
@@ -84,7 +82,7 @@ class TaskContext(ParserContext):
         is_last = argument is self.positional_args[-1]
         return is_last and (argument.name == COMMAND or not self.is_ours)
 
-    def missing(self) -> list[Argument]:
+    def missing_positionals(self) -> list[Argument]:
         return [item for item in self.positional_args if item.name in self.required and not item.got_value]
 
     def usage(self) -> str:
@@ -106,14 +104,14 @@ class TaskContext(ParserContext):
             return f"--[no-]{flag[2:]}", argument.help or ""
         value = PLACEHOLDERS.get(argument.kind, "VALUE") if argument.takes_value else ""
         names = sorted((flag, *self.flags.aliases_of(flag)), key=len)
-        return ", ".join(_spelt(name, value, argument.optional) for name in names), argument.help or ""
+        return ", ".join(_spelling(name, value, argument.optional) for name in names), argument.help or ""
 
 
 def _primary_names(tasks: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {name: primary for primary, aliases in tasks.items() for name in (primary, *aliases)}
 
 
-def _spelt(name: str, value: str, optional: bool) -> str:
+def _spelling(name: str, value: str, optional: bool) -> str:
     joint = " " if len(name) == 2 else "="
     if optional and value:
         return f"{name}[{joint}{value}]" if joint == "=" else f"{name} [{value}]"
@@ -121,7 +119,7 @@ def _spelt(name: str, value: str, optional: bool) -> str:
 
 
 class Contexts(Mapping[str, TaskContext]):
-    """Mapping from task names to fresh contexts; to find a name loads the tasks of its collection only.
+    """Mapping from task names to fresh contexts; looking up a name loads only the tasks of its collection.
 
     ``classic`` names count only as the first word of a line, and so do the two words of ``spaced`` ones.
     """
@@ -171,7 +169,7 @@ class Contexts(Mapping[str, TaskContext]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def first(self, word: str) -> TaskContext | None:
+    def find_classic(self, word: str) -> TaskContext | None:
         """Return the task that a classic command runs, if the word is one."""
         row = None if word in self else self.classic.get(word) or self.spaced.get(word)
         if row is None:
@@ -189,9 +187,9 @@ class Contexts(Mapping[str, TaskContext]):
             return False
         return True
 
-    def unknown(self, name: str, context: ParserContext | None = None) -> UsageError:
+    def unknown_task(self, name: str, context: ParserContext | None = None) -> UsageError:
         """Return the error for a word that is not a task, with the task that was probably meant."""
-        found = meant(name, self.names, self.classic, self.collection.collections)
+        found = closest_task(name, self.names, self.classic, self.collection.collections)
         folder = name.rpartition(".")[0]
         there = [folder] if folder and self.is_collection(folder) else []
         listing = f" (`{hints.command('--list', *there)}` shows {'its' if there else 'all'} tasks)"

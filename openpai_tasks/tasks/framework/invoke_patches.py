@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import invoke.config
 from invoke.collection import Collection
-from invoke.config import AmbiguousMergeError, Config
+from invoke.config import AmbiguousMergeError, Config, merge_dicts
 from invoke.env import Environment as InvokeEnvironment
 from invoke.exceptions import Exit, ThreadException, UnknownFileType
 from invoke.executor import Executor
+from invoke.parser.argument import Argument
 from invoke.program import Program
 from invoke.runners import Runner
 from invoke.tasks import Call
@@ -27,12 +29,13 @@ from invoke.terminals import pty_size
 from invoke.util import helpline
 
 from openpai_tasks import compat, exits
-from openpai_tasks.hints import use_program
+from openpai_tasks.files.regular import read_limited
+from openpai_tasks.net import log_masking
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.regular_files import read_limited
-from openpai_tasks.tasks.framework import parser, terminal, verbosity
+from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework.suggestions import suggestion
+from openpai_tasks.text.hints import use_program
 
 LIST_FORMATS = ("flat", "nested", "json")
 NARROWEST = 20  # column of help texts beside names
@@ -49,7 +52,7 @@ def _fail(text: str) -> Exit:
 def make_parser(program: Program) -> parser.Parser:
     """Make our parser, and note which program runs and the words after ``--``."""
     use_program([program.called_as, *program.binary_names])
-    verbosity.add_flags(program)
+    _add_verbosity(program)
     words = program.argv[1:]
     rest = words[words.index("--") + 1 :] if "--" in words else None
     if program.args.complete.value:
@@ -63,9 +66,54 @@ def make_parser(program: Program) -> parser.Parser:
     return parser.Parser(program.initial_context, contexts, rest, program)
 
 
+def core_args(program: Program) -> list[Argument]:
+    """Return Invoke's own flags, -q and -v."""
+    return [*_core_args(program), *_verbosity_flags()]
+
+
+def _verbosity_flags() -> list[Argument]:
+    about = {
+        "quiet": "Print only results and errors.",
+        "verbose": "Print what is sent to which server, without secrets.",
+    }
+    return [
+        Argument(names=(name, name[0]), kind=bool, default=False, help=text) for name, text in about.items()
+    ]
+
+
+def _add_verbosity(program: Program) -> None:
+    """Add -q and -v to a program that had read its own flags before it loaded us, such as `inv`."""
+    known = program.core[0]
+    for argument in _verbosity_flags():
+        if argument.name not in known.args:
+            known.add_arg(argument)
+
+
+def apply_verbosity(program: Program) -> None:
+    """Print fewer messages, or the requests that are sent, if -q or -v was given."""
+    given = [name for name in ("quiet", "verbose") if name in program.args and program.args[name].value]
+    if "quiet" in given:
+        terminal.be_quiet()
+    if "verbose" in given:
+        _show_requests()
+
+
+def _show_requests() -> None:
+    """Print a line for each request to a cluster from now on."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            terminal.say(record.getMessage(), always=True)
+
+    log = logging.getLogger(log_masking.REQUESTS)
+    log.handlers = [Handler()]
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+
+
 def parse_cleanup(program: Program) -> None:
     """Let ``--help NAME`` take collections and suggest tasks; check ``--list-format``."""
-    verbosity.apply(program)
+    apply_verbosity(program)
     topic, form = program.args.help.value, program.args["list-format"].value
     contexts: Contexts = program.parser.contexts  # type: ignore[assignment]
     if isinstance(topic, str) and topic not in contexts:
@@ -84,9 +132,9 @@ def _explain(program: Program, contexts: Contexts, topic: str) -> None:
         program.args.help.set_value(None, cast=False)
         program.args.list.set_value(topic, cast=False)
         return
-    context = contexts.first(topic)
+    context = contexts.find_classic(topic)
     if context is None:
-        raise contexts.unknown(topic)
+        raise contexts.unknown_task(topic)
     _print_classic_help(program, contexts, context)
     raise Exit
 
@@ -188,7 +236,7 @@ def _parse_yaml(text: str) -> Any:
     return limited.load(text)
 
 
-def _careful(load: Callable[[str], Any]) -> Callable[[Config, Any], dict[str, Any]]:
+def _settings_reader(load: Callable[[str], Any]) -> Callable[[Config, Any], dict[str, Any]]:
     """Report a settings file that cannot be parsed in one line instead of a traceback."""
 
     def read(config: Config, path: Any) -> dict[str, Any]:
@@ -224,10 +272,10 @@ def merge(config: Config) -> None:
     try:
         _merge(config)
     except AmbiguousMergeError as err:
-        raise _fail(_clash(config)) from err
+        raise _fail(_describe_conflict(config)) from err
 
 
-def _clash(config: Config) -> str:
+def _describe_conflict(config: Config) -> str:
     """Return which setting is a single value in one place and a group of values in another."""
     merged: dict[str, Any] = {}
     for level in ("defaults", "collection", "system", "user", "project", "env", "runtime", "overrides"):
@@ -237,7 +285,7 @@ def _clash(config: Config) -> str:
             return (
                 f"{origin}: {'.'.join(path)} is a value here and a group of values in another settings file"
             )
-        _overlay(merged, data)
+        merge_dicts(merged, data)
     return "a setting is a value in one settings file and a group of values in another"
 
 
@@ -249,14 +297,6 @@ def _conflicts(base: Any, data: Any, path: tuple[str, ...]) -> Iterator[tuple[st
             yield (*path, str(key))
 
 
-def _overlay(base: dict[str, Any], data: Mapping[str, Any]) -> None:
-    for key, value in data.items():
-        if isinstance(value, dict):
-            _overlay(base.setdefault(key, {}), value)
-        else:
-            base[key] = value
-
-
 class Environment(InvokeEnvironment):
     """INVOKE_* variables, without ours; ambiguous names are an error only when they are set."""
 
@@ -265,7 +305,7 @@ class Environment(InvokeEnvironment):
         for path in self._leaves(self._config, []):
             paths.setdefault(self._prefix + "_".join(map(str, path)).upper(), []).append(path)
         for variable in paths.keys() & os.environ.keys():
-            self._take(variable, paths[variable])
+            self._set(variable, paths[variable])
         return self.data
 
     def _leaves(self, data: Any, path: list[str]) -> Iterator[list[str]]:
@@ -276,7 +316,7 @@ class Environment(InvokeEnvironment):
             else:
                 yield [*path, key]
 
-    def _take(self, variable: str, paths: list[list[str]]) -> None:
+    def _set(self, variable: str, paths: list[list[str]]) -> None:
         if len(paths) > 1:
             names = " and ".join(".".join(map(str, path)) for path in paths)
             raise _fail(f"{variable} is ambiguous ({names}); use invoke.yaml instead")
@@ -315,14 +355,15 @@ def _flushed(method: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+_core_args = Program.core_args
 _parse_cleanup = Program.parse_cleanup
 _normalize = Executor.normalize
 _load_runtime = Config.load_runtime
 _merge = Config.merge
 _respond = Runner.respond
 
-REPLACED: tuple[tuple[Any, str, Any], ...] = (
-    (Program, "core_args", verbosity.core_args),
+REPLACEMENTS: tuple[tuple[Any, str, Any], ...] = (
+    (Program, "core_args", core_args),
     (Program, "_make_parser", make_parser),
     (Program, "parse_core", _flushed(Program.parse_core)),
     (Program, "parse_collection", _flushed(Program.parse_collection)),
@@ -332,9 +373,9 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (Program, "print_columns", print_columns),
     (Collection, "serialized", serialized),
     (Executor, "normalize", normalize),
-    (Config, "_load_yaml", _careful(_parse_yaml)),
-    (Config, "_load_yml", _careful(_parse_yaml)),
-    (Config, "_load_json", _careful(parse)),
+    (Config, "_load_yaml", _settings_reader(_parse_yaml)),
+    (Config, "_load_yml", _settings_reader(_parse_yaml)),
+    (Config, "_load_json", _settings_reader(parse)),
     (Config, "load_runtime", load_runtime),
     (Config, "merge", merge),
     (invoke.config, "Environment", Environment),
@@ -346,5 +387,5 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
 def patch_invoke() -> None:
     """Replace the methods, once; prepare the streams."""
     terminal.prepare_streams()
-    for owner, name, replacement in REPLACED:
+    for owner, name, replacement in REPLACEMENTS:
         setattr(owner, name, replacement)

@@ -20,10 +20,10 @@ from invoke.parser.parser import Parser as InvokeParser
 from invoke.parser.parser import ParseResult
 from invoke.program import Program
 
-from openpai_tasks import hints
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.contexts import Contexts, TaskContext, UsageError
 from openpai_tasks.tasks.framework.suggestions import suggestion
+from openpai_tasks.text import hints
 
 KINDS = {int: "a whole number", float: "a number"}
 HELP = ("--help", "-h")
@@ -98,13 +98,13 @@ class _Line:
         while self.words and not self.result.unparsed:
             word = self.words.popleft()
             if self.is_flag(word):
-                self.flag(word)
-            elif self.takes(word):
-                self.positional(word)
+                self.read_flag(word)
+            elif self.is_positional(word):
+                self.read_positional(word)
             else:
-                self.name(word)
+                self.read_name(word)
         self.take_rest()
-        self.close()
+        self.finish_task()
         self.result.remainder = shell_text(self.rest) if self.rest else ""
         return self.result
 
@@ -115,18 +115,18 @@ class _Line:
         if self.context is not None and self.context.open_positionals():
             with contextlib.suppress(ValueError):
                 float(word)
-                return self.lookup(word[:2]) is not None
+                return self.find_flag(word[:2]) is not None
         return True
 
-    def flag(self, word: str) -> None:
-        name, value = _split(self.context.spelt(word) if self.context else word)
-        argument = self.lookup(name)
+    def read_flag(self, word: str) -> None:
+        name, value = _split(self.context.with_two_dashes(word) if self.context else word)
+        argument = self.find_flag(name)
         if argument is None:
             self.unknown_flag(word, name)
         elif self.context is not None and argument is _argument(self.core, "--help"):
             argument.set_value(self.context.typed, cast=False)
         elif argument.takes_value:
-            self.store(argument, name, value.removeprefix("=") if value else self.value(argument, name))
+            self.store(argument, name, value.removeprefix("=") if value else self.next_value(argument, name))
         elif value.startswith("="):
             raise UsageError(f"{name} takes no value, got {value[1:]!r}", self.context)
         else:
@@ -135,7 +135,7 @@ class _Line:
             if value:  # -xyz is -x -yz
                 self.words.appendleft(f"-{value}")
 
-    def lookup(self, name: str) -> Argument | None:
+    def find_flag(self, name: str) -> Argument | None:
         """Find a flag of the task, or of Invoke itself; flags of one letter may have two dashes."""
         if self.context is not None:
             if len(name) == 3 and name[1:] in self.context.flags:
@@ -152,10 +152,10 @@ class _Line:
         assert self.context is not None
         return name in self.context.flags or name in self.context.inverse_flags or name in HELP
 
-    def value(self, argument: Argument, name: str) -> str | bool:
+    def next_value(self, argument: Argument, name: str) -> str | bool:
         """Return the next word, or True for a flag that is used without its optional value."""
         following = self.words[0] if self.words else None
-        is_flag = following is not None and self.is_flag(following) and self.lookup(_split(following)[0])
+        is_flag = following is not None and self.is_flag(following) and self.find_flag(_split(following)[0])
         if following is None or is_flag:
             if argument.optional:
                 return True
@@ -164,7 +164,7 @@ class _Line:
             )
             raise UsageError(f"{name} needs a value{hint}", self.context)
         if argument.optional and self.context is not None:
-            if self.context.missing():
+            if self.context.missing_positionals():
                 hint = f"write {name}={following} if it is the value"
                 raise UsageError(f"ambiguous word {following!r} after {name}; {hint}", self.context)
             if self.contexts is not None and following in self.contexts:
@@ -178,15 +178,15 @@ class _Line:
             kind = KINDS.get(argument.kind, f"a value of type {argument.kind.__name__}")
             raise UsageError(f"{name} needs {kind}, got {value!r}", self.context) from None
 
-    def takes(self, word: str) -> bool:
+    def is_positional(self, word: str) -> bool:
         """Whether the word is a positional: required ones take any word, optional ones no task's name."""
         if self.context is None or not self.context.open_positionals():
             return False
         if self.context.classic and self.context.classic.task:
             return True  # `job-status JOB config`
-        return bool(self.context.missing()) or self.contexts is None or word not in self.contexts
+        return bool(self.context.missing_positionals()) or self.contexts is None or word not in self.contexts
 
-    def positional(self, word: str) -> None:
+    def read_positional(self, word: str) -> None:
         assert self.context is not None
         if self.context.classic and self.context.classic.greedy:
             tail = [] if self.rest is None else ["--", *self.rest]
@@ -198,22 +198,22 @@ class _Line:
         argument = self.context.open_positionals()[0]
         self.store(argument, argument.names[0].upper(), word)
 
-    def name(self, word: str) -> None:
+    def read_name(self, word: str) -> None:
         if self.contexts is None:
             self.result.unparsed = [word, *self.words]
             return
-        word = self.joined(word) if self.contexts.spaced and self.context is None else word
-        if self.lists(word):
+        word = self.join_words(word) if self.contexts.spaced and self.context is None else word
+        if self.is_collection_to_list(word):
             self.core.args["list"].set_value(word, cast=False)
             self.words.clear()
         else:
-            context = self.find(word)
-            self.close()
+            context = self.find_task(word)
+            self.finish_task()
             self.context = context
             if context.classic:
                 self.words.extendleft(reversed(context.classic.words))
 
-    def joined(self, word: str) -> str:
+    def join_words(self, word: str) -> str:
         """Join `job sub` to `job.sub`, as the older clients spelt it; return their own commands as typed."""
         assert self.contexts is not None
         while self.words and self.contexts.is_collection(word):
@@ -231,31 +231,31 @@ class _Line:
         return word
 
     def check_in_collection(self, word: str) -> None:
-        """Raise if the word after the name of a collection is neither its task nor of any use otherwise."""
+        """Raise if the word after a collection is not one of its tasks, and nothing else takes it."""
         following = self.words[0] if self.words else "-"
         if self.contexts is None or following.startswith("-") or not self.contexts.is_collection(word):
             return
         is_used = word in self.contexts and bool(self.contexts[word].positional_args)
         if not is_used and following not in self.contexts:
-            raise self.contexts.unknown(f"{word}.{following}")
+            raise self.contexts.unknown_task(f"{word}.{following}")
 
-    def lists(self, word: str) -> bool:
+    def is_collection_to_list(self, word: str) -> bool:
         """Whether to list a collection: one without a default task, or one that is followed by --help."""
         assert self.contexts is not None
         asked = bool(self.words) and self.words[0] in HELP
         return (asked or word not in self.contexts) and self.contexts.is_collection(word)
 
-    def find(self, word: str) -> TaskContext:
+    def find_task(self, word: str) -> TaskContext:
         assert self.contexts is not None
         if word in self.contexts:
             return self.contexts[word]
-        first = self.contexts.first(word) if self.context is None else None
+        first = self.contexts.find_classic(word) if self.context is None else None
         if first is not None:
             return first
         if self.context is not None and self.context.positional_args:
             hint = "quote values that contain spaces"
             raise UsageError(f"{self.context.name}: unexpected word {word!r} ({hint})", self.context)
-        raise self.contexts.unknown(word, self.context)
+        raise self.contexts.unknown_task(word, self.context)
 
     def unknown_flag(self, word: str, name: str) -> None:
         if self.contexts is None:
@@ -285,11 +285,11 @@ class _Line:
         if words and self.took_rest:
             raise UsageError(f"{self.context.name}: unexpected word {words[0]!r} after --", self.context)
 
-    def close(self) -> None:
+    def finish_task(self) -> None:
         """Finish the task, or raise if a positional is missing."""
         if self.context is None:
             return
-        missing = ", ".join(item.names[0].upper() for item in self.context.missing())
+        missing = ", ".join(item.names[0].upper() for item in self.context.missing_positionals())
         if missing and not self.core.args["help"].got_value:
             usage = f"(usage: {self.context.usage()})"
             raise UsageError(f"{self.context.name} needs {missing} {usage}", self.context)

@@ -8,13 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
-    from openpai_tasks.settings.trust import Untrusted
+    from openpai_tasks.settings.trust import UntrustedSettings
 
-POLL = 0.2  # seconds
+POLL_SECONDS = 0.2
 
 
 def confirm(question: str, otherwise: str = "nothing was removed") -> None:
@@ -23,7 +23,7 @@ def confirm(question: str, otherwise: str = "nothing was removed") -> None:
         raise ConfigError(otherwise)
 
 
-def consent(refusal: Untrusted) -> None:
+def ask_for_trust(refusal: UntrustedSettings) -> None:
     """Ask whether to trust the settings of a project; raise the refusal unless the answer is yes."""
     if not all(stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise refusal
@@ -34,8 +34,8 @@ def consent(refusal: Untrusted) -> None:
         raise refusal
 
 
-def agrees(question: str) -> bool:
-    """Ask a question that Ctrl-C answers with no."""
+def ask_or_interrupt(question: str) -> bool:
+    """Ask a question; Ctrl-C means no."""
     try:
         return ask(question)
     except KeyboardInterrupt:
@@ -50,7 +50,7 @@ def ask(question: str) -> bool:
 def answer(prompt: str) -> str:
     """Return the line that the user types; empty at the end of the input."""
     terminal.prompt(prompt)
-    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], POLL)[0]:
+    while sys.stdin.isatty() and not select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
         pass  # a Ctrl-C just before a read would be noticed only after it
     return sys.stdin.readline().strip()
 

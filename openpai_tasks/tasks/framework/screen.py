@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from openpai_tasks import render
@@ -57,9 +56,7 @@ class LiveView:
     def __enter__(self) -> LiveView:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def show(self, view: View, line: str) -> None:
@@ -69,7 +66,7 @@ class LiveView:
         if self.is_drawn:
             with self._lock:
                 if self._view is None:
-                    terminal.live_views.add(self._print_above)
+                    terminal.live_views.append(self._print_above)
                 self._view = view
                 self._draw()
         elif line != self._last:
@@ -85,12 +82,14 @@ class LiveView:
             terminal.live_views.remove(self._print_above)
             erased = self._erase()
             if not self._transient:  # all of it, also what the terminal had no room for
-                erased += render.drawing.draw(view, terminal.room(self._stream).columns, self._ages) + "\n"
+                erased += (
+                    render.drawing.draw(view, terminal.live_size(self._stream).columns, self._ages) + "\n"
+                )
             terminal.redraw(self._stream, erased)
 
     def _draw(self, above: str = "") -> None:
-        room = terminal.room(self._stream)
-        lines = render.drawing.frame(self._view or "", room.columns, room.lines, self._ages)
+        size = terminal.live_size(self._stream)
+        lines = render.drawing.frame(self._view or "", size.columns, size.lines, self._ages)
         if above or lines != self._lines:
             text = self._erase() + above + "\n".join(lines)
             try:
@@ -102,7 +101,7 @@ class LiveView:
         """Return what removes the lines on the screen, which are more if the terminal became narrower."""
         if not self._lines:
             return ""
-        columns = terminal.room(self._stream).columns
+        columns = terminal.live_size(self._stream).columns
         widths = [render.drawn_width(line) for line in self._lines]
         rows = sum(max(1, -(-wide // columns)) for wide in widths)
         self._lines = []

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from openpai_tasks import settings as user_settings
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import prompts
 from openpai_tasks.tasks.framework.base import say
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from openpai_tasks.settings.credentials import Credentials
@@ -20,31 +19,32 @@ if TYPE_CHECKING:
 
 
 def from_flags(
-    password: str | None = None,
+    user: str | None = None,
     password_file: str | None = None,
-    token: str | None = None,
     token_file: str | None = None,
-) -> Credentials:
-    """Return the credentials that the flags give; empty if they give none."""
+    password: str | None = None,
+    token: str | None = None,
+    ca: str | None = None,
+) -> tuple[str, Credentials, str]:
+    """Return the user, the credentials and the CA that the flags give; empty if they give none."""
     if (password and password_file) or (token and token_file):
         raise ConfigError("give the password or token either directly or in a file, not both")
     if password or token:
         say("warning: other users can see command lines; use --password-file or --token-file")
-    return user_settings.credentials.Credentials(
+    credentials = user_settings.credentials.Credentials(
         password or (user_settings.credentials.read_secret(password_file) if password_file else ""),
         token or (user_settings.credentials.read_secret(token_file) if token_file else ""),
     )
+    return user or "", credentials, ca or ""
 
 
 def ask_password(prompt: str) -> str:
     """Ask for a password on the terminal, without echo."""
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            "no password given, and no terminal to ask on; use --password-file or OPENPAI_PASSWORD"
-        )
-    password = prompts.secret(prompt)
+    problem = "no password given"
+    ways = "use --password-file or OPENPAI_PASSWORD"
+    password = _ask(prompt, f"{problem}, and no terminal to ask on; {ways}")
     if not password:
-        raise ConfigError("no password given")
+        raise ConfigError(problem)
     return password
 
 
@@ -54,7 +54,7 @@ def job_secret(name: str) -> str:
     if variable in os.environ:
         say(f"secret {name}: taken from the environment")
         return os.environ[variable]
-    return _typed(name, f"set the variable {variable}")
+    return _ask_secret(name, f"set the variable {variable}")
 
 
 def document_secret(name: str, is_chosen: bool) -> str:
@@ -62,17 +62,22 @@ def document_secret(name: str, is_chosen: bool) -> str:
     if is_chosen:
         return job_secret(name)
     words = shlex.join(("--secret", one_line(name)))
-    return _typed(name, f"`{words}` takes it from the variable {_variable(name)}")
+    return _ask_secret(name, f"`{words}` takes it from the variable {_variable(name)}")
 
 
 def _variable(name: str) -> str:
     return name.replace(".", "_").replace("-", "_")
 
 
-def _typed(name: str, hint: str) -> str:
+def _ask_secret(name: str, hint: str) -> str:
+    return _ask(f"secret {name}: ", f"secret {name!r} is needed, and there is no terminal to ask on; {hint}")
+
+
+def _ask(prompt: str, problem: str) -> str:
+    """Ask for a secret; raise the problem if there is no terminal."""
     if not sys.stdin.isatty():
-        raise ConfigError(f"secret {name!r} is needed, and there is no terminal to ask on; {hint}")
-    return prompts.secret(f"secret {name}: ")
+        raise ConfigError(problem)
+    return prompts.secret(prompt)
 
 
 def storage_secret(storage: UserStorage, password_file: str | None = None) -> str:
@@ -83,18 +88,9 @@ def storage_secret(storage: UserStorage, password_file: str | None = None) -> st
         return ""
     if os.environ.get("OPENPAI_STORAGE_PASSWORD"):
         return os.environ["OPENPAI_STORAGE_PASSWORD"]
-    if not sys.stdin.isatty():
-        ways = "use --password-file or OPENPAI_STORAGE_PASSWORD"
-        raise ConfigError(
-            f"the {storage.secret_word} of {storage.user!r} is needed, and there is no terminal; {ways}"
-        )
-    secret = prompts.secret(f"{storage.secret_word} of {storage.user}: ")
+    ways = "use --password-file or OPENPAI_STORAGE_PASSWORD"
+    problem = f"the {storage.secret_word} of {storage.user!r} is needed, and there is no terminal; {ways}"
+    secret = _ask(f"{storage.secret_word} of {storage.user}: ", problem)
     if not secret:
         raise ConfigError(f"no {storage.secret_word} given")
     return secret
-
-
-def refuse_login_for_all(credentials: Credentials, user: str | None, ca: str | None, login: bool) -> None:
-    """Raise if a login is given for all clusters at once."""
-    if credentials or user or ca or login:
-        raise ConfigError(f"name the cluster that the login is for: `{command('cluster.update')} ALIAS`")

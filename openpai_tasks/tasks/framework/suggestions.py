@@ -1,4 +1,4 @@
-"""The task that was probably meant by a word that is not one.
+"""Suggest the task that was probably meant by an unknown word.
 
 What a word means counts before how it is spelt, and a command that stops or removes something is suggested
 only for a word that means that, or for an obvious slip of its name.
@@ -6,6 +6,7 @@ only for a word that means that, or for an obvious slip of its name.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 
 _STOPPING = "abort cancel end halt kill quit stop terminate"
@@ -50,19 +51,21 @@ MEANINGS = {
 SYNONYMS = {word: targets for words, targets in MEANINGS.items() for word in words.split()}
 
 
-def meant(name: str, tasks: Mapping[str, str], flat: Collection[str], collections: Collection[str]) -> str:
-    """Return the command that was probably meant; empty if there is none.
+def closest_task(
+    name: str, tasks: Mapping[str, str], flat: Collection[str], collections: Collection[str]
+) -> str:
+    """Return the command that was probably meant, or an empty string.
 
     ``tasks`` maps each name of a task to its primary one, ``flat`` are the flat commands.
     """
-    words = SuggestedWords(tasks, flat)
+    words = KnownWords(tasks, flat)
     collection, _, tail = name.rpartition(".")
     if not collection:
         collection, tail = _hyphenated(name, collections)
     if not collection:
         return words.anywhere(name)
     if collection not in collections:
-        collection = _close(collection, collections)
+        collection = _closest(collection, collections)
     return words.inside(collection, tail) if collection else ""
 
 
@@ -75,7 +78,7 @@ def _hyphenated(name: str, collections: Collection[str]) -> tuple[str, str]:
     return "", name
 
 
-class SuggestedWords:
+class KnownWords:
     """The words that can be suggested."""
 
     def __init__(self, tasks: Mapping[str, str], flat: Iterable[str]) -> None:
@@ -87,14 +90,14 @@ class SuggestedWords:
 
     def anywhere(self, word: str) -> str:
         """Return what a word without a collection stands for."""
-        spelt = self._near(word, {**self._known, **dict.fromkeys(SYNONYMS, "")})
+        spelt = self._most_similar(word, {**self._known, **dict.fromkeys(SYNONYMS, "")})
         return self._synonym(word) or self._synonym(spelt) or self._known.get(spelt, "")
 
     def inside(self, collection: str, word: str) -> str:
         """Return what a word stands for in a collection: only the tasks of the collection count."""
         own = {name.removeprefix(f"{collection}."): name for name in self._tasks}
         own = {tail: name for tail, name in own.items() if tail != name}
-        return self._synonym(word, f"{collection}.") or own.get(self._near(word, own), "")
+        return self._synonym(word, f"{collection}.") or own.get(self._most_similar(word, own), "")
 
     def _synonym(self, word: str, within: str = "") -> str:
         for target in SYNONYMS.get(word, ()):
@@ -103,16 +106,16 @@ class SuggestedWords:
                 return target
         return ""
 
-    def _near(self, word: str, known: Iterable[str]) -> str:
+    def _most_similar(self, word: str, known: Iterable[str]) -> str:
         """Return the known word that is spelt most alike."""
         names = list(known)
         if word in names:
             return word
         if word not in self._harmless:
             for name in filter(is_destructive, names):
-                if _is_slip(word, name.rpartition(".")[2]):
+                if _is_typo(word, name.rpartition(".")[2]):
                     return name
-        return _close(word, [name for name in names if not is_destructive(name)])
+        return _closest(word, [name for name in names if not is_destructive(name)])
 
 
 def is_destructive(name: str) -> bool:
@@ -120,7 +123,7 @@ def is_destructive(name: str) -> bool:
     return not DESTRUCTIVE.isdisjoint(name.rpartition(".")[2].split("-"))
 
 
-def _is_slip(word: str, name: str) -> bool:
+def _is_typo(word: str, name: str) -> bool:
     """Whether a letter is missing or doubled, or two neighbours are swapped."""
     shorter, longer = sorted((word, name), key=len)
     if len(longer) - len(shorter) == 1:
@@ -129,11 +132,9 @@ def _is_slip(word: str, name: str) -> bool:
     return name in swapped
 
 
-def _close(word: str, known: Iterable[str]) -> str:
-    import difflib
-
+def _closest(word: str, known: Iterable[str]) -> str:
     names = list(known)
-    slips = [name for name in names if _is_slip(word, name)]
+    slips = [name for name in names if _is_typo(word, name)]
     return next(iter(slips or difflib.get_close_matches(word, names, 1, LIKENESS)), "")
 
 
@@ -141,6 +142,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``, did you mean X?`` if a flag or another known word is similar, else ""."""
     names = list(known)
     risky = [name for name in names if not RISKY.isdisjoint(name.split("-"))]
-    slips = [name for name in risky if _is_slip(word, name)]
-    near = slips[0] if slips else _close(word, [name for name in names if name not in risky])
+    slips = [name for name in risky if _is_typo(word, name)]
+    near = slips[0] if slips else _closest(word, [name for name in names if name not in risky])
     return f", did you mean {near}?" if near else ""

@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from invoke.exceptions import Exit
@@ -16,9 +16,10 @@ from invoke.tasks import task as invoke_task
 
 from openpai_tasks import exits, render
 from openpai_tasks.errors import PaiError
-from openpai_tasks.plain_text import plain
+from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.signals import Terminated
+from openpai_tasks.text.plain import plain
 
 NICKNAMES = {
     "cluster-alias": ("a",),
@@ -80,17 +81,16 @@ class PaiTask(Task[Any]):
             return result
         except PaiError as err:
             _log_traceback()
-            raise terminal.ending(err.exit_code, f"error: {err}", *_other_problems(err)) from err
+            others = (f"  {problem}" for problem in getattr(err, "problems", ())[1:])  # of a job document
+            raise terminal.ending(err.exit_code, f"error: {err}", *others) from err
         except KeyboardInterrupt as err:
             raise Exit(code=exits.TERMINATED if isinstance(err, Terminated) else exits.INTERRUPTED) from err
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the flags, with the kinds that the task declares and our short names."""
         helps, self.help = self.help, {**self.help}  # Invoke empties it
-        try:
-            arguments = super().get_arguments(ignore_unknown_help)
-        finally:
-            self.help = helps
+        arguments = super().get_arguments(ignore_unknown_help)
+        self.help = helps
         taken = {name for argument in arguments for name in argument.names} | {*self.nicknames.values()}
         for argument in arguments:
             self._complete(argument, taken)
@@ -106,6 +106,34 @@ class PaiTask(Task[Any]):
             argument.kind = kind
 
 
+class TypedTask(PaiTask):
+    """A task of ours: flags have the types that the body declares, and those of lists can be repeated."""
+
+    def __init__(self, body: Callable[..., Any], **options: Any) -> None:
+        options.setdefault("positional", _required(body))
+        super().__init__(body, **options)
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        types = {name: _flag_type(annotation) for name, annotation in self.body.__annotations__.items()}
+        self.iterable = [name for name, kind in types.items() if kind is list]
+        self.kinds = {name: kind for name, kind in types.items() if kind in (int, float)}
+        return super().get_arguments(ignore_unknown_help)
+
+
+def _required(body: Callable[..., Any]) -> list[str]:
+    """Return the arguments without defaults, after the context; Invoke takes ten times as long."""
+    function = inspect.unwrap(body)
+    names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
+    return list(names[: len(names) - len(function.__defaults__ or ())])
+
+
+def _flag_type(annotation: str | type) -> type | None:
+    """Return the type of a flag such as ``int | None`` or ``list[str]``, if Invoke has to know it."""
+    text = annotation if isinstance(annotation, str) else annotation.__name__
+    name = text.removesuffix(" | None").partition("[")[0]
+    return {"int": int, "float": float, "list": list}.get(name)
+
+
 Body = Callable[..., Any]
 
 
@@ -118,61 +146,44 @@ def task(*words: Any, **options: Any) -> Any:
     return invoke_task(*words, klass=PaiTask, **options)
 
 
-def with_options(options: Mapping[str, Any]) -> Callable[[Body], Body]:
-    """Give a body ``(c, ..., **options)`` flags with these defaults."""
-
-    def decorate(body: Body) -> Body:
-        own = inspect.signature(body).parameters.values()
-        named = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-            for name, default in options.items()
-        ]
-        kept = [item for item in own if item.kind is not item.VAR_KEYWORD]
-        body.__signature__ = inspect.Signature([*kept, *named])  # type: ignore[attr-defined]
-        return body
-
-    return decorate
+def typed_task(**options: Any) -> Callable[[Body], PaiTask]:
+    """Make a function a task of ours, with the options of ``PaiTask``."""
+    return invoke_task(klass=TypedTask, **options)
 
 
-def same_flags_as(
-    other: Any, word: str = "", more: Mapping[str, Any] | None = None, **fixed: Any
-) -> Callable[[Body], Body]:
-    """Give a body ``(c, word, flags)`` the flags of the task ``other``, without those that are fixed.
-
-    ``flags`` holds their values by name. ``word`` names a positional that the other task does not have, and
-    ``more`` are flags with their defaults that it does not have either.
-    """
-    context, *known = inspect.signature(other.body).parameters.values()
-    first = [inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)] if word else []
-    last = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in (more or {}).items()
-    ]
-    kept = [item for item in known if item.name not in fixed]
-    signature = inspect.Signature([context, *first, *kept, *last])
+def with_flags(flags: Iterable[inspect.Parameter]) -> Callable[[Body], Body]:
+    """Add flags to a body ``(c, ..., *, flags, ...)``, which gets those that were given by their names."""
+    added = {item.name: item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in flags}
 
     def decorate(body: Body) -> Body:
         @functools.wraps(body)
-        def wrapper(*words: Any, **flags: Any) -> Any:
-            bound = signature.bind(*words, **flags)
-            c, word, *_ = bound.arguments.values()
-            rest = dict(list(bound.arguments.items())[2:])
-            return body(c, word, {**rest, **fixed})
+        def wrapper(*words: Any, **values: Any) -> Any:
+            flags = {name: values.pop(name) for name in added if name in values}
+            given = {
+                name: value
+                for name, value in flags.items()
+                if value is not added[name].default and value != []  # Invoke's default of a list
+            }
+            return body(*words, flags=given, **values)
 
+        own = inspect.signature(body).parameters.values()
+        first = [item for item in own if item.kind is not item.KEYWORD_ONLY]
+        last = [item for item in own if item.kind is item.KEYWORD_ONLY and item.name != "flags"]
+        signature = inspect.Signature([*first, *added.values(), *last])
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        wrapper.__annotations__ |= {item.name: item.annotation for item in added.values()}
         return wrapper
 
     return decorate
 
 
-def _other_problems(err: PaiError) -> list[str]:
-    """Return the other problems of a job document, each on its own line."""
-    return [f"  {problem}" for problem in getattr(err, "problems", ())[1:]]
+def flags_of(other: PaiTask, without: str = "") -> list[inspect.Parameter]:
+    """Return the flags of a task, without its positional arguments, for ``with_flags``."""
+    _, *known = inspect.signature(other.body).parameters.values()
+    return [item for item in known if item.name not in (*other.positional, without)]
 
 
 def _log_traceback() -> None:
     """Log the traceback, which `pai -d` shows."""
     if log.isEnabledFor(logging.DEBUG):
-        from openpai_tasks.net.log_masking import mask_keys
-
         log.debug("task failed\n%s", mask_keys(plain(traceback.format_exc())))

@@ -11,14 +11,14 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
 
 from invoke.exceptions import Exit
 
 from openpai_tasks import exits
-from openpai_tasks.plain_text import drawn, keep_colours, one_line, plain
+from openpai_tasks.text.plain import keep_colours, keep_redraws, one_line, plain
 
 LONGEST_NOTE = 200  # characters of a notification
 PROBLEMS = ("error", "failed")  # how the lines begin that are printed in any case
@@ -86,7 +86,7 @@ def _with_buffer(stream: Any, kind: type[io.BufferedWriter]) -> TextIO:
 
 @contextlib.contextmanager
 def output_flushed() -> Iterator[None]:
-    """Write all output at the end of the block; if the block fails for another reason, that counts."""
+    """Write all output at the end of the block; an error of the block wins over one of writing."""
     try:
         yield
         flush()
@@ -97,27 +97,8 @@ def output_flushed() -> Iterator[None]:
         raise
 
 
-class LiveViews:
-    """The live views that are drawn on the terminal; messages are printed above the latest one."""
-
-    def __init__(self) -> None:
-        self._printers: list[Callable[[str], None]] = []
-
-    def add(self, print_above: Callable[[str], None]) -> None:
-        self._printers.append(print_above)
-
-    def remove(self, print_above: Callable[[str], None]) -> None:
-        self._printers.remove(print_above)
-
-    def print_above(self, text: str) -> bool:
-        """Print the text above the latest view; False if nothing is drawn."""
-        if not self._printers:
-            return False
-        self._printers[-1](text)
-        return True
-
-
-live_views = LiveViews()  # one per process, like the terminal: threads print messages, too
+live_views: list[Callable[[str], None]] = []
+"""For each live view on the terminal, what prints above it; messages are printed above the latest one."""
 
 
 def put(text: str) -> None:
@@ -145,6 +126,12 @@ def raw(stream: TextIO, data: bytes) -> None:
     stream.buffer.flush()
 
 
+def write_bytes(pieces: Iterable[bytes]) -> None:
+    """Write bytes to stdout as they arrive, unchanged."""
+    for piece in pieces:
+        raw(sys.stdout, piece)
+
+
 def be_quiet() -> None:
     """Print only results, errors and questions from now on (`pai -q`)."""
     global _is_quiet
@@ -162,7 +149,9 @@ def say(*lines: str, always: bool = False) -> None:
         if not lines:
             return
     text = "\n".join(map(one_line, lines))
-    if not (sys.stderr.isatty() and live_views.print_above(text)):
+    if live_views and sys.stderr.isatty():
+        live_views[-1](text)
+    else:
         print(text, file=sys.stderr, flush=True)
 
 
@@ -178,7 +167,7 @@ def put_line(stream: TextIO, text: str) -> None:
 
 def redraw(stream: TextIO, text: str) -> None:
     """Write a part of a live view, with what moves the cursor and removes lines, at once."""
-    _tolerant(stream).write(drawn(text))
+    _tolerant(stream).write(keep_redraws(text))
     stream.flush()
 
 
@@ -189,7 +178,7 @@ def size(stream: TextIO) -> os.terminal_size:
     return os.terminal_size((columns or real.columns or 80, lines or real.lines or 24))
 
 
-def room(stream: TextIO) -> os.terminal_size:
+def live_size(stream: TextIO) -> os.terminal_size:
     """Return the size of a live view: never more than the terminal has, as wrapped lines would stay."""
     wanted, real = size(stream), _real_size(stream)
     return os.terminal_size(

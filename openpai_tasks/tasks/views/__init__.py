@@ -12,7 +12,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "job_flags",
         "leftovers",
         "listings",
-        "metrics",
         "notebooks",
         "paddle",
         "serving",

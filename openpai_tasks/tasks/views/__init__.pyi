@@ -4,7 +4,6 @@ from . import following as following
 from . import job_flags as job_flags
 from . import leftovers as leftovers
 from . import listings as listings
-from . import metrics as metrics
 from . import notebooks as notebooks
 from . import paddle as paddle
 from . import serving as serving

@@ -30,7 +30,7 @@ def open_job(client: Backend, job: JobInfo, no_browser: bool) -> None:
     """Print the address of a job's page, and open it; for the embedded cluster, a link that signs in once."""
     has_own = sdk.clusters.has_portal(client)
     page = f"/c/{quote(client.cluster.alias)}/jobs/{quote(job.key, safe='~')}"
-    url = sdk.clusters.job_page(client, job) if has_own else starting.one_time_link(Path.cwd(), page)
+    url = client.job_page(job) if has_own else starting.one_time_link(Path.cwd(), page)
     terminal.put(url)
     terminal.flush()
     can_open = has_own or sdk.clusters.can_open_browser()

@@ -5,52 +5,36 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.exceptions import Exit
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import Lost, PaiError
-from openpai_tasks.hints import command
-from openpai_tasks.plain_text import one_line
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say
-from openpai_tasks.tasks.framework.prompts import agrees, ask
+from openpai_tasks.tasks.framework.prompts import ask, ask_or_interrupt
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
-    from openpai_tasks.protocol.models import JobInfo
     from openpai_tasks.render import TextTable
-    from openpai_tasks.sdk.containers.endpoints import Container, Reach
+    from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
     from openpai_tasks.sdk.containers.fanout import CommandResult
     from openpai_tasks.sdk.containers.forwarding import Forward, Port
     from openpai_tasks.sdk.containers.keepalive import ContainerStay
     from openpai_tasks.sdk.containers.top import ContainerUsage, GpuUsage
     from openpai_tasks.sdk.ssh.connection import Remote
-    from openpai_tasks.sdk.ssh.hosts_file import Host, MovedNames
+    from openpai_tasks.sdk.ssh.hosts_file import Host
     from openpai_tasks.settings.config import Settings
 
 _LOCK = threading.Lock()
 
 
-def write_stdout(piece: bytes) -> None:
-    terminal.raw(sys.stdout, piece)
-
-
-def write_stderr(piece: bytes) -> None:
-    terminal.raw(sys.stderr, piece)
-
-
-def write_stdout_line(label: str, line: bytes) -> None:
-    _write_line(sys.stdout, label, line)
-
-
-def write_stderr_line(label: str, line: bytes) -> None:
-    _write_line(sys.stderr, label, line)
-
-
-def _write_line(stream: TextIO, label: str, line: bytes) -> None:
+def write_line(stream: TextIO, label: str, line: bytes) -> None:
+    """Write a line of a container; several write at once."""
     with _LOCK:
         terminal.raw(stream, f"{one_line(label)}: ".encode() + line + b"\n")
 
@@ -64,7 +48,7 @@ def stdin_descriptor() -> int | None:
 
 
 @contextlib.contextmanager
-def explain_lost_connection(client: Backend, found: Reach, container: Container) -> Iterator[None]:
+def explain_lost_connection(client: Backend, found: RunningJob, container: Container) -> Iterator[None]:
     """Add the state of the container on the cluster to the error when the connection is lost."""
     try:
         yield
@@ -89,7 +73,7 @@ def show_failures(ended: Sequence[CommandResult]) -> int:
 
 
 def forward(
-    client: Backend, found: Reach, container: Container, given: Settings, ports: Sequence[Port]
+    client: Backend, found: RunningJob, container: Container, given: Settings, ports: Sequence[Port]
 ) -> Forward:
     """Return a forward that looks up the container for every connection: it may have been restarted."""
 
@@ -104,13 +88,7 @@ def forward(
     return sdk.containers.Forward(connect, ports, say, over)
 
 
-def describe_container(found: Reach, container: Container) -> str:
-    """Name the job and, if the job has several containers, the container."""
-    job = f"job {found.job.name}"
-    return f"{container.label} of {job}" if len(found.containers) > 1 else job
-
-
-def skip_ended(found: Reach, among: Sequence[Container]) -> tuple[Container, ...]:
+def skip_ended(found: RunningJob, among: Sequence[Container]) -> tuple[Container, ...]:
     """Return the containers that have not ended, and report the others."""
     left = sdk.containers.not_over(found, among)
     over = [f"{one.label} is {one.state}" for one in among if one not in left]
@@ -127,7 +105,7 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
             "cpu": f"{item.cpu:.2f} of {item.cpu_limit:g}"
             if item.cpu is not None and item.cpu_limit
             else None,
-            "memory": _of(item.memory, item.memory_limit),
+            "memory": _amount(item.memory, item.memory_limit),
             "scope": item.scope if item.scope == sdk.containers.MACHINE else "",
             "gpus": ", ".join(map(_gpu, item.gpus)),
             "note": item.error,
@@ -139,7 +117,7 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
     return render.rows(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
 
 
-def _of(used: int | None, limit: int | None) -> str | None:
+def _amount(used: int | None, limit: int | None) -> str | None:
     if used is None:
         return None
     return f"{render.size(used)} of {render.size(limit)}" if limit else render.size(used)
@@ -155,7 +133,7 @@ def _gpu(gpu: GpuUsage) -> str:
     return f"{gpu.index}: {busy}{memory}"
 
 
-def find_containers(client: Backend, name: str, given: Settings, writes: bool) -> Reach:
+def find_containers(client: Backend, name: str, given: Settings, writes: bool) -> RunningJob:
     """Find the containers of the job; if that fails, remove the ssh hosts of jobs that have ended."""
     try:
         return sdk.containers.reach(client, name, given, forgets=writes)
@@ -165,25 +143,17 @@ def find_containers(client: Backend, name: str, given: Settings, writes: bool) -
         raise
 
 
-def plan_hosts(client: Backend, found: Reach, given: Settings) -> tuple[Host, ...]:
+def plan_hosts(client: Backend, found: RunningJob, given: Settings) -> tuple[Host, ...]:
     """Choose the ssh host names of the running containers; report a name that the user already uses."""
     running = [one for one in found.containers if one.state == sdk.containers.RUNNING and one.host]
     targets = [(one.label, sdk.containers.ssh_target(client, found, one, given)) for one in running]
     if not targets:
-        sdk.containers.ssh_target(
-            client, found, sdk.containers.first_running(found), given
-        )  # raises the reason
+        first = sdk.containers.first_running(found)
+        sdk.containers.ssh_target(client, found, first, given)  # raises the reason
     taken, name = sdk.ssh.named_hosts(), sdk.ssh.job_host(client, found.job)
     if name in taken:
         say(f"{sdk.ssh.user_config_path()} already has a host {name!r}: use {name}-{targets[0][0]}")
     return sdk.ssh.plan_hosts(client, found.job, targets, taken)
-
-
-def show_moved_names(job: JobInfo, moved: Iterable[MovedNames]) -> None:
-    """Report host names that now point to this job instead of another job that still runs."""
-    for one in moved:
-        names, other = ", ".join(one.names), f"{one.job_key} on {one.cluster}"
-        say(f"{names}: now points to job {job.key}, no longer to {other}")
 
 
 def include_hosts(yes: bool) -> None:
@@ -215,16 +185,11 @@ def show_stay(name: str, stay: ContainerStay | None) -> None:
         f"it stays for {render.duration(max(0, stay.left))}; "
         f"`{command('container.extend', name)}` keeps it longer"
     )
-    _show_idle(name, stay, "its GPUs")
+    show_idle(name, stay, "its GPUs")
 
 
-def show_idle_gpus(name: str, stays: Mapping[str, ContainerStay]) -> None:
-    """Report containers whose GPUs are idle, by their labels."""
-    for label, stay in stays.items():
-        _show_idle(name, stay, f"the GPUs of {label}")
-
-
-def _show_idle(name: str, stay: ContainerStay, whose: str) -> None:
+def show_idle(name: str, stay: ContainerStay, whose: str) -> None:
+    """Warn if the GPUs of a container are idle."""
     if stay.idle is not None:
         idle = render.duration(stay.idle)
         say(f"warning: {whose} have been idle for {idle}; `{command('container.stop', name)}` frees them")
@@ -236,7 +201,10 @@ def offer_stop_on_interrupt(client: Backend, name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if sys.stdin.isatty() and _agrees_to_stop(name):
+        can_ask = sys.stdin.isatty()
+        if can_ask:
+            say("")  # end the line with the ^C
+        if can_ask and ask_or_interrupt(f"stop job {name} too?"):
             sdk.jobs.stop(client, [name])
             say(f"job {name} stopped")
         else:
@@ -246,8 +214,3 @@ def offer_stop_on_interrupt(client: Backend, name: str) -> Iterator[None]:
             )
             say("", f"job {name} continues; {ways}")
         raise
-
-
-def _agrees_to_stop(name: str) -> bool:
-    say("")  # end the line with the ^C
-    return agrees(f"stop job {name} too?")

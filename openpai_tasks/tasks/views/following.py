@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 NOTIFY_SECONDS = 5.0
 CHANGING = frozenset({"submitted", "duration", "gpu_hours"})
 """Columns that differ in each list."""
-TOGETHER = 1 << 16
+BATCH_BYTES = 1 << 16
 """Bytes of records that are written together."""
 
 
 def choose(client: Backend, words: str | Sequence[str], timeout: float | None = None) -> list[str]:
     """Return the names of the jobs that the words stand for, waiting out an outage of the cluster."""
     limit = math.inf if timeout is None else time.monotonic() + timeout
-    return sdk.jobs.ask_patiently(client, lambda: sdk.sweeps.choose_names(client, words), limit)
+    return sdk.jobs.retry_during_outage(client, lambda: sdk.sweeps.choose_names(client, words), limit)
 
 
 def write_logs(
@@ -52,17 +53,16 @@ def write_logs(
     coloured = not plain and sys.stdout.isatty() and render.has_colours()
     steps = {
         name: sdk.logs.output_steps(
-            client, name, which, follow, lines, sdk.diagnosis.News(client, terminal.say), plain
+            client, name, which, follow, lines, sdk.diagnosis.JobReporter(client, terminal.say), plain
         )
         for name in names
     }
     merged = sdk.logs.merge_jobs(steps) if len(names) > 1 else steps[names[0]]
-    for data in sdk.logs.add_labels(sdk.logs.sleep_between(merged), coloured):
-        terminal.raw(sys.stdout, data)
+    terminal.write_bytes(sdk.logs.add_labels(sdk.logs.sleep_between(merged), coloured))
 
 
 def parse_fields(items: Sequence[Any], text: str) -> list[str]:
-    """Return the fields that a text names; raise for those that the items, jobs if there are none, lack."""
+    """Return the fields that a text names; raise for one that the items, or jobs, do not have."""
     kind = type(items[0]) if items else JobInfo
     known = [item.name for item in dataclasses.fields(kind)]
     known += [name for name, value in vars(kind).items() if isinstance(value, property)]
@@ -75,10 +75,10 @@ def parse_fields(items: Sequence[Any], text: str) -> list[str]:
 
 
 def pick_fields(items: Sequence[Any], text: str) -> tuple[list[dict[str, Any]], Callable[[Any], TextTable]]:
-    """Return rows with the fields that a text names, and how a table shows them: all, whatever they say."""
+    """Return rows with the fields that a text names, and the function that shows all of them in a table."""
     names = parse_fields(items, text)
     rows = [{name: getattr(item, name) for name in names} for item in items]
-    return rows, lambda found: dataclasses.replace(render.rows(found, names), quiet=frozenset())
+    return rows, lambda found: dataclasses.replace(render.rows(found, names), omitted=frozenset())
 
 
 def watch_list(
@@ -126,13 +126,11 @@ def notify_end(jobs: Sequence[JobInfo]) -> None:
     title = f"job {jobs[0].name}" if len(jobs) == 1 else f"{len(jobs)} jobs"
     failed = [job.name for job in jobs if job.exit_status]
     text = jobs[0].state if len(jobs) == 1 else f"{len(jobs) - len(failed)} succeeded, {len(failed)} did not"
-    terminal.notify(title, text, by_bell_only=_send(title, text))
+    terminal.notify(title, text, by_bell_only=_notify_desktop(title, text))
 
 
-def _send(title: str, text: str) -> bool:
+def _notify_desktop(title: str, text: str) -> bool:
     """Send a notification to the desktop; False if there is none."""
-    import shutil  # here and not above, as few commands need them
-
     program = shutil.which("notify-send")
     if program is None:
         return False
@@ -162,7 +160,7 @@ def confirm_stop(chosen: Sequence[ChosenJob], yes: bool) -> None:
     confirm(what, "nothing was stopped")
 
 
-def only_one(names: Sequence[str], what: str) -> str:
+def require_one(names: Sequence[str], what: str) -> str:
     """Return the job's name; raise for a command or a flag that works for one job only."""
     if len(names) > 1:
         raise ConfigError(f"{what} works for one job, and {len(names)} were named")
@@ -185,7 +183,7 @@ def encode_records(records: Iterable[StructuredLine], output: str | None, at_onc
     try:
         for record in records:
             held += f"{text(record)}\n".encode("utf-8", "backslashreplace")
-            if at_once or len(held) >= TOGETHER:
+            if at_once or len(held) >= BATCH_BYTES:
                 yield bytes(held)
                 held.clear()
     except PaiError:  # what was read before is shown

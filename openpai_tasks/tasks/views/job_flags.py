@@ -1,22 +1,30 @@
-"""The flags that all tasks that submit jobs share, in one table."""
+"""The flags that tasks share: those of jobs in one table, and help texts of others."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import sdk
 from openpai_tasks.tasks.framework import secrets
 from openpai_tasks.tasks.framework.base import settings
-from openpai_tasks.tasks.framework.task import Body, PaiTask, task
+from openpai_tasks.tasks.framework.task import Body, PaiTask, typed_task, with_flags
 
 if TYPE_CHECKING:
     from invoke.context import Context
 
     from openpai_tasks.protocol.document.request import JobRequest
+    from openpai_tasks.sdk.jobs import JobOptions
     from openpai_tasks.settings.config import Settings
+
+NAME_HELP = "the job's name, or user~name for another user's"
+COMMAND_HELP = "what to run, in quotes; or everything after --"
+COPY_HELP = {
+    "checksum": "compare files by content, not by size and time",
+    "workers": "number of files to copy at once",
+    "preview": "only show what would be done",
+}
 
 FLAGS: dict[str, tuple[type, str]] = {
     "job_name": (str, "name of the job; each $ becomes random letters (default: made from the command)"),
@@ -58,66 +66,31 @@ RUN = tuple(name for name in FLAGS if name not in ("instances", "role", "ports")
 """The flags of jobs that run a single task."""
 
 
-def job_settings(c: Context, flags: Mapping[str, Any]) -> Settings:
-    """Load the settings, overridden by the flags that were given."""
-    return settings(c, **sdk.jobs.setting_overrides(flags))
+def job_options(flags: Mapping[str, Any], **more: Any) -> JobOptions:
+    """Read the flags of a job; what is shown of it is not one of its options."""
+    return sdk.jobs.read_options({name: flags[name] for name in flags if name != "preview"} | more)
 
 
-def job_request(flags: Mapping[str, Any], given: Settings, **more: Any) -> JobRequest:
-    """Build the request from flags and settings; ask for secrets that are not in the environment."""
-    return sdk.jobs.build_request({**flags, **more}, given, secrets.job_secret)
+def job_settings(c: Context, options: JobOptions) -> Settings:
+    """Load the settings, overridden by the options that were given."""
+    return settings(c, **sdk.jobs.setting_overrides(options))
 
 
-def job_task(
-    *flags: str,
-    iterable: Iterable[str] = (),
-    kinds: Mapping[str, type] | None = None,
-    help: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Callable[[Body], PaiTask]:
+def job_request(options: JobOptions, given: Settings) -> JobRequest:
+    """Build the request from options and settings; ask for secrets that are not in the environment."""
+    return sdk.jobs.build_request(options, given, secrets.job_secret)
+
+
+def job_task(*flags: str, help: Mapping[str, str] | None = None, **options: Any) -> Callable[[Body], PaiTask]:
     """Make a task with these flags of the table; its body gets those that were given as ``flags``."""
-
-    def decorate(body: Body) -> PaiTask:
-        return task(
-            iterable=[*(name for name in flags if FLAGS[name][0] is list), *iterable],
-            kinds={name: int for name in flags if FLAGS[name][0] is int} | dict(kinds or {}),
-            help=helps(*flags) | dict(help or {}),
-            **options,
-        )(_with_flags(body, flags))
-
-    return decorate
-
-
-def helps(*flags: str) -> dict[str, str]:
-    """Return the help of these flags, by the names that a task takes."""
-    return {name.replace("_", "-"): FLAGS[name][1] for name in flags}
-
-
-def _with_flags(body: Body, flags: tuple[str, ...]) -> Body:
-    """Put the flags into the body's signature, which is where Invoke reads them."""
-
-    @functools.wraps(body)
-    def wrapper(*words: Any, **given: Any) -> Any:
-        job = {name: given.pop(name) for name in flags if name in given}
-        job = {
-            name: value
-            for name, value in job.items()
-            if value is not None and value is not False and value != []
-        }
-        return body(*words, flags=job, **given)
-
-    wrapper.__signature__ = _signature(body, flags)  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _signature(body: Body, flags: tuple[str, ...]) -> inspect.Signature:
-    own = inspect.signature(body).parameters.values()
-    spliced = [
+    helps = {name.replace("_", "-"): FLAGS[name][1] for name in flags}
+    added = with_flags(
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if FLAGS[name][0] is bool else None
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if FLAGS[name][0] is bool else None,
+            annotation=FLAGS[name][0],
         )
         for name in flags
-    ]
-    first = [item for item in own if item.kind is not item.KEYWORD_ONLY]
-    last = [item for item in own if item.kind is item.KEYWORD_ONLY and item.name != "flags"]
-    return inspect.Signature([*first, *spliced, *last])
+    )
+    return lambda body: typed_task(help={**helps, **(help or {})}, **options)(added(body))

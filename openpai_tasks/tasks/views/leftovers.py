@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from openpai_tasks import render
-from openpai_tasks.plain_text import counted
+from openpai_tasks.errors import ConfigError
+from openpai_tasks.tasks.framework import prompts
+from openpai_tasks.tasks.framework.screen import say_view
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
-    from openpai_tasks.backends.base import RemovedJob
+    from openpai_tasks.backends.base import Backend, RemovedJob, RemovedOrphan
     from openpai_tasks.render import Page, TextTable
-    from openpai_tasks.sdk.files.cleaning import Cleaned, CleanedParts, KeptFile
+    from openpai_tasks.sdk.files.cleaning import CleanupResult, KeptFile, PartsCleanup
     from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
 
 
@@ -53,7 +57,7 @@ def _other_folder(folder: Folder) -> str:
     return f"not a job's: {render.cell('name', folder.name)} ({files}, {render.size(folder.size)})"
 
 
-def cleaned(found: Cleaned) -> str:
+def cleaned(found: CleanupResult) -> str:
     verb = "would be removed" if found.preview else "removed"
     lines = [f"{verb}: {render.cell('name', name)}" for name in found.jobs]
     lines += [f"{verb}: sources {sha256[:12]}" for sha256 in found.archives]
@@ -62,7 +66,7 @@ def cleaned(found: Cleaned) -> str:
     return "\n".join([*lines, f"{jobs}, {archives}, {render.size(found.size)} {verb}"])
 
 
-def cleaned_parts(found: CleanedParts) -> str:
+def cleaned_parts(found: PartsCleanup) -> str:
     verb = "would be removed" if found.preview else "removed"
     lines = [f"{verb}: {render.cell('url', url)}" for url in found.removed]
     lines += _kept((*found.kept, *found.failed))
@@ -80,3 +84,29 @@ def removed_jobs(jobs: Sequence[RemovedJob]) -> TextTable:
         {"job": job.name, "ended": render.when(job.ended or 0), "size": render.size(job.size)} for job in jobs
     ]
     return render.rows(rows, ("job", "ended", "size"))
+
+
+def removed_orphans(orphans: Sequence[RemovedOrphan]) -> TextTable:
+    """What embedded clusters that are gone have left."""
+    rows = [{"name": one.name, "job": one.job, "home": one.home} for one in orphans]
+    return render.rows(rows, ("name", "job", "home"))
+
+
+def clean_orphans(client: Backend, preview: bool, yes: bool) -> Sequence[RemovedOrphan]:
+    """Remove what embedded clusters that are gone have left; unless ``yes``, show it and ask before."""
+    found = client.clean_orphans(preview=True)
+    if not found or preview:
+        return found
+    if not yes:
+        many = counted(len(found), "orphan")
+        problem = f"{many} not removed: add --yes to remove or --preview to list them"
+        confirm(removed_orphans(found), f"remove {many}?", problem)
+    return client.clean_orphans(preview=False)
+
+
+def confirm(view: TextTable, question: str, problem: str) -> None:
+    """Show what would be removed, and ask; raise the problem if there is no terminal to ask on."""
+    if not sys.stdin.isatty():
+        raise ConfigError(problem)
+    say_view(view)
+    prompts.confirm(question)

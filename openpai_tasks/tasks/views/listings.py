@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from openpai_tasks import render
 from openpai_tasks.tasks.framework import screen, terminal
 from openpai_tasks.tasks.framework.prompts import confirm
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.files.operations import FileInfo, StorageUsage
     from openpai_tasks.sdk.files.removing import Removal
-    from openpai_tasks.sdk.jobs.outputs import Outputs
     from openpai_tasks.storage.copying.progress import Copied
     from openpai_tasks.storage.copying.walk import WalkedEntry
     from openpai_tasks.storage.packing.pack import Packed
-    from openpai_tasks.storage.store import Entry
 
-SORTED = 10_000
+SORT_LIMIT = 10_000
 """The most names that are sorted; a longer list is printed in the order it arrives."""
 COLUMNS = ("name", "type", "size", "modified", "link", "url")
 USAGE = ("size", "files", "folders", "url")
@@ -31,8 +29,8 @@ def show_files(found: Iterator[FileInfo], output: str) -> None:
     if output != "table":
         terminal.put(render.format_values(sorted(found, key=lambda info: info.name), COLUMNS, output))
         return
-    first = list(itertools.islice(found, SORTED))
-    if len(first) < SORTED:
+    first = list(itertools.islice(found, SORT_LIMIT))
+    if len(first) < SORT_LIMIT:
         first.sort(key=lambda info: info.name)
     for info in itertools.chain(first, found):
         terminal.put(_file_line(info))
@@ -40,8 +38,8 @@ def show_files(found: Iterator[FileInfo], output: str) -> None:
 
 def show_usage(found: Iterator[StorageUsage], output: str) -> None:
     """Print a row for each entry of a folder and, last, one for the folder; a long list as it arrives."""
-    rows = list(itertools.islice(found, SORTED if output == "table" else None))
-    if len(rows) < SORTED or output != "table":
+    rows = list(itertools.islice(found, SORT_LIMIT if output == "table" else None))
+    if len(rows) < SORT_LIMIT or output != "table":
         rows[:-1] = sorted(rows[:-1], key=lambda row: row.url)
     if output == "table":
         screen.print_view(render.table(rows, USAGE))
@@ -61,17 +59,22 @@ def _file_line(info: FileInfo) -> str:
 def show_tree(url: str, found: Iterable[tuple[str, WalkedEntry]], output: str) -> None:
     """Print a folder and everything below it; as data, one row for each entry."""
     if output != "table":
-        rows = [{"path": item.name, "depth": item.depth, **_facts(item.entry)} for _, item in found]
+        rows = [
+            {
+                "path": item.name,
+                "depth": item.depth,
+                "type": "folder" if item.entry.is_folder else "file",
+                "size": item.entry.size,
+                "modified": item.entry.mtime_ms,
+            }
+            for _, item in found
+        ]
         terminal.put(render.format_values(rows, ("path", "type", "size"), output))
         return
     terminal.put(render.cell("name", url))
     for bars, item in found:
         mark = "/" if item.entry.is_folder else ""
         terminal.put(f"{bars}{render.cell('name', item.entry.name)}{mark}")
-
-
-def _facts(entry: Entry) -> dict[str, Any]:
-    return {"type": "folder" if entry.is_folder else "file", "size": entry.size, "modified": entry.mtime_ms}
 
 
 def describe_copy(copied: Copied) -> str:
@@ -89,15 +92,9 @@ def describe_copy(copied: Copied) -> str:
 
 def describe_pack(made: Packed) -> str:
     """Summarise a pack in one line."""
-    shards = "1 shard" if made.shards == 1 else f"{made.shards} shards"
+    shards = counted(made.shards, "shard")
     size, whole = render.size(made.bytes), render.size(made.packed_bytes)
     return f"{made.files} packed ({size}) into {shards} ({whole}), {made.seconds:.1f}s"
-
-
-def write_bytes(pieces: Iterable[bytes]) -> None:
-    """Write bytes to stdout unchanged."""
-    for piece in pieces:
-        terminal.raw(sys.stdout, piece)
 
 
 def confirm_removals(removals: Sequence[Removal], ask_all: bool = False) -> None:
@@ -106,9 +103,3 @@ def confirm_removals(removals: Sequence[Removal], ask_all: bool = False) -> None
     words = [render.cell("url", one.place.url) + " and everything in it" * one.is_full for one in asked]
     if words:
         confirm(f"remove {', '.join(words)}?")
-
-
-def report_left_out(found: Outputs) -> None:
-    """Report files in a job's output folder that are not its own."""
-    if found.left_out:
-        terminal.say(f"left out, not the job's own files: {', '.join(found.left_out)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,12 +12,12 @@ from invoke.context import Context
 
 from openpai_tasks import exits, sdk
 from openpai_tasks.errors import JobFailed
-from openpai_tasks.hints import command
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.terminal import say_coloured
-from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview, with_start
+from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview, with_checkpoint
+from openpai_tasks.text.hints import command
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -42,7 +43,7 @@ def launch(
     if job is None:
         return None
     if detach:
-        show(c, [with_start(job, submission)], SUBMITTED, output)
+        show(c, [with_checkpoint(job, submission)], SUBMITTED, output)
         say(f"`{command('notebook.fetch', job.name)}` fetches its results")
         return None
     say(f"job {job.name} submitted to {client.cluster.alias}")
@@ -64,7 +65,7 @@ def finish(
     if follow:
         with job_continues(name, again=f"`{command('notebook.fetch', name)}` fetches its results"):
             error = _watch(client, name)
-    found = sdk.jobs.ask_patiently(client, lambda: sdk.notebooks.find_results(client, name, mounted))
+    found = sdk.jobs.retry_during_outage(client, lambda: sdk.notebooks.find_results(client, name, mounted))
     if not found.notebook:
         _check_started(found.job, error)
     downloaded = _download(found, folder)
@@ -81,7 +82,7 @@ def _watch(client: Backend, name: str) -> str:
     """Show the running cell, on a terminal in one changing line; return the last error, not yet printed."""
     step, error = None, ""
     with LiveView(sys.stderr, transient=True) as screen:
-        for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.News(client, say)):
+        for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.JobReporter(client, say)):
             if isinstance(event, sdk.notebooks.CellStart):
                 step = event
             elif isinstance(event, sdk.notebooks.RunnerError):
@@ -110,7 +111,7 @@ def _check_started(job: JobInfo, error: str) -> None:
 
 def _download(found: Results, folder: Path) -> DownloadedResults:
     """Download the results; report what failed, and what else the output has."""
-    with views.transfers.metered() as meter:
+    with contextlib.closing(views.transfers.Meter()) as meter:
         downloaded = sdk.notebooks.download_results(found, folder, meter)
     if downloaded.copied.failed:
         say(*views.listings.describe_copy(downloaded.copied).split("\n"))

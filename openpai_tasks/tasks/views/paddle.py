@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
-from openpai_tasks.hints import command
-from openpai_tasks.plain_text import counted
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.views import listings, submitting
-from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, ended_by
+from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, report_interrupt
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import PaddlePod
@@ -103,8 +103,8 @@ def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:
     """Print the output of the trainers until the job ends; raise if it failed."""
     again = f"`{command('paddle.logs', job)} --follow` shows its output"
     with submitting.job_continues(job, again=again, stop=command("paddle.kill", job)):
-        news, choice = sdk.diagnosis.News(client, terminal.say), sdk.logs.LogChoice(role=TRAINER)
-        submitting.write_output(sdk.logs.read_output(client, job, choice, True, lines, news))
+        news, choice = sdk.diagnosis.JobReporter(client, terminal.say), sdk.logs.LogChoice(role=TRAINER)
+        terminal.write_bytes(sdk.logs.read_output(client, job, choice, True, lines, news))
     sdk.jobs.check_succeeded(sdk.jobs.wait(client, job))
 
 
@@ -149,14 +149,14 @@ def show_preview(package: Package, folder: str, url: str, body: dict[str, Any]) 
 class PfsMeter(Meter):
     """A copy to or from PFS, with a line for each file that has arrived."""
 
-    def __init__(self, done: str, origin: str = "", verbose: bool = False, quiet: bool = False) -> None:
-        super().__init__(names=False)
-        self._done_word, self._origin, self._verbose, self._quiet = done, origin, verbose, quiet
+    def __init__(self, done: str, origin: str, verbose: bool) -> None:
+        super().__init__()
+        self._done_word, self._origin, self._verbose = done, origin, verbose
 
     def ended(self, name: str, outcome: str, size: int) -> None:
         super().ended(name, outcome, size)
         word = {"copied": self._done_word, "skipped": "Unchanged" if self._verbose else ""}.get(outcome, "")
-        if word and not self._quiet:
+        if word:
             terminal.say(f"[INFO]  {word} {render.cell('path', self._origin + name)}")
 
     def skipped(self, sizes: Mapping[str, int]) -> None:
@@ -167,14 +167,11 @@ class PfsMeter(Meter):
 
 
 @contextlib.contextmanager
-def copying(done: str, origin: str = "", verbose: bool = False, quiet: bool = False) -> Iterator[PfsMeter]:
-    """Show the progress of a copy; after Ctrl-C, what was copied until then."""
-    meter = PfsMeter(done, origin, verbose, quiet)
-    try:
-        with ended_by(lambda: copied_so_far(meter)):
-            yield meter
-    finally:
-        meter.close()
+def copying(done: str = "", origin: str = "", verbose: bool = False) -> Iterator[PfsMeter]:
+    """Show the progress of a copy, with ``done`` and the name of each file; after Ctrl-C, what was copied."""
+    meter = PfsMeter(done, origin, verbose)
+    with contextlib.closing(meter), report_interrupt(lambda: copied_so_far(meter)):
+        yield meter
 
 
 def copy_summary(copied: Copied) -> str:

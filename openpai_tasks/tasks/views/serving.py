@@ -13,24 +13,24 @@ from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks import settings as user_settings
-from openpai_tasks.errors import ConfigError, PaiError
-from openpai_tasks.hints import command
+from openpai_tasks.errors import ConfigError, PaiError, TimedOut
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
-from openpai_tasks.tasks.framework.prompts import agrees
+from openpai_tasks.tasks.framework.prompts import ask_or_interrupt
 from openpai_tasks.tasks.views.submitting import job_continues
+from openpai_tasks.text.hints import command
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol.models import JobInfo
-    from openpai_tasks.sdk.notebooks.link import LinkOptions, Served
+    from openpai_tasks.sdk.notebooks.link import LinkOptions, RunningServer
     from openpai_tasks.sdk.notebooks.pull import PullResult
     from openpai_tasks.settings.config import Settings
     from openpai_tasks.storage.store import Mounts
 
 PULLED = ("name", "change", "path", "size")
-END = 60.0  # seconds to wait for a stopped job to end
+STOP_SECONDS = 60.0  # seconds to wait for a stopped job to end
 
 
 def token_from_flags(token: str | None, token_file: str | None) -> str:
@@ -42,7 +42,7 @@ def token_from_flags(token: str | None, token_file: str | None) -> str:
     return user_settings.credentials.read_secret(token_file) if token_file else token or ""
 
 
-def refuse_new_job_flags(file: str | None, flags: Mapping[str, Any]) -> None:
+def check_reconnect_flags(file: str | None, flags: Mapping[str, Any]) -> None:
     """Raise if flags for a new job are combined with --reconnect."""
     given = [name for name, value in flags.items() if value is not None and value is not False]
     wrong = (["the notebook"] if file else []) + [f"--{name.replace('_', '-')}" for name in given]
@@ -52,50 +52,51 @@ def refuse_new_job_flags(file: str | None, flags: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class ServeSession:
-    """What the command line says about a served notebook."""
+    """What the command line says about a served notebook, and how to reach its server."""
 
     given: Settings
     wait: float
     no_browser: bool
     stop: bool
     output: str | None
-    here: Path
     mounted: Mounts
-
-
-@dataclass(frozen=True)
-class ServerAccess:
-    """How to reach a Jupyter server, and the file to open first."""
-
     way: LinkOptions
     token: str = field(repr=False)
-    file: str = ""
+    file: str = ""  # to open first
 
 
-def serve_until_done(
-    c: Context, client: Backend, job: JobInfo, access: ServerAccess, session: ServeSession
-) -> None:
+def serve_until_done(c: Context, client: Backend, job: JobInfo, session: ServeSession) -> None:
     """Wait for the server, open it, and serve until the job ends or Ctrl-C; then pull the changes."""
     with job_continues(job.name, again=f"`{_reconnect(job.name)}` opens it again"):
-        _serve(c, client, job, access, session)
-        _finish(client, job.key, session)
+        _serve(c, client, job, session)
+        job = sdk.jobs.find(client, job.key)
+        if not job.final and _asks_to_stop(job, session):
+            sdk.jobs.stop(client, [job.key])
+            say(f"job {job.name} stopped")
+        else:
+            return _leave(client, job, session)
+    with contextlib.suppress(TimedOut):  # its last changes are saved when it ends
+        sdk.jobs.wait(client, job.key, STOP_SECONDS)
+    _check_pulled(_try_pull(client, job, session))
 
 
-def _serve(c: Context, client: Backend, job: JobInfo, access: ServerAccess, session: ServeSession) -> None:
-    way, token = access.way, access.token
+def _serve(c: Context, client: Backend, job: JobInfo, session: ServeSession) -> None:
+    way, token = session.way, session.token
     with sdk.notebooks.open_link(client, job.key, way, token, session.given, session.wait, say) as link:
         if way.direct:
             say(
                 f"warning: {link.url} is plain HTTP: others on the network can read the traffic and the token"
             )
-        served = sdk.notebooks.Served(job.name, link.address(token, access.file), token, way.direct)
+        served = sdk.notebooks.RunningServer(job.name, link.address(token, session.file), token, way.direct)
         with contextlib.suppress(KeyboardInterrupt), _open(c, client, job, served, session):
             say(f"job {job.name} serves Jupyter; Ctrl-C pulls your changes and ends this command")
             link.until_over()
 
 
 @contextlib.contextmanager
-def _open(c: Context, client: Backend, job: JobInfo, served: Served, session: ServeSession) -> Iterator[None]:
+def _open(
+    c: Context, client: Backend, job: JobInfo, served: RunningServer, session: ServeSession
+) -> Iterator[None]:
     """Print the address, or open a private file that redirects the browser, so that `ps` shows no token."""
     if session.no_browser:
         show(c, served, lambda served: served.url, session.output)
@@ -113,24 +114,24 @@ def _open(c: Context, client: Backend, job: JobInfo, served: Served, session: Se
         redirect.unlink(missing_ok=True)
 
 
-def _finish(client: Backend, key: str, session: ServeSession) -> None:
-    """Pull the changes, then stop the job if the user wants that; fail if the job has failed."""
-    job = sdk.jobs.find(client, key)
-    name = job.name
-    pulled = _try_pull(client, key, name, session)
+def _asks_to_stop(job: JobInfo, session: ServeSession) -> bool:
+    return session.stop or (sys.stdin.isatty() and ask_or_interrupt(f"stop job {job.name}?"))
+
+
+def _leave(client: Backend, job: JobInfo, session: ServeSession) -> None:
+    """Pull the changes, and say that the job continues; fail if it has failed."""
+    pulled, name = _try_pull(client, job, session), job.name
     if job.final:
         sdk.jobs.check_succeeded(job)
-    elif session.stop or (sys.stdin.isatty() and agrees(f"stop job {name}?")):
-        sdk.jobs.stop(client, [key])
-        say(f"job {name} stopped")
-        if pulled is None:  # some storages get the output when the job ends
-            sdk.jobs.wait(client, key, END)
-            pulled = _try_pull(client, key, name, session)
     else:
         say(
             f"job {name} continues; `{_reconnect(name)}` opens it again, "
             f"`{command('job.stop', name)}` stops it"
         )
+    _check_pulled(pulled)
+
+
+def _check_pulled(pulled: PullResult | None) -> None:
     if pulled:
         sdk.notebooks.check_pulled(pulled)
 
@@ -149,6 +150,8 @@ def pull_changes(
     for name in saved.large:
         limit = f"larger than {sdk.payloads.LARGEST >> 20} MiB"
         say(f"warning: {cell(name)} was changed in the job, but not saved: it is {limit}")
+    if not saved.is_latest:
+        say(f"warning: job {saved.job.name} is not answering; these are its changes so far")
     if not (saved.changes or saved.large):
         say(f"nothing was changed in job {saved.job.name}")
     elif saved.changes and not (target or saved.folder):
@@ -161,10 +164,11 @@ def cell(text: str) -> str:
     return render.cell("path", text)
 
 
-def _try_pull(client: Backend, key: str, name: str, session: ServeSession) -> PullResult | None:
+def _try_pull(client: Backend, job: JobInfo, session: ServeSession) -> PullResult | None:
     """Pull the changes; None if that fails, as it can be tried again later."""
+    name = job.name
     try:
-        pulled = pull_changes(client, key, session.here, session.mounted)
+        pulled = pull_changes(client, job.key, Path.cwd(), session.mounted)
     except PaiError as err:
         say(f"warning: {err}; `{command('notebook.pull', name)}` tries again")
         return None

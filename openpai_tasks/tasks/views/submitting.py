@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
 from openpai_tasks import render, sdk
 from openpai_tasks.errors import ApiError, Unreachable
-from openpai_tasks.hints import command
-from openpai_tasks.plain_text import counted
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import say, show
+from openpai_tasks.text.hints import command
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -41,7 +40,7 @@ def send(
     if job is None:
         return
     if not follow:
-        show(c, [with_start(job, submission)], SUBMITTED, output)
+        show(c, [with_checkpoint(job, submission)], SUBMITTED, output)
         return
     say(f"job {job.name} submitted to {client.cluster.alias}")
     with job_continues(job.name):
@@ -49,7 +48,7 @@ def send(
     views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
 
 
-def with_start(job: JobInfo, submission: Submission) -> object:
+def with_checkpoint(job: JobInfo, submission: Submission) -> object:
     """Return the job; if it was submitted again, with the checkpoint at which it continues."""
     if not (submission.origin and submission.origin.cloned_from):
         return job
@@ -93,12 +92,6 @@ def show_preview(client: Backend, submission: Submission) -> None:
     url = client.submit_url(submission.v1 or submission.text)
     say(f"would POST to {url}; nothing was sent{hidden}")
     terminal.exact(submission.shown)
-
-
-def write_output(chunks: Iterable[bytes]) -> None:
-    """Write a job's output as it arrives."""
-    for data in chunks:
-        terminal.raw(sys.stdout, data)
 
 
 @contextlib.contextmanager

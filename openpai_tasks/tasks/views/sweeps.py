@@ -1,28 +1,31 @@
-"""A sweep on the screen: a table that updates, and the same table as data at the end."""
+"""Sweeps and metrics of jobs on the screen: tables and charts that update, and a picture."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
 from openpai_tasks import render, sdk
-from openpai_tasks.errors import ConfigError
-from openpai_tasks.plain_text import counted
+from openpai_tasks.errors import ConfigError, PathError
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.views.submitting import report_sources, show_preview
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
+    from openpai_tasks.render import Page, TextTable
+    from openpai_tasks.sdk.jobs.metrics import Metric
     from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob
     from openpai_tasks.sdk.sweeps.running import SweepRun
 
+METRICS_HEADER = ("JOB", "METRIC", "TASK", "LAST", "MIN", "MAX", "STEP", "COUNT")
 ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
 """Which jobs are shown first where there is no room for all."""
 
@@ -45,8 +48,8 @@ def run_sweep(
         return
     sdk.jobs.wait_for_success(client, sweep.request.after, say)
     screen = LiveView(sys.stderr, transient=True)
-    run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, glance=0.5 if screen.is_drawn else 10)
-    with _resumable(run), screen:
+    run = sdk.sweeps.SweepRun(client, sweep, Path.cwd(), say, refresh_seconds=0.5 if screen.is_drawn else 10)
+    with _explain_interrupt(run), screen:
         for rows in run.until_over(most, detach):
             line = sdk.sweeps.describe_progress(sweep.name, rows)
             screen.show(render.Page([line, render.flat_table(_visible(rows))], spaced=False), line)
@@ -70,7 +73,7 @@ def _visible(rows: list[SweepJob]) -> list[SweepJob]:
 
 
 @contextlib.contextmanager
-def _resumable(run: SweepRun) -> Iterator[None]:
+def _explain_interrupt(run: SweepRun) -> Iterator[None]:
     """After Ctrl-C, explain how to continue the sweep: submitted jobs keep running."""
     try:
         yield
@@ -78,3 +81,61 @@ def _resumable(run: SweepRun) -> Iterator[None]:
         state = f"{run.submitted} of {counted(len(run.jobs), 'job')} of sweep {run.sweep.name} are submitted"
         say("", f"{state} and continue; run the same command again to submit the rest")
         raise
+
+
+def check_picture(path: str | None) -> None:
+    """Raise for a picture that is not SVG, before anything is read."""
+    if path is not None and not path.lower().endswith(".svg"):
+        raise ConfigError(f"--picture writes SVG: {path!r} must end with .svg")
+
+
+def write_picture(metrics: Sequence[Metric], path: str | None) -> None:
+    """Write the charts to a file, if one is wanted."""
+    if path is None:
+        return
+    try:
+        Path(path).write_text(render.svg.draw(render.metric_charts(metrics)), encoding="utf-8")
+    except OSError as err:
+        raise PathError(f"cannot write {path}: {err.strerror}") from err
+    say(f"plot written to {path}")
+
+
+def watch_metrics(rounds: Iterable[list[Metric]], patterns: Sequence[str], plot: bool) -> list[Metric]:
+    """Show the metrics as they grow, and return the last ones."""
+    found: list[Metric] = []
+    with LiveView(sys.stderr, transient=True) as screen:
+        for found in rounds:
+            chosen = sdk.jobs.select_metrics(found, patterns)
+            points = sum(metric.count for metric in chosen)
+            screen.show(
+                metrics_view(chosen, plot), f"{counted(points, 'point')} of {counted(len(chosen), 'metric')}"
+            )
+    return found
+
+
+def report_no_metrics(found: Sequence[Metric], chosen: Sequence[Metric]) -> None:
+    """Say why there is nothing to show, if so."""
+    if not found:
+        say("no metrics found; a program records them with `runtime.log_metric(name, value, step)`")
+    elif not chosen:
+        names = ", ".join(dict.fromkeys(metric.name for metric in found))
+        say(f"no metric has such a name (known: {names})")
+
+
+def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
+    """Return a row for each metric of each task, below the charts if a plot is wanted."""
+    rows = [
+        (
+            *(render.cell("name", text) for text in (metric.job, metric.name, metric.task)),
+            *(_metric_cell(value) for value in (metric.last, metric.min, metric.max)),
+            "-" if metric.step is None else str(metric.step),
+            str(metric.count),
+        )
+        for metric in metrics
+    ]
+    table = render.TextTable(METRICS_HEADER, rows)
+    return render.Page([*render.metric_charts(metrics), table]) if plot else table
+
+
+def _metric_cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

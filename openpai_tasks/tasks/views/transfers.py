@@ -13,13 +13,13 @@ from invoke.context import Context
 
 from openpai_tasks import exits, render, sdk
 from openpai_tasks.errors import ConfigError, NotFound, PathError
-from openpai_tasks.plain_text import counted
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.signals import Terminated, terminable
+from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,16 +111,6 @@ class Meter(Watch):
         return ", ".join(parts)
 
 
-@contextlib.contextmanager
-def metered(names: bool = False) -> Iterator[Meter]:
-    """Show the progress of a copy."""
-    meter = Meter(names=names)
-    try:
-        yield meter
-    finally:
-        meter.close()
-
-
 def find_outputs(client: Backend, names: Sequence[str], mounts: Mounts) -> list[Outputs]:
     """Find the outputs of jobs; of several, report those without any and go on."""
     if len(names) == 1:
@@ -136,7 +126,7 @@ def find_outputs(client: Backend, names: Sequence[str], mounts: Mounts) -> list[
 
 def download(found: Outputs, folder: Path) -> None:
     """Copy a job's output files, and summarise the copy."""
-    with metered() as meter:
+    with contextlib.closing(Meter()) as meter:
         copied = sdk.jobs.download_outputs(found, folder, meter)
     files = counted(len(found.files), "file")
     summary = f"{files} ({render.size(found.size)}) copied to {folder}"
@@ -147,9 +137,9 @@ def download(found: Outputs, folder: Path) -> None:
 @contextlib.contextmanager
 def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Meter]:
     """Show the progress of a copy that can be resumed, and what is copied if it is interrupted."""
-    with metered(names) as meter:
+    with contextlib.closing(Meter(names=names)) as meter:
         try:
-            with ended_by(lambda: copied_so_far(meter)):
+            with report_interrupt(lambda: copied_so_far(meter)):
                 yield meter
         finally:
             if meter.copied and settings(c, output=output).output != "table":
@@ -157,7 +147,7 @@ def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Met
 
 
 @contextlib.contextmanager
-def ended_by(describe: Callable[[], str]) -> Iterator[None]:
+def report_interrupt(describe: Callable[[], str]) -> Iterator[None]:
     """End with one line about what is done when Ctrl-C or SIGTERM arrives."""
     try:
         with terminable():

@@ -338,7 +338,6 @@ def test_unsupported_operations_are_refused_without_a_request(serve, generation)
     for call in (
         lambda: client.job_events("alice~x"),
         lambda: client.add_tag("alice~x", "t"),
-        client.check_token,
     ):
         with pytest.raises(Unsupported, match=rf"cluster 'lab' \(OpenPAI {generation}\) .*: "):
             call()

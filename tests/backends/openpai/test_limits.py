@@ -3,12 +3,13 @@
 import gzip
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ApiError, Unreachable
-from openpai_tasks.net import exchange
+from openpai_tasks.net import connection_pool, exchange
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.hostile import CHUNKED, OK, Hostile, client_of, for_ever, one_by_one
@@ -168,16 +169,42 @@ def test_connections_are_reused():
         assert (server.requests, server.connections) == (5, 1)
 
 
-def test_dripping_response_in_one_thread_does_not_affect_other_threads():
+def test_a_connection_is_not_reused_when_its_server_may_be_about_to_close_it(monkeypatch):
+    """Many servers close one that is idle for 5 s, without regard to a request that is on its way."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0)
+    monkeypatch.setattr(connection_pool, "time", clock)
+    with Hostile(lambda request: [OK + b"Content-Length: 2\r\n\r\n{}"]) as server:
+        client = client_of(server, LONG)
+        client.user_info("alice")
+        clock.monotonic = lambda: 1004.9
+        client.user_info("alice")
+        assert (server.requests, server.connections) == (2, 2)
+
+
+class Clock:
+    """A clock for exchanges that moves on by ``step`` at each look, and for the thread ``late`` is ahead."""
+
+    def __init__(self, monkeypatch, step=0.0):
+        self.now, self.step, self.late = 1000.0, step, None
+        monkeypatch.setattr(exchange, "time", self)
+
+    def monotonic(self):
+        self.now += self.step
+        return self.now + (100 * LONG if threading.current_thread() is self.late else 0)
+
+
+def test_dripping_response_in_one_thread_does_not_affect_other_threads(monkeypatch):
     """A thread with a dripping response uses up none of the time limit of the others."""
+    clock, dripping = Clock(monkeypatch), threading.Event()
 
     def answer(request):
         if b"/drip" in request:
+            dripping.set()
             return for_ever(OK + b"X-Long: ", b"x")(request)
         return [OK + b"Content-Length: 2\r\n\r\n{}"]
 
     with Hostile(answer, 0.01) as server:
-        client, failed = client_of(server, 1.0), []
+        client, failed = client_of(server, LONG), []
 
         def drip():
             try:
@@ -187,6 +214,8 @@ def test_dripping_response_in_one_thread_does_not_affect_other_threads():
 
         slow = threading.Thread(target=drip)
         slow.start()
+        assert dripping.wait(LONG) and client.user_info("alice") == {}
+        clock.late = slow
         while slow.is_alive():
             assert client.user_info("alice") == {}
         slow.join()
@@ -212,28 +241,24 @@ def test_endless_chunk_size_or_trailers_of_a_log_are_cut_off(place):
 
 def test_log_may_exceed_the_total_time_limit_while_data_arrives(monkeypatch):
     monkeypatch.setattr(exchange, "TOTAL", 1)
-    count, part = 9, b"x" * (1 << 16)
-
-    def answer(request):
-        yield OK + b"Content-Length: %d\r\n\r\n" % (count * len(part))
-        for _ in range(count):
-            yield part
-
-    with Hostile(answer, 0.5) as server:
-        begun = time.monotonic()
-        got = sum(map(len, log_of(server, timeout=3.0)))
+    clock = Clock(monkeypatch, 1.0)
+    count, part = 100, b"x" * exchange.STREAM_STEP
+    head = OK + b"Content-Length: %d\r\n\r\n" % (count * len(part))
+    with Hostile(lambda request: [head, *[part] * count]) as server:
+        begun = clock.now
+        got = sum(map(len, log_of(server, timeout=LONG)))
     assert got == count * len(part)
-    assert time.monotonic() - begun > 3
+    assert clock.now - begun > LONG
 
 
 def test_slow_reader_of_a_log_is_not_cut_off(monkeypatch):
-    monkeypatch.setattr(exchange, "TOTAL", 1)
+    clock = Clock(monkeypatch)
     part = b"x" * (1 << 16)
     head = OK + b"Content-Length: %d\r\n\r\n" % (40 * len(part))
     with Hostile(lambda request: [head, part * 40]) as server:
-        pieces = log_of(server, timeout=2.0)
+        pieces = log_of(server, timeout=LONG)
         got = len(next(pieces))
-        time.sleep(2.5)  # `pai job.logs | less`
+        clock.now += 100 * LONG  # `pai job.logs | less`
         got += sum(map(len, pieces))
     assert got == 40 * len(part)
 

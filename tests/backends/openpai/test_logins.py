@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from openpai_tasks.backends.base import NOT_SHARED
-from openpai_tasks.backends.openpai import Client, TokenStore
+from openpai_tasks.backends.base import NOT_SHARED, TokenStore
+from openpai_tasks.backends.openpai import Client
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 from tests.scripted import Reply, Scripted

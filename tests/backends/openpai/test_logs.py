@@ -294,7 +294,11 @@ def test_unreachable_node_gives_a_warning_without_the_log_token(serve):
     node.close()
     messages = []
     chunks = read_output(
-        client_of(server, say=messages.append), "x", LogChoice(), follow=True, look=lambda job: finish(server)
+        client_of(server, say=messages.append),
+        "x",
+        LogChoice(),
+        follow=True,
+        on_job=lambda job: finish(server),
     )
     assert list(chunks) == []
     assert len(messages) == 2 and messages[0].startswith("warning: cannot read the output of main-0: ")
@@ -364,6 +368,6 @@ def test_last_lines_are_right_after_a_failed_read(serve):
         failing.pop() if failing else good(asked)
     )
     chunks = read_output(
-        server.client(), "x", LogChoice(), follow=True, lines=1, look=lambda job: finish(server)
+        server.client(), "x", LogChoice(), follow=True, lines=1, on_job=lambda job: finish(server)
     )
     assert list(chunks) == [b"three\n"]

@@ -15,7 +15,6 @@ JOBS = "/rest-server/api/v2/jobs"
 USER = "/rest-server/api/v1/user/alice"
 
 CALLS = {
-    "info": lambda client: client.info(),
     "login": lambda client: client.login("alice", "s3cret"),
     "user": lambda client: client.user_info("alice"),
     "job": lambda client: client.job("alice~x"),
@@ -55,7 +54,7 @@ def test_too_deeply_nested_response_is_an_error():
     answer = OK + b"Content-Length: 500000\r\n\r\n" + b"[" * 500000
     with Hostile(lambda request: [answer]) as server:
         with pytest.raises(ApiError, match="with JSON"):
-            client_of(server).info()
+            client_of(server).virtual_clusters()
         assert client_of(server).probe("/api/v2/info").status == 200
 
 

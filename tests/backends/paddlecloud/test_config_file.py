@@ -128,6 +128,6 @@ def test_a_folder_or_an_unreadable_file_is_a_problem(write):
 
 def test_alias_of_another_cluster_is_not_taken(write):
     write(MAPPING.replace("here", "local"))
-    clusters = [cluster for cluster, _ in paddle_config.load().clusters(["dc1"])]
+    clusters = [one.cluster for one in paddle_config.foreign_clusters(["dc1"]).clusters]
     assert [cluster.alias for cluster in clusters] == ["dc1-paddle", "local-paddle"]
     assert [cluster.options["datacenter"] for cluster in clusters] == ["dc1", "local"]

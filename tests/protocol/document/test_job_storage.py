@@ -16,7 +16,7 @@ import pytest
 
 from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document import job_storage
-from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, archive_name, inner
+from openpai_tasks.protocol.document.job_storage import HdfsFolder, MountedFolder, archive_name, unwrap
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 from tests.hostile import Hostile, drip
@@ -67,7 +67,7 @@ def archive(tmp_path):
     return place, made.sha256
 
 
-HOME = Mounted("home", f"/mnt/home/{ODD}")
+HOME = MountedFolder("home", f"/mnt/home/{ODD}")
 
 
 def script(spec: JobRequest, join: str) -> str:
@@ -152,7 +152,7 @@ def test_output_folder_belongs_to_the_running_job(shell, join, work):
     assert done.stdout == f"{work.parent}/root/mnt/home/{ODD}/jobs/copy/output\n" * 2
 
 
-NOWHERE = WebHdfs(("http://127.0.0.1:1/webhdfs/v1/ann",), "ann")
+NOWHERE = HdfsFolder(("http://127.0.0.1:1/webhdfs/v1/ann",), "ann")
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_command_run_by_bash_keeps_the_default_sigint_handler(work):
 def test_wrapped_commands_can_be_unwrapped_and_are_wrapped_only_once():
     for commands in (["one"], ["one", "two"], ["one", "two", "three"]):
         around = NOWHERE.around(commands)
-        assert inner(around) == commands and around != commands
+        assert unwrap(around) == commands and around != commands
         assert NOWHERE.around(around) == around
-    assert HOME.around(["one"]) == ["one"] == inner(["one"])
+    assert HOME.around(["one"]) == ["one"] == unwrap(["one"])
 
 
 @pytest.mark.parametrize("program", [job_storage._REQUEST, job_storage._DOWNLOAD_IT])

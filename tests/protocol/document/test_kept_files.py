@@ -11,7 +11,7 @@ import pytest
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import kept_files
-from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs, inner, is_output
+from openpai_tasks.protocol.document.job_storage import HdfsFolder, MountedFolder, is_output, unwrap
 from openpai_tasks.sdk.jobs.relocation import kept_patterns
 from tests.needs import require
 from tests.protocol.document.test_job_storage import HOME, SHELLS, run, script
@@ -110,7 +110,7 @@ def test_each_of_several_tasks_has_its_own_folder(shell, work):
 
 
 @pytest.mark.parametrize(
-    "home", [HOME, WebHdfs(("http://127.0.0.1:9/webhdfs/v1/w",), "me")], ids=["mount", "hdfs"]
+    "home", [HOME, HdfsFolder(("http://127.0.0.1:9/webhdfs/v1/w",), "me")], ids=["mount", "hdfs"]
 )
 def test_resubmission_reads_the_patterns_from_the_document(home):
     patterns = ("model/*.pt", "it's $here")
@@ -118,13 +118,13 @@ def test_resubmission_reads_the_patterns_from_the_document(home):
     assert is_output(step) and kept_files.read_mark(step) == patterns
     assert kept_files.read_mark(home.output()) == ()
     around = home.around(["one", "two"], patterns)
-    assert inner(around) == ["one", "two"] and home.around(around, patterns) == around
+    assert unwrap(around) == ["one", "two"] and home.around(around, patterns) == around
     document = {"deployments": [{"taskRoles": {"main": {"preCommands": ["true", step]}}}]}
     assert kept_patterns(document) == patterns and kept_patterns({}) == ()
 
 
 def test_without_outputs_commands_stay_as_they_are():
-    assert Mounted("home", "/mnt/home").around(["one"]) == ["one"]
+    assert MountedFolder("home", "/mnt/home").around(["one"]) == ["one"]
 
 
 @pytest.mark.parametrize("pattern", ["", " ", "/etc/*", "../x", "a/../b", "a\nb"])

@@ -8,7 +8,7 @@ import pytest
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document import job_storage
-from openpai_tasks.protocol.document.job_storage import Mounted
+from openpai_tasks.protocol.document.job_storage import MountedFolder
 
 SHELLS = [["sh", "-c"], ["bash", "-euo", "pipefail", "-c"]]
 JOINS = ["\n", " && "]
@@ -73,7 +73,7 @@ def test_every_field_of_the_request_is_in_the_document():
         pip_installs=("numpy", "torch>=2"),
         environment={"A": "b c"},
         archive="5" * 64,
-        home=Mounted("home", "/mnt/home"),
+        home=MountedFolder("home", "/mnt/home"),
         storage="home",
         extras={"submitFrom": "here"},
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.document.template import escape_brackets, render, render_in_container
+from openpai_tasks.protocol.document.template import escape_brackets, render
 
 NAMES = {
     "$parameters": {
@@ -79,7 +79,8 @@ def test_long_template_renders_quickly():
 
 def test_container_runtime_escapes_secrets_and_drops_unknown_variables():
     text = "a <% $secrets.word %> b <% $parameters.nope %> c"
-    assert render_in_container(text, {"word": '"1" & <2>'}) == "a &quot;1&quot; &amp; &lt;2&gt; b  c"
+    names = {"$secrets": {"word": '"1" & <2>'}}
+    assert render(text, names, in_container=True) == "a &quot;1&quot; &amp; &lt;2&gt; b  c"
 
 
 def test_template_that_renders_to_a_too_long_text_is_refused():

@@ -101,12 +101,9 @@ def test_a_converted_job_is_a_valid_v2_document():
     ]
 
 
-def test_credentials_for_the_registry_become_secrets():
+def test_a_job_with_credentials_for_the_registry_is_not_converted():
     with pytest.raises(ProtocolError, match="authFile"):
         to_v2(changed(authFile="hdfs://nn/auth"))
-    document = to_v2(changed(authFile="hdfs://nn/auth"), registry=("r.io", "user", "hunter2"))
-    assert validate(dump(document)).secrets == {"registry": {"username": "user", "password": "hunter2"}}
-    assert "hunter2" not in validate(dump(document)).masked()
 
 
 def test_unlimited_retries_become_the_largest_retry_count():

@@ -39,14 +39,14 @@ def test_an_environment_made_here_is_suggested(folder):
     assert activation(folder / "venv") == ". venv/bin/activate"
 
 
-def test_one_that_was_made_by_venv_is_suggested(folder):
+def test_an_environment_that_was_made_by_venv_is_suggested(folder):
     import venv
 
     venv.create(folder / ".venv", with_pip=False)
     assert activation(folder / ".venv") == ". .venv/bin/activate"
 
 
-def test_one_from_an_archive_is_not_suggested(folder, monkeypatch):
+def test_an_environment_from_an_archive_is_not_suggested(folder, monkeypatch):
     made = make(folder / ".venv", "/home/stranger/.venv")
     assert activation(made) == ""
     found = doctor.check_python()
@@ -57,7 +57,7 @@ def test_one_from_an_archive_is_not_suggested(folder, monkeypatch):
     assert activation(made) == ". .venv/bin/activate"
 
 
-def test_one_whose_script_is_a_link_or_missing_is_not_suggested(folder):
+def test_an_environment_whose_script_is_a_link_or_missing_is_not_suggested(folder):
     made = make(folder / ".venv")
     script = made / "bin" / "activate"
     script.rename(folder / "script")
@@ -67,14 +67,14 @@ def test_one_whose_script_is_a_link_or_missing_is_not_suggested(folder):
 
 
 @pytest.mark.parametrize("part", ["pyvenv.cfg", "bin/activate", "bin", "."])
-def test_one_that_other_users_can_write_is_not_suggested(folder, part):
+def test_an_environment_that_other_users_can_write_is_not_suggested(folder, part):
     made = make(folder / ".venv")
     (made / part).chmod(0o777)
     assert activation(made) == ""
 
 
 @needs("git")
-def test_one_that_came_with_a_clone_is_not_suggested(folder):
+def test_an_environment_that_came_with_a_clone_is_not_suggested(folder):
     made = make(folder / ".venv")
     git("init", "-q")
     assert activation(made)
@@ -83,7 +83,7 @@ def test_one_that_came_with_a_clone_is_not_suggested(folder):
 
 
 @needs("git")
-def test_one_that_is_a_submodule_is_not_suggested(folder):
+def test_an_environment_that_is_a_submodule_is_not_suggested(folder):
     made = make(folder / ".venv")
     for place in (".", ".venv"):
         git("-C", place, "init", "-q")

@@ -327,7 +327,7 @@ def test_token_in_the_environment_is_used_if_none_is_stored(serve, monkeypatch, 
     add(server, credentials=Credentials(), check=False)
     monkeypatch.setenv("OPENPAI_TOKEN", server.token)
     assert clusters.connect(LAB, "lab").virtual_clusters()
-    clusters.update(LAB, "lab", clusters.Renewal(), no_terminal, quiet)
+    clusters.update(LAB, "lab", clusters.ClusterUpdate(), no_terminal, quiet)
     assert not (own_home / "credentials.yaml").exists()
 
 
@@ -367,19 +367,19 @@ def test_a_new_ca_needs_the_password_again(serve, certificate, tmp_path):
         clusters.connect(SETTINGS, "lab").virtual_clusters()
     asked = []
     clusters.update(
-        SETTINGS, "lab", clusters.Renewal(), lambda prompt: asked.append(prompt) or PASSWORD, quiet
+        SETTINGS, "lab", clusters.ClusterUpdate(), lambda prompt: asked.append(prompt) or PASSWORD, quiet
     )
     assert asked == [f"password of {USER} at {server.uri} (checked with {ca}): "]
     assert clusters.connect(SETTINGS, "lab").virtual_clusters()
     with pytest.raises(AssertionError, match="asked for"):
-        clusters.update(SETTINGS, "lab", clusters.Renewal(ca=str(certificate)), no_terminal, quiet)
+        clusters.update(SETTINGS, "lab", clusters.ClusterUpdate(ca=str(certificate)), no_terminal, quiet)
 
 
 def test_the_same_ca_in_another_file_keeps_the_login(serve, certificate, tmp_path):
     server = serve(tls=certificate)
     add(server, ca=str(certificate))
     (tmp_path / "same.pem").write_bytes(certificate.read_bytes())
-    new = clusters.Renewal(ca=str(tmp_path / "same.pem"))
+    new = clusters.ClusterUpdate(ca=str(tmp_path / "same.pem"))
     assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
 
 
@@ -389,7 +389,7 @@ def test_stored_login_does_not_follow_a_redirect_to_another_server(serve):
     server.redirect = other.uri
     expected = f"redirects to {other.uri}.*pai cluster.add lab {other.uri} --force"
     with pytest.raises(Unreachable, match=expected):
-        clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
+        clusters.update(SETTINGS, "lab", clusters.ClusterUpdate(), no_terminal, quiet)
     assert not any(auth or body for _, _, auth, body in other.seen)
 
 
@@ -443,7 +443,7 @@ def test_update_refreshes_server_data_and_keeps_the_users_choices(serve):
     book = clusters.open_registry(SETTINGS)
     book.change("lab", lambda cluster: type(cluster)(**{**vars(cluster), "workspace": "/mine"}))
     server.generation, server.version = "1.8", "v1.8.1"
-    assert clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet).generation == "1.8"
+    assert clusters.update(SETTINGS, "lab", clusters.ClusterUpdate(), no_terminal, quiet).generation == "1.8"
     assert book.get("lab").workspace == "/mine"
 
 
@@ -452,8 +452,8 @@ def test_update_accepts_a_new_password(serve):
     add(server)
     server.password, server.token = "another password", jwt(USER, renewed=1)
     with pytest.raises(Denied, match="wrong"):
-        clusters.update(SETTINGS, "lab", clusters.Renewal(), no_terminal, quiet)
-    new = clusters.Renewal(credentials=Credentials("another password"))
+        clusters.update(SETTINGS, "lab", clusters.ClusterUpdate(), no_terminal, quiet)
+    new = clusters.ClusterUpdate(credentials=Credentials("another password"))
     assert not clusters.update(SETTINGS, "lab", new, no_terminal, quiet).problem
     assert kept("lab", server.uri, USER) == Credentials("another password", server.token)
 
@@ -461,7 +461,7 @@ def test_update_accepts_a_new_password(serve):
 def test_update_with_login_asks_although_a_password_is_stored(serve):
     server, asked = serve(), []
     add(server)
-    new = clusters.Renewal(login=True)
+    new = clusters.ClusterUpdate(login=True)
     clusters.update(SETTINGS, "lab", new, lambda prompt: asked.append(prompt) or PASSWORD, quiet)
     assert asked == [f"password of {USER} at {server.uri}: "]
 

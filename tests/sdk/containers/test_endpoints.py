@@ -13,7 +13,7 @@ from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Denied, Unreachable
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, interactive
-from openpai_tasks.sdk.containers.endpoints import Container, NotServing, Reach
+from openpai_tasks.sdk.containers.endpoints import Container, RunningJob, SshNotReady
 from openpai_tasks.sdk.ssh.login_errors import KeyRefused
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -43,7 +43,7 @@ def server(tmp_path):
 def opening(client, server, launched) -> Callable[..., object]:
     one = Container("main", 0, "RUNNING", "127.0.0.1", server.port, getpass.getuser(), "1", launched=launched)
     settings = Settings(ssh_key=str(server.folder / "id"))
-    return lambda tell: endpoints.open_when_ready(client, Reach(JOB, (one,)), one, settings, tell)
+    return lambda tell: endpoints.open_when_ready(client, RunningJob(JOB, (one,)), one, settings, tell)
 
 
 def test_client_waits_for_a_container_that_was_just_launched(silent, server):
@@ -58,7 +58,7 @@ def test_client_waits_for_a_container_that_was_just_launched(silent, server):
 
 def test_client_does_not_wait_for_a_long_running_container_without_sshd(silent, server):
     talk = []
-    with pytest.raises(NotServing, match="its image may have no sshd"):
+    with pytest.raises(SshNotReady, match="its image may have no sshd"):
         opening(silent, server, int(time.time() * 1000) - 60_000)(talk.append)
     assert talk == []
 
@@ -118,6 +118,6 @@ def test_only_the_wait_for_ssh_is_reported_while_a_container_starts(silent):
     talk = []
     reasons = interactive._WaitReasons(silent, "train", talk.append)
     for _ in range(2):
-        reasons.report_refusal(NotServing("no ssh server: its image may have no sshd"))
+        reasons.report_refusal(SshNotReady("no ssh server: its image may have no sshd"))
     assert talk == ["waiting for ssh"]
     assert reasons.last == "no ssh server: its image may have no sshd"

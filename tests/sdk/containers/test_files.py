@@ -11,7 +11,7 @@ from openpai_tasks.sdk.containers.files import locate_in_container
 from openpai_tasks.sdk.ssh.connection import Remote
 from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -53,11 +53,11 @@ def test_many_files_are_copied_at_once_within_the_session_limit(store, tmp_path)
     """This sshd has the usual limit of ten sessions."""
     wanted = tree(tmp_path / "tree")
     rules = Rules(workers=SESSIONS)
-    up = copy(copies([here(tmp_path / "tree")], there(store, tmp_path / "up")), rules)
-    down = copy(copies([there(store, tmp_path / "up")], here(tmp_path / "down")), rules)
+    up = copy(plan_copy([here(tmp_path / "tree")], there(store, tmp_path / "up")), rules)
+    down = copy(plan_copy([there(store, tmp_path / "up")], here(tmp_path / "down")), rules)
     assert (up.failed, down.failed) == ((), ())
     assert {path.name: path.read_bytes() for path in (tmp_path / "down").iterdir()} == wanted
-    again = copy(synced(there(store, tmp_path / "up"), here(tmp_path / "down")), rules)
+    again = copy(plan_sync(there(store, tmp_path / "up"), here(tmp_path / "down")), rules)
     assert (again.files, again.skipped) == (0, len(wanted))
 
 
@@ -79,11 +79,11 @@ def test_interrupted_large_file_resumes_where_it_stopped(store, sshd, tmp_path, 
                 self.stop()
 
     with pytest.raises(Exception, match="interrupted"):
-        copy(copies([source], target), Rules(workers=1), Breaks())
+        copy(plan_copy([source], target), Rules(workers=1), Breaks())
     sent = []
     watch = Watch()
     watch.moved = sent.append
-    done = copy(copies([source], target), Rules(workers=1), watch)
+    done = copy(plan_copy([source], target), Rules(workers=1), watch)
     assert (done.files, done.failed) == (1, ())
     assert (tmp_path / "target").read_bytes() == data
     assert max(sent) > (1 << 20)  # the beginning was reported at once, because it was there
@@ -100,7 +100,7 @@ def test_copy_survives_a_lost_connection(sshd, tmp_path):
             sshd.drop()
 
     watch.moved = drop_in_the_middle
-    done = copy(copies([here(tmp_path / "tree")], there(store, tmp_path / "up")), Rules(workers=4), watch)
+    done = copy(plan_copy([here(tmp_path / "tree")], there(store, tmp_path / "up")), Rules(workers=4), watch)
     assert len(moved) >= 40
     assert done.failed == ()
     assert {path.name: path.read_bytes() for path in (tmp_path / "up").iterdir()} == wanted
@@ -109,9 +109,9 @@ def test_copy_survives_a_lost_connection(sshd, tmp_path):
 def test_without_sha256sum_a_copy_is_checked_by_length_only(store, tmp_path, monkeypatch):
     (tmp_path / "f").write_bytes(b"1")
     assert store.digest(str(tmp_path / "f")).value.startswith("6b86b273")
-    store._sessions.ask_shell(lambda sums: setattr(sums, "can", False))
+    store._sessions.ask_shell(lambda sums: setattr(sums, "has_sha256sum", False))
     assert store.digest(str(tmp_path / "f")) is None and store.hasher() is None
-    assert copy(copies([here(tmp_path / "f")], there(store, tmp_path / "g"))).failed == ()
+    assert copy(plan_copy([here(tmp_path / "f")], there(store, tmp_path / "g"))).failed == ()
 
 
 def test_missing_paths_and_non_files_have_specific_errors(store, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.containers import keepalive
+from openpai_tasks.text import durations
 from tests.needs import require
 
 SHELLS = (("bash", "-eu", "-o", "pipefail"), ("dash", "-eu"), ("busybox", "sh", "-eu"))
@@ -22,6 +23,11 @@ SMI = """\
 echo "$@" >>"$PAI_WORK_DIR/asked"
 cat "$PAI_WORK_DIR/use"
 """
+CLOCK = """\
+date() { cat "$PAI_WORK_DIR/now"; }
+sleep() { command sleep 0.05; }
+"""
+NOTING_CLOCK = CLOCK.replace("now", 'now" | tee -a "$PAI_WORK_DIR/looks')
 
 
 class Task:
@@ -38,10 +44,11 @@ class Task:
             "PATH": f"{folder}/bin:{os.environ['PATH']}",
         }
         self.process: subprocess.Popen[str] | None = None
+        self.has_clock = False
 
     def start(self, seconds: int, idle: int = 0, **more: str) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
-            [*self.shell, "-c", keepalive.command(seconds, idle)],
+            [*self.shell, "-c", NOTING_CLOCK * self.has_clock + keepalive.command(seconds, idle)],
             env={**self.environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -59,14 +66,27 @@ class Task:
         return self.process.communicate(timeout=60)[1]
 
     def ask(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.shell, "-c", command], env=self.environment, capture_output=True, text=True, timeout=60
-        )
+        argv = [*self.shell, "-c", CLOCK * self.has_clock + command]
+        return subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60)
 
     def stay(self) -> keepalive.ContainerStay:
         found = keepalive.parse_stay(self.ask(keepalive.state_command()).stdout)
         assert found is not None
         return found
+
+    def set_time(self, now: int) -> None:
+        """Show this time from now on, instead of the machine's, which depends on its speed."""
+        (self.folder / "now.new").write_text(f"{now}\n")
+        (self.folder / "now.new").replace(self.folder / "now")
+        self.has_clock = True
+
+    def stays_at(self, now: int) -> bool:
+        """Set the time; return whether the container is there after it has looked at it."""
+        self.set_time(now)
+        looks, process = self.folder / "looks", self.process
+        assert process is not None
+        until(lambda: looks.read_text().split().count(str(now)) > 1 or process.poll() is not None)
+        return process.poll() is None
 
     def use(self, text: str) -> None:
         """Install a fake nvidia-smi that prints the text."""
@@ -102,7 +122,7 @@ def task(tmp_path: Path, shell: tuple[str, ...]) -> Iterator[Task]:
 def test_container_stays_for_the_given_time_and_then_exits_with_0(task: Task) -> None:
     begun = time.monotonic()
     process = task.start(4)
-    assert 0 < task.stay().left <= 4
+    assert task.stay().left <= 4
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert 2.9 < time.monotonic() - begun < 50
@@ -113,14 +133,14 @@ def test_container_stays_for_the_given_time_and_then_exits_with_0(task: Task) ->
 
 
 def test_container_can_be_extended_but_not_shortened(task: Task) -> None:
+    task.set_time(1000)
     process = task.start(3)
-    begun = time.monotonic()
     assert task.ask(keepalive.extend_command(8)).returncode == 0
-    assert 3 < task.stay().left <= 8
+    assert task.stay().left == 8
     task.ask(keepalive.extend_command(1))
-    assert task.stay().left > 1
-    process.communicate(timeout=60)
-    assert process.returncode == 0 and time.monotonic() - begun > 6
+    assert task.stay().left == 8
+    assert task.stays_at(1007) and not task.stays_at(1008)
+    assert process.returncode == 0
 
 
 def test_deadline_file_in_the_workspace_extends_it_and_invalid_text_is_harmless(task: Task) -> None:
@@ -128,18 +148,21 @@ def test_deadline_file_in_the_workspace_extends_it_and_invalid_text_is_harmless(
     output.mkdir(parents=True)
     deadline = output.parent / "deadline"
     deadline.write_text("99999999999999999999 $(touch harm)\n")
-    process = task.start(6, PAI_OUTPUT_DIR=str(output))
-    deadline.write_text(f"{int(time.time()) + 60}\n")
-    until(lambda: task.stay().left > 50)
-    assert process.poll() is None
+    task.set_time(1000)
+    task.start(6, PAI_OUTPUT_DIR=str(output))
+    deadline.write_text("1060\n")
+    until(lambda: task.stay().left == 60)
+    assert task.stays_at(1059) and not task.stays_at(1060)
     assert not (task.folder / "harm").exists()
 
 
 def test_invalid_deadline_file_is_ignored(task: Task) -> None:
+    task.set_time(1000)
     process = task.start(1)
-    (task.state / "deadline").write_text("soon\n")
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    deadline = task.state / "deadline"
+    deadline.write_text("soon\n")
+    until(lambda: deadline.read_text() == "1001\n")
+    assert not task.stays_at(1001) and process.returncode == 0
 
 
 def test_an_invalid_deadline_is_neither_reported_nor_blocking(task: Task) -> None:
@@ -160,13 +183,13 @@ def test_reported_deadline_is_the_effective_one(task: Task, monkeypatch: pytest.
 
 
 def test_longest_allowed_extension_is_accepted(task: Task) -> None:
-    longest = amounts.parse_seconds(f"{amounts.LONGEST_DAYS}d", "--timeout")
+    longest = durations.seconds(f"{durations.LONGEST_DAYS}d")
     with pytest.raises(ConfigError, match="--timeout must be at most 3650d"):
-        amounts.parse_seconds(f"{longest + 1}", "--timeout")
-    process = task.start(3)
+        amounts.read("timeout", durations.seconds, f"{longest + 1}")
+    task.set_time(1000)
+    task.start(3)
     task.ask(keepalive.extend_command(longest))
-    time.sleep(4)
-    assert process.poll() is None and longest - 60 < task.stay().left <= longest
+    assert task.stays_at(1004) and task.stay().left == longest - 4
 
 
 def test_initial_duration_is_read_from_the_command() -> None:
@@ -189,10 +212,14 @@ def test_idle_gpus_are_reported_until_they_work(task: Task) -> None:
 
 def test_gpus_without_utilization_data_are_not_reported_as_idle(task: Task) -> None:
     task.use("[N/A]\n")
+    task.set_time(1000)
     process = task.start(3, idle=1)
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
-    assert (task.folder / "asked").exists()
+    asked = task.folder / "asked"
+    task.set_time(1002)
+    until(lambda: asked.exists() and len(asked.read_text().splitlines()) > 2)
+    task.set_time(1003)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
 
 
 def test_other_containers_report_no_state(tmp_path: Path, shell: tuple[str, ...]) -> None:

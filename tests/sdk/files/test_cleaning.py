@@ -47,7 +47,7 @@ def home(client, mounts):
 
 def leave(client, home, job):
     """Leave the files of a job that the cluster forgot two days ago."""
-    submission.refer(client, home, job, None)
+    submission.save_reference(client, home, job, None)
     home.store.make_folder(home.layout.output(job))
     home.store.write(home.layout.output(job) + "/x", [b"12345"], 5)
     then = time.time() - 2 * DAY
@@ -87,7 +87,7 @@ def test_a_job_that_was_submitted_again_in_between_keeps_its_files(client, home)
     leave(client, home, "again")
     found = planned(client, home)
     assert [job.name for job in found.jobs] == ["again"]
-    submission.refer(client, home, "again", None)
+    submission.save_reference(client, home, "again", None)
     (kept,) = cleaning.clean_up(client, home, found).kept
     assert (kept.name, kept.reason) == ("again", "it was submitted again")
     assert home.store.stat(home.layout.output("again") + "/x")
@@ -117,11 +117,11 @@ def prepared(client, mounts, here):
 
 def test_job_without_sources_writes_a_reference_and_removes_it_if_refused(client, mounts, tmp_path):
     made = prepared(client, mounts, tmp_path)
-    with submission.sent(client, made):
+    with submission.upload_files(client, made):
         (reference,) = made.home.files.references_of("n")
     assert (reference.user, reference.cluster, reference.archive) == ("ann", client.cluster.uri, "")
-    with pytest.raises(submission.Missed), submission.sent(client, made):
-        raise submission.Missed("no answer")
+    with pytest.raises(submission.NotSubmitted), submission.upload_files(client, made):
+        raise submission.NotSubmitted("no answer")
     assert made.home.files.job_folders() == []
 
 
@@ -129,15 +129,15 @@ def test_storage_that_only_jobs_can_reach_does_not_stop_a_job_without_sources(cl
     made = prepared(client, (), tmp_path)
     assert made.home.is_within_reach is False
     ran = []
-    with submission.sent(client, made):
+    with submission.upload_files(client, made):
         ran.append(made.name)
     assert ran == ["n"]
 
 
 def test_a_job_without_sources_does_not_write_into_another_users_folder(client, mounts, tmp_path):
     made = prepared(client, mounts, tmp_path)
-    with submission.sent(client, made):
+    with submission.upload_files(client, made):
         pass
     other = Client(Cluster("lab", "http://other", user="ann", generation="1.8"), Credentials(token="t0ken"))
-    with pytest.raises(Conflict, match="choose another job name"), submission.sent(other, made):
+    with pytest.raises(Conflict, match="choose another job name"), submission.upload_files(other, made):
         pytest.fail("it would have been handed in")

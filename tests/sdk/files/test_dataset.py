@@ -20,7 +20,7 @@ from openpai_tasks.sdk.files.dataset import PackedDataset, Sample
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.packing import open_shards
+from openpai_tasks.storage.packing import packed_set
 from tests.storage.trees import plant
 
 FORMATS = ("tar", "tfrecord", "sequencefile")
@@ -187,7 +187,7 @@ def open_in(folder):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux shows what is open")
 def test_only_a_few_shards_stay_open(folder, monkeypatch):
-    monkeypatch.setattr(open_shards, "MOST", 1)
+    monkeypatch.setattr(packed_set, "MOST_OPEN", 1)
     dataset = PackedDataset(folder)
     assert len({*dataset._index.shard}) > 1
     with ThreadPoolExecutor(4) as pool:

@@ -5,7 +5,7 @@ import pytest
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError, NotFound, PathError
 from openpai_tasks.protocol import JobRequest
-from openpai_tasks.protocol.document.job_storage import Mounted, WebHdfs
+from openpai_tasks.protocol.document.job_storage import HdfsFolder, MountedFolder
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.jobs.submission import prepare
 from openpai_tasks.settings.credentials import Credentials
@@ -46,8 +46,8 @@ def client():
 
 def test_default_is_the_users_own_folder_on_the_default_storage(client):
     shared, own = job_folders.home(client(NFS, HOME)), job_folders.home(client(HOME, NFS))
-    assert (shared.storage, shared.path, shared.seen) == ("nfs", "/ann", Mounted("nfs", "/mnt/nfs/ann"))
-    assert (own.storage, own.path, own.seen) == ("home", "/", Mounted("home", "/mnt/home/"))
+    assert (shared.storage, shared.path, shared.seen) == ("nfs", "/ann", MountedFolder("nfs", "/mnt/nfs/ann"))
+    assert (own.storage, own.path, own.seen) == ("home", "/", MountedFolder("home", "/mnt/home/"))
     named = job_folders.home(client(NFS), "my team/x")
     assert (named.path, named.workspace) == ("/ann/my team/x", "ann/my team/x")
 
@@ -68,13 +68,13 @@ def test_oldest_clusters_use_the_hdfs_behind_their_gateway(client):
     user = client(generation="0.14")
     found = job_folders.home(user)
     assert found.path == "/ann"
-    assert found.seen == WebHdfs((f"{user.cluster.uri}/webhdfs/api/v1/ann",), "ann")
+    assert found.seen == HdfsFolder((f"{user.cluster.uri}/webhdfs/api/v1/ann",), "ann")
 
 
 def test_user_defined_hdfs_is_reached_at_each_of_its_name_nodes(client):
     found = job_folders.home(client(NFS, own_storages=(HDFS,), storage="mine", workspace="/a b/ü"))
     urls = tuple(f"http://nn{number}:50070/webhdfs/v1/data/a%20b/%C3%BC" for number in (1, 2))
-    assert found.seen == WebHdfs(urls, "ann%20x")
+    assert found.seen == HdfsFolder(urls, "ann%20x")
 
 
 def test_storage_that_the_cluster_cannot_mount_is_not_used_for_jobs(client):

@@ -8,7 +8,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.sdk.clusters import known
-from openpai_tasks.sdk.clusters.known import NewCluster, Renewal
+from openpai_tasks.sdk.clusters.known import ClusterUpdate, NewCluster
 from openpai_tasks.sdk.files import selecting, storages, user_storages
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
@@ -74,7 +74,7 @@ def test_selected_workspace_is_created_saved_and_used(lab, home, tmp_path):
     assert locate("pai://lab/0/x", storages.ClusterStorages(lab)).url == "pai://lab/team/x"
     rows = {row.name: (row.selected, row.workspace) for row in storages.ClusterStorages(lab).rows("lab")}
     assert rows == {"team": (True, "/exp/one"), "blob": (False, ""), "docs": (False, "")}
-    known.update(lab, "lab", Renewal(), lambda prompt: "", silent)
+    known.update(lab, "lab", ClusterUpdate(), lambda prompt: "", silent)
     assert known.open_registry(lab).get("lab").workspace == "/exp/one"
 
 

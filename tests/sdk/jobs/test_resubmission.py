@@ -11,14 +11,14 @@ from openpai_tasks.protocol.document import job_storage
 from openpai_tasks.sdk.jobs import provenance, relocation, resubmission
 from openpai_tasks.sdk.jobs.provenance import Stamp
 from openpai_tasks.sdk.jobs.records import Record
-from openpai_tasks.sdk.jobs.resubmission import with_gpus
+from openpai_tasks.sdk.jobs.resubmission import set_gpus
 
 WORKSPACE = "my $team/`x`"
 
 
-MOUNT = job_storage.Mounted("old", f"/mnt/old/{WORKSPACE}")
-OTHER = job_storage.Mounted("new", "/mnt/new")
-HDFS = job_storage.WebHdfs(("http://pai/webhdfs/api/v1/ann",), "ann")
+MOUNT = job_storage.MountedFolder("old", f"/mnt/old/{WORKSPACE}")
+OTHER = job_storage.MountedFolder("new", "/mnt/new")
+HDFS = job_storage.HdfsFolder(("http://pai/webhdfs/api/v1/ann",), "ann")
 SHA256 = "5" * 64
 
 
@@ -58,20 +58,18 @@ def roles(**gpus):
     return {"taskRoles": {name: {"resourcePerInstance": {"gpu": gpu}} for name, gpu in gpus.items()}}
 
 
-def test_gpu_count_applies_to_the_only_role_or_to_roles_with_gpus():
-    assert with_gpus(roles(main=0), 4) == roles(main=4)
-    assert with_gpus(roles(ps=0, worker=1), 4) == roles(ps=0, worker=4)
-    assert with_gpus(roles(main=1), None) == roles(main=1)
+def test_gpu_count_applies_to_the_only_role_or_to_roles_set_gpus():
+    assert set_gpus(roles(main=0), 4) == roles(main=4)
+    assert set_gpus(roles(ps=0, worker=1), 4) == roles(ps=0, worker=4)
+    assert set_gpus(roles(main=1), None) == roles(main=1)
 
 
 def test_error_for_gpus_that_cannot_be_set_says_what_to_change():
     with pytest.raises(ConfigError, match=r"-u taskRoles\.a\.resourcePerInstance\.gpu=2"):
-        with_gpus(roles(a=0, b=0), 2)
-    with pytest.raises(ConfigError, match="negative"):
-        with_gpus(roles(main=1), -1)
+        set_gpus(roles(a=0, b=0), 2)
     hived = {"hivedScheduler": {"taskRoles": {"main": {"skuType": "V100", "skuNumber": 1}}}}
     with pytest.raises(ConfigError, match="skuNumber"):
-        with_gpus({**roles(main=1), "extras": hived}, 2)
+        set_gpus({**roles(main=1), "extras": hived}, 2)
 
 
 def test_hints_do_not_suggest_what_a_record_of_the_folder_says(tmp_path):
@@ -80,9 +78,9 @@ def test_hints_do_not_suggest_what_a_record_of_the_folder_says(tmp_path):
     record = Record(
         "train", cluster="lab;id", submitted=0, commit="x;sh a.sh", dirty=False, **fields, **lists
     )
-    assert "git checkout" not in resubmission._changed(record, {})
+    assert "git checkout" not in resubmission._describe_changes(record, {})
     commit = "0123456789abcdef"
-    assert f"`git checkout {commit[:12]}`" in resubmission._changed(
+    assert f"`git checkout {commit[:12]}`" in resubmission._describe_changes(
         dataclasses.replace(record, commit=commit), {}
     )
     file = tmp_path / ".openpai" / "jobs" / "train" / "record.json"

@@ -344,8 +344,8 @@ def test_older_formats_get_a_cell_without_an_id():
 
 
 def test_a_time_limit_of_the_job_differs_from_one_in_its_command():
-    assert scripts.is_limited(scripts.limit_time("python3 .pai-notebook.py n.ipynb", 5))
-    assert not scripts.is_limited("timeout 5 python3 .pai-notebook.py n.ipynb")
+    assert scripts.time_limit(scripts.limit_time("python3 .pai-notebook.py n.ipynb", 5)) == 5
+    assert scripts.time_limit("timeout 5 python3 .pai-notebook.py n.ipynb") is None
 
 
 def test_formats_are_chosen_by_name():
@@ -555,7 +555,7 @@ def bare(tmp_path_factory):
 
 def ensured(bare, folder, modules, **environment):
     code = (
-        f"import notebook_runner as r; r.install_missing({modules!r}); import tinypart; print(tinypart.HERE)"
+        f"import notebook_runner as r; r.install_missing(*{modules!r}); import tinypart; print(tinypart.HERE)"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     return subprocess.run(
@@ -569,9 +569,7 @@ def ensured(bare, folder, modules, **environment):
 
 def test_missing_packages_are_installed_beside_the_job_even_without_pip(bare, tmp_path):
     wheel(tmp_path, "tinypart")
-    done = ensured(
-        bare, tmp_path, {"json": "json", "tinypart": "tinypart"}, PIP_FIND_LINKS=str(tmp_path), PIP_USER="1"
-    )
+    done = ensured(bare, tmp_path, ["json", "tinypart"], PIP_FIND_LINKS=str(tmp_path), PIP_USER="1")
     message, where = done.stdout.splitlines()
     assert done.returncode == 0, done
     assert message == "notebook: installing tinypart, missing in this image"
@@ -579,7 +577,7 @@ def test_missing_packages_are_installed_beside_the_job_even_without_pip(bare, tm
 
 
 def test_failed_installation_is_a_one_line_error(tmp_path):
-    done = ensured(sys.executable, tmp_path, {"tinypart": "tinypart"}, PIP_FIND_LINKS=str(tmp_path))
+    done = ensured(sys.executable, tmp_path, ["tinypart"], PIP_FIND_LINKS=str(tmp_path))
     assert done.returncode == runner.CANNOT_RUN and done.stderr == ""
     last = done.stdout.splitlines()[-1]
     assert last.startswith("notebook: error: cannot install tinypart: ERROR: ") and "image" in last
@@ -587,7 +585,7 @@ def test_failed_installation_is_a_one_line_error(tmp_path):
 
 def test_installed_packages_need_no_installer(bare, tmp_path):
     (tmp_path / "tinypart.py").write_text("HERE = 'there'\n")
-    done = ensured(bare, tmp_path, {"tinypart": "tinypart"}, PATH="/nowhere")
+    done = ensured(bare, tmp_path, ["tinypart"], PATH="/nowhere")
     assert (done.stdout, done.returncode) == ("there\n", 0)
     assert not (tmp_path / runner.PACKAGES).exists()
 
@@ -746,6 +744,14 @@ def test_output_of_a_running_cell_is_saved_meanwhile(tmp_path, number):
         assert (process.returncode, ZMQ_NOISE.sub("", err)) == (runner.STOPPED, "")
     assert outputs(saved) == [f"began {kernel}\n"]
     assert list(temporary.glob("*.json")) == []  # with the key of the kernel
+
+
+def test_output_that_arrives_long_after_the_end_of_its_cell_is_kept(tmp_path):
+    delay = "import sys, time\nget_ipython().kernel.iopub_thread.schedule(lambda: time.sleep(6))\n"
+    hurry = "sys.stdout.flush_timeout = sys.stderr.flush_timeout = 0\n"  # report the end of the cell before
+    write(tmp_path / "n.ipynb", f"{delay}{hurry}display('late')", "display('next')")
+    assert executed(tmp_path, "n.ipynb", "--to", "ipynb")[0] == 0
+    assert outputs(tmp_path / "out" / "n.ipynb") == ["'late'", "'next'"]
 
 
 AWAY = "import os, shutil, time\nout = os.environ['PAI_OUTPUT_DIR']\nshutil.rmtree(out)"
@@ -914,18 +920,18 @@ def test_the_summary_is_read_remotely_if_the_notebook_cannot_be_downloaded(tmp_p
 def test_only_unchanged_downloads_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
     path, beside = tmp_path / "n.j.ipynb", tmp_path / "n.j.remote.ipynb"
-    assert downloads.target_path(path) == path
+    assert downloads.free_path(path) == path
     path.write_text("mine")
-    assert downloads.target_path(path) == beside
+    assert downloads.free_path(path) == beside
     beside.write_text("theirs")
     downloads.remember([beside])
-    assert downloads.target_path(path) == beside
+    assert downloads.free_path(path) == beside
     beside.write_text("theirs, changed")
-    assert downloads.target_path(path) == tmp_path / "n.j.remote-2.ipynb"
+    assert downloads.free_path(path) == tmp_path / "n.j.remote-2.ipynb"
     path.unlink()
     path.symlink_to(beside)
     downloads.remember([path])
-    assert downloads.target_path(path) != path
+    assert downloads.free_path(path) != path
     assert (tmp_path / "home" / "downloads.json").stat().st_mode & 0o777 == 0o600
 
 

@@ -74,7 +74,7 @@ def test_only_new_and_changed_files_are_saved(program, places):
         (work / name).write_text("before")
     saver = program.Saver(work, out, ["code.py", "same.ipynb"])
     saver.begin()
-    assert not saver.look() and kept(out) == [] and manifest(out) == {}
+    assert not saver.save_changes() and kept(out) == [] and manifest(out) == {}
     (work / "deep" / "changed.ipynb").write_text("after")
     (work / "new ü.ipynb").write_text("new")
     (work / "code.py").write_text("after")
@@ -84,7 +84,7 @@ def test_only_new_and_changed_files_are_saved(program, places):
     (work / ".ipynb_checkpoints" / "same-checkpoint.ipynb").write_text("x")
     (work / "link.ipynb").symlink_to("/etc/passwd")
     os.utime(work / "same.ipynb", (1, 1))  # saved again as it was
-    assert saver.look() and not saver.look()
+    assert saver.save_changes() and not saver.save_changes()
     assert kept(out) == ["code.py", "deep/changed.ipynb", "new ü.ipynb"]
     assert manifest(out)["code.py"] == {
         "base": digest("before"),
@@ -101,7 +101,7 @@ def test_retry_of_the_job_continues_with_the_saved_changes(program, places, tmp_
     (work / "a.ipynb").write_text("changed")
     (work / "b").mkdir()
     (work / "b" / "b.ipynb").write_text("new")
-    first.look()
+    first.save_changes()
     again = tmp_path / "again"
     again.mkdir()
     (again / "a.ipynb").write_text("sent")
@@ -109,7 +109,7 @@ def test_retry_of_the_job_continues_with_the_saved_changes(program, places, tmp_
     second.begin()
     assert (again / "a.ipynb").read_text() == "changed" and (again / "b" / "b.ipynb").read_text() == "new"
     (again / "a.ipynb").write_text("more")
-    second.look()
+    second.save_changes()
     assert manifest(out)["a.ipynb"]["base"] == digest("sent")
     assert manifest(out)["a.ipynb"]["versions"] == [digest(text) for text in ("sent", "changed", "more")]
 
@@ -121,11 +121,11 @@ def test_a_failed_save_is_reported_once_and_tried_again(program, places, capfdbi
     (out / "notebooks").rmdir()
     (out / "notebooks").write_text("in the way")
     (work / "a.ipynb").write_text("new")
-    assert saver.look() and not saver.look() and saver.trouble
+    assert saver.save_changes() and not saver.save_changes() and saver.problem
     assert capfdbinary.readouterr().out.count(b"notebook: error: cannot save a.ipynb") == 1
     (out / "notebooks").unlink()
-    saver.look()
-    assert not saver.trouble and kept(out) == ["a.ipynb"]
+    saver.save_changes()
+    assert not saver.problem and kept(out) == ["a.ipynb"]
 
 
 def test_hidden_files_are_saved_if_they_were_sent_but_checkpoints_never_are(program, places):
@@ -139,7 +139,7 @@ def test_hidden_files_are_saved_if_they_were_sent_but_checkpoints_never_are(prog
     (work / ".work" / ".ipynb_checkpoints").mkdir()
     for name in (*names, ".other/o.ipynb", ".work/new.ipynb", ".work/.ipynb_checkpoints/hid.ipynb"):
         (work / name).write_text("after")
-    assert saver.look()
+    assert saver.save_changes()
     assert kept(out) == [".a.ipynb", ".flake8", ".work/hid.ipynb", ".work/new.ipynb"]
     assert manifest(out)[".work/hid.ipynb"]["base"] == digest("before")
 
@@ -153,20 +153,20 @@ def test_a_large_source_is_reported_once_and_saved_once_it_is_smaller(
     (work / "code.py").write_text("small")
     saver = program.Saver(work, out, ["data.bin", "code.py"])
     saver.begin()
-    assert not saver.look() and capfdbinary.readouterr().out == b""
+    assert not saver.save_changes() and capfdbinary.readouterr().out == b""
     for letter in (b"y", b"z"):
         (work / "data.bin").write_bytes(letter * (3 << 20))
         (work / "code.py").write_bytes(letter * (2 << 20))
-        assert saver.look() and not saver.look()
+        assert saver.save_changes() and not saver.save_changes()
     output = capfdbinary.readouterr().out.decode().splitlines()
     assert sorted(output) == [
         f"notebook: warning: {name} is larger than 1 MiB: its changes are not saved"
         for name in ("code.py", "data.bin")
     ]
-    assert kept(out) == [] and large(out) == ["code.py", "data.bin"] and not saver.trouble
+    assert kept(out) == [] and large(out) == ["code.py", "data.bin"] and not saver.problem
     (work / "data.bin").write_text("small")
     (work / "code.py").write_text("small")  # as it was
-    assert saver.look() and kept(out) == ["data.bin"] and large(out) == []
+    assert saver.save_changes() and kept(out) == ["data.bin"] and large(out) == []
     assert manifest(out)["data.bin"]["base"] == digest("x" * (2 << 20))
 
 
@@ -182,12 +182,12 @@ def test_successful_saves_do_not_hide_a_failed_one(program, places):
     (work / "a.ipynb").write_text("new")
     (work / "b.ipynb").write_text("new")
     (work / "c.ipynb").write_text("new")
-    assert saver.look() and kept(out) == ["a.ipynb", "c.ipynb"]
-    assert "b.ipynb" in saver.trouble and not saver.look()
+    assert saver.save_changes() and kept(out) == ["a.ipynb", "c.ipynb"]
+    assert "b.ipynb" in saver.problem and not saver.save_changes()
     (work / "b.ipynb").write_text("newer")
-    assert saver.look() and saver.trouble
+    assert saver.save_changes() and saver.problem
     (work / "b.ipynb").unlink()
-    assert not saver.look() and not saver.trouble
+    assert not saver.save_changes() and not saver.problem
 
 
 def test_change_is_added_to_the_manifest_later_if_writing_it_failed(program, places):
@@ -197,10 +197,10 @@ def test_change_is_added_to_the_manifest_later_if_writing_it_failed(program, pla
     (out / "notebooks.json").unlink()
     (out / "notebooks.json").mkdir()
     (work / "a.ipynb").write_text("new")
-    assert saver.look() and saver.trouble
+    assert saver.save_changes() and saver.problem
     (out / "notebooks.json").rmdir()
-    saver.look()
-    assert not saver.trouble and list(manifest(out)) == ["a.ipynb"]
+    saver.save_changes()
+    assert not saver.problem and list(manifest(out)) == ["a.ipynb"]
 
 
 def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_not(program):
@@ -216,6 +216,21 @@ def test_a_program_in_a_terminal_is_activity_and_a_waiting_shell_is_not(program)
         wait_for(lambda: not program.has_foreground(os.getpid()))
     finally:
         shell.terminate(force=True)
+
+
+def test_a_cell_that_begins_just_before_the_idle_limit_keeps_the_server(program, monkeypatch):
+    kernel = {"id": "k", "last_activity": "then", "execution_state": "idle"}
+    server = SimpleNamespace(get=lambda path: [kernel] if path == "/api/kernels" else [])
+    now = 1000.0
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
+    activity = program.Activity(server, 60)
+    activity.update()
+    now = 1059.0
+    activity.update()
+    kernel["execution_state"] = "busy"
+    now = 1060.0
+    activity.update()
+    assert activity.idle == 0
 
 
 def wait_for(condition):
@@ -303,7 +318,7 @@ def saved(out, files, origins=None):
     found = outputs.list_outputs("lab", Location(LocalStore(), str(out), str(out)))
     if origins is None:
         origins = Origins(sent={name: digest(base) for name, (base, *_) in files.items() if base})
-    return pulls.SavedChanges(JOB, found, pulls._changes({"files": entries}), origins)
+    return pulls.SavedChanges(JOB, found, pulls.parse_changes({"files": entries}), origins)
 
 
 @pytest.mark.parametrize(
@@ -567,7 +582,7 @@ def test_missing_origin_folder_is_not_recreated(project, places):
 
 def test_saved_session_is_read_back_with_its_origins(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
-    client = SimpleNamespace(cluster=SimpleNamespace(shelf="lab"))
+    client = SimpleNamespace(cluster=SimpleNamespace(unique_name="lab"))
     written = notebook_sessions.SavedSession(
         "t", "n.ipynb", "/n.ipynb", serving.source_origins(None, (".flake8", "../lib"), project)
     )
@@ -613,7 +628,7 @@ def test_read_changes_include_hidden_files_and_refuse_escaping_names(places):
 
 def test_an_invalid_manifest_is_refused():
     for manifest in ({}, {"files": 3}, {"files": {"a": {"versions": []}, "b": 1, "c": {"versions": [2]}}}):
-        assert pulls._changes(manifest) == (), manifest
+        assert pulls.parse_changes(manifest) == (), manifest
 
 
 def test_invalid_options_are_refused_without_showing_the_token():

@@ -8,7 +8,7 @@ from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol.models import job_from_summary
 from openpai_tasks.sdk.notebooks import sessions
-from openpai_tasks.sdk.ssh import forgetting
+from openpai_tasks.sdk.ssh import job_files
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster
 
@@ -31,6 +31,6 @@ def test_project_cluster_does_not_get_the_token_of_the_users_job():
 
 def test_host_keys_and_job_keys_of_project_clusters_are_stored_separately():
     lab = Cluster("lab", "https://lab", "alice", is_own=False)
-    assert forgetting.known_hosts(lab.shelf) != forgetting.known_hosts("lab")
-    assert forgetting.job_key_path(lab.shelf, "alice~x") != forgetting.job_key_path("lab", "alice~x")
-    assert lab.shelf != dataclasses.replace(lab, uri="https://evil").shelf
+    assert job_files.known_hosts(lab.unique_name) != job_files.known_hosts("lab")
+    assert job_files.job_key_path(lab.unique_name, "alice~x") != job_files.job_key_path("lab", "alice~x")
+    assert lab.unique_name != dataclasses.replace(lab, uri="https://evil").unique_name

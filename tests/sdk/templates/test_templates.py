@@ -12,6 +12,7 @@ import yaml
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
+from openpai_tasks.sdk.jobs.options import read_options
 from openpai_tasks.sdk.templates import catalog, rewriting
 
 ROOT = Path(__file__).parents[3]
@@ -220,11 +221,11 @@ def test_values_inside_braces_can_be_replaced():
 @pytest.mark.parametrize("word", ["lr", "=1", ""])
 def test_a_parameter_without_name_or_value_is_refused(word):
     with pytest.raises(ConfigError, match="name=value"):
-        catalog.parse_template_parameters([word])
+        read_options({"parameter": [word]})
 
 
 def test_given_parameters_are_split_at_the_first_equals_sign():
-    assert catalog.parse_template_parameters(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    assert read_options({"parameter": ["a=b=c", "d="]}).parameter == {"a": "b=c", "d": ""}
 
 
 def test_job_file_is_written_with_its_name_and_not_overwritten_without_force(project, monkeypatch):

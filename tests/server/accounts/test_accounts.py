@@ -10,10 +10,9 @@ import jwt
 import pytest
 
 from openpai_tasks.errors import ApiError, Denied
-from openpai_tasks.server.accounts import passwords
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import Groups
-from openpai_tasks.server.accounts.owner import Owner, sanitised
+from openpai_tasks.server.accounts.owner import Owner, sanitize_name
 from openpai_tasks.server.accounts.tokens import Tokens
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.api import bodies
@@ -39,10 +38,10 @@ def tokens(database: Database, users: Accounts) -> Tokens:
 
 
 def test_a_password_is_stored_salted_and_only_it_matches() -> None:
-    first, second = passwords.hashed("correct horse"), passwords.hashed("correct horse")
+    first, second = accounts.hash_password("correct horse"), accounts.hash_password("correct horse")
     assert first != second and "correct" not in first
-    assert passwords.matches("correct horse", first) and passwords.matches("correct horse", second)
-    assert not passwords.matches("correct horsf", first)
+    assert accounts.matches_hash("correct horse", first) and accounts.matches_hash("correct horse", second)
+    assert not accounts.matches_hash("correct horsf", first)
 
 
 def test_new_user_has_the_rights_of_the_default_group(users: Accounts) -> None:
@@ -87,7 +86,7 @@ def test_token_identifies_its_user_until_it_is_revoked(tokens: Tokens) -> None:
 def test_tokens_issued_in_the_same_second_differ(tokens: Tokens) -> None:
     first, second = tokens.issue("alice"), tokens.issue("alice")
     tokens.revoke(first, "alice")
-    assert tokens.of_user("alice") == [second]
+    assert tokens.list_of("alice") == [second]
 
 
 def test_password_change_revokes_all_tokens_but_its_own_and_application_tokens(
@@ -96,9 +95,9 @@ def test_password_change_revokes_all_tokens_but_its_own_and_application_tokens(
     tokens.issue("alice")
     used, application = tokens.issue("alice"), tokens.issue("alice", application=True)
     users.set_password("alice", "another-secret", keep=tokens.identify(f"Bearer {used}").token_id)
-    assert tokens.of_user("alice") == [used, application]
+    assert tokens.list_of("alice") == [used, application]
     users.set_password("alice", "another-secret")
-    assert tokens.of_user("alice") == [application]
+    assert tokens.list_of("alice") == [application]
     assert users.accepts("alice", "another-secret") and not users.accepts("alice", "alice-secret")
 
 
@@ -214,7 +213,7 @@ def test_broken_credentials_file_is_recreated(tmp_path: Path, users: Accounts) -
     [("Jo Doe", "JoDoe"), ("a\\b/c~d", "abcd"), ("..", "admin"), ("", "admin"), ("ü", "admin")],
 )
 def test_login_name_is_sanitised_to_a_user_name(name: str, kept: str) -> None:
-    assert sanitised(name) == kept
+    assert sanitize_name(name) == kept
 
 
 def test_a_nested_form_becomes_lists_and_dictionaries() -> None:

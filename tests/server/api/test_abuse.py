@@ -131,9 +131,9 @@ def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
         gate.wait(60)
 
     async def crowd() -> None:
-        here = pools.Pools()
+        here = pools.ThreadPools()
         async with anyio.create_task_group() as group:
-            for _ in range(pools.MOST_WAITING + pools.SIZES[pools.OF_HANDLERS[handler]]):  # type: ignore[index]
+            for _ in range(pools.MOST_WAITING + pools.SIZES[pools.POOL_OF_HANDLER[handler]]):  # type: ignore[index]
                 group.start_soon(here.run, handler, slow)
             while not begun.acquire(blocking=False):
                 await anyio.sleep(0.005)

@@ -15,8 +15,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from openpai_tasks.loopback.web import ANY
+from openpai_tasks.server.api.formats.profiles import PROFILES
 from openpai_tasks.server.api.openapi.build import METHODS, describe, template
-from openpai_tasks.server.api.shapes.profiles import PROFILES
 from openpai_tasks.server.api.table import rows
 from tests.server import conformity
 from tests.server.conftest import Api
@@ -69,9 +69,9 @@ def test_schemas_are_valid_and_references_resolve(profile: str) -> None:
 
 def test_refusals_of_slow_large_and_excess_calls_are_described() -> None:
     paths = describe("union")["paths"]
-    refusals = {"408", "413", "429", "503"}
-    assert refusals & paths["/api/v1/token"]["post"]["responses"].keys() == refusals
-    assert refusals & paths["/api/v2/jobs"]["get"]["responses"].keys() == refusals - {"503"}
+    api_errors = {"408", "413", "429", "503"}
+    assert api_errors & paths["/api/v1/token"]["post"]["responses"].keys() == api_errors
+    assert api_errors & paths["/api/v2/jobs"]["get"]["responses"].keys() == api_errors - {"503"}
 
 
 @functools.cache  # thousands of responses have few different schemas

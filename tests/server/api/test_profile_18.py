@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openpai_tasks.server.api.shapes.profiles import PROFILES
+from openpai_tasks.server.api.formats.profiles import PROFILES
 from openpai_tasks.server.api.table import RouteAccess, rows
 from tests.server.conftest import Api, ServerProcess, code
 from tests.server.profiles import join, serving, until

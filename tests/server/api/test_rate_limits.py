@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.api.limits.rates import Limiter, Rate, TooMany, merged, parse_rate
+from openpai_tasks.server.api.rates import Limiter, Rate, RateLimited, merge_rates, parse_rate
 from tests.server.conftest import JOB, Api, ServerProcess, code, wait_for
 
-WORDS = "Too many requests, please try again later."
+MESSAGE = "Too many requests, please try again later."
 
 
 def test_rate_is_parsed_as_a_count_per_period() -> None:
@@ -23,14 +23,17 @@ def test_rate_is_parsed_as_a_count_per_period() -> None:
 
 def test_rates_can_be_changed_and_removed() -> None:
     rates = {"api": Rate(1, 1), "list": Rate(2, 2)}
-    assert merged(rates, {"api": None, "submit": Rate(3, 3)}) == {"list": Rate(2, 2), "submit": Rate(3, 3)}
+    assert merge_rates(rates, {"api": None, "submit": Rate(3, 3)}) == {
+        "list": Rate(2, 2),
+        "submit": Rate(3, 3),
+    }
 
 
 def test_each_caller_has_a_window_that_expires() -> None:
     limiter = Limiter({"list": Rate(2, 1.0)})
     assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "1"
     assert limiter.take("list", "alice")["x-ratelimit-remaining"] == "0"
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(RateLimited) as refused:
         limiter.take("list", "alice")
     assert refused.value.headers["retry-after"] == "1"
     assert limiter.take("list", "bob")["x-ratelimit-remaining"] == "1"
@@ -41,7 +44,7 @@ def test_each_caller_has_a_window_that_expires() -> None:
 def _taken(limiter: Limiter) -> dict[str, str] | None:
     try:
         return {"x-ratelimit-remaining": limiter.take("list", "alice")["x-ratelimit-remaining"]}
-    except TooMany:
+    except RateLimited:
         return None
 
 
@@ -50,7 +53,7 @@ def test_refusal_is_a_page_with_a_retry_after_header(own_server: ServerProcess) 
     admin = own_server.admin()
     first = [admin.get("/api/v2/jobs").status_code for _ in range(2)]
     refused = admin.get("/api/v1/jobs")
-    assert (first, refused.status_code, refused.text) == ([200, 200], 429, WORDS)
+    assert (first, refused.status_code, refused.text) == ([200, 200], 429, MESSAGE)
     assert refused.headers["content-type"] == "text/html; charset=utf-8"
     assert refused.headers["X-RateLimit-Limit"] == "2"
     assert refused.headers["X-RateLimit-Remaining"] == "0"

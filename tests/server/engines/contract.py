@@ -25,26 +25,26 @@ WHY = "Priority"
 
 
 def unique_uid(uid: str) -> str:
-    """Return a uid that no other test process has: everything with the uid of a lost task is killed."""
-    return f"{uid}-{os.getpid()}"
+    """Return a uid that no other test has: everything with the uid of a lost task is killed."""
+    return f"{uid}-{os.getpid()}-{EngineBench.made}"
 
 
 def task(folder: Path, uid: str = "uid") -> Task:
-    times = {"created": 0, "launched": 0, "completed": None}
-    ends = {"exit_code": None, "user_exit_code": None, "diagnostics": ""}
+    place = {"job": "alice~job", "job_attempt": 0, "role": "main", "index": 0, "attempt": 0}
+    times = {"created": 0, "launched": 0}
     states = {"state": "RUNNING", "sub_state": "AttemptRunning"}
-    places = {"job": "alice~job", "job_attempt": 0, "role": "main", "index": 0, "attempt": 0}
-    where = {"uid": unique_uid(uid), "ip": "", "ports": {}, "gpus": (), "folder": folder / uid}
-    return Task(**where, **times, **ends, **states, **places)  # type: ignore[arg-type]
+    return Task(uid=unique_uid(uid), ip="", folder=folder / uid, **place, **times, **states)  # type: ignore[arg-type]
 
 
 class EngineBench:
     """An engine on a folder, and its tasks by short names."""
 
     image = "some/image"
+    made = 0  # benches of this process
 
     def __init__(self, folder: Path, make: Callable[[Path], Engine]) -> None:
         self.folder, self._make = folder, make
+        EngineBench.made += 1
         self.open()
 
     def open(self) -> None:
@@ -114,6 +114,7 @@ class QueueingEngine:
 
     name, uses_images, mounts_at_root, schedules = "queueing", False, False, True
     places_late = serves_ssh_in_image = False
+    separates_streams = True
     where, has_task_folders = "this machine", True
 
     def __init__(self, inner: ProcessEngine, slots: int) -> None:
@@ -121,8 +122,8 @@ class QueueingEngine:
         self._waiting: dict[str, Launch] = {}
         self._running: set[str] = set()
         self.polled: list[int] = []  # the number of tasks in each poll
-        same = "capacity hold assign_ports assign_gpus address variables wakeups forget notes logs open_log"
-        for name in [*same.split(), "close"]:
+        same = "capacity hold assign_ports assign_gpus taken_gpus address variables wakeups forget notes logs"
+        for name in [*same.split(), "open_log", "close"]:
             setattr(self, name, getattr(inner, name))
 
     def start(self, *launches: Launch) -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.engines import container_supervisor, creation, entry, registries
+from openpai_tasks.server.engines import container_files, container_program, container_supervisor
 from openpai_tasks.server.engines.base import ContainerSpec, Launch, RegistryLogin
-from openpai_tasks.server.engines.creation import DOCKER, PODMAN, ProgramDialect
-from openpai_tasks.server.engines.program import ContainerProgram
+from openpai_tasks.server.engines.container_program import DOCKER, PODMAN, ContainerProgram, ProgramDialect
 from tests.conftest import Shell
 from tests.server.workshop import role
 
@@ -33,7 +32,7 @@ from tests.server.workshop import role
     ],
 )
 def test_image_names_are_completed_like_in_docker(image: str, full: str) -> None:
-    assert registries.full_name(image) == full
+    assert container_files.full_image_name(image) == full
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_image_names_are_completed_like_in_docker(image: str, full: str) -> None
     ],
 )
 def test_credentials_are_stored_under_the_name_of_the_registry(registry: str, key: str) -> None:
-    made = json.loads(registries.config(RegistryLogin("me", "pass:word", registry)))
+    made = json.loads(container_files.registry_config(RegistryLogin("me", "pass:word", registry)))
     assert {key: base64.b64decode(one["auth"]).decode() for key, one in made["auths"].items()} == {
         key: "me:pass:word"
     }
@@ -58,13 +57,15 @@ def test_credentials_of_a_document_have_their_secrets_filled_in() -> None:
     image = {"type": "dockerimage", "name": "image", "uri": "example.com/x", "auth": auth}
     head = {"protocolVersion": 2, "name": "job", "type": "job", "prerequisites": [image]}
     text = json.dumps({**head, "taskRoles": {"main": role("true")}, "secrets": {"word": "a&b"}})
-    assert registries.login(validate(text), "main") == RegistryLogin("me", "a&b", "example.com")
+    assert container_files.registry_login(validate(text), "main") == RegistryLogin("me", "a&b", "example.com")
 
 
 def options(dialect: ProgramDialect, **container: object) -> list[str]:
     made = ContainerSpec(**container)  # type: ignore[arg-type]
     launch = Launch("uid", "me", Path("/f"), {}, {}, "image", container=made)
-    return creation.options(dialect, launch, 4, [creation.BindMount("/t", Path('/a,"b:c'))], {})
+    return container_program.create_options(
+        dialect, launch, 4, [container_program.BindMount("/t", Path('/a,"b:c'))], {}
+    )
 
 
 def test_gpu_options_match_each_container_program() -> None:
@@ -85,18 +86,18 @@ def test_limits_stay_between_the_minimum_of_the_engine_and_the_machine() -> None
     ("path", "target"), [("/mnt/data", "/mnt/data"), ("mnt/x", "/mnt/x"), ("/a/../b//c/", "/b/c")]
 )
 def test_storages_are_mounted_where_the_document_says(path: str, target: str) -> None:
-    assert creation.storage_target(path) == target
+    assert container_program.storage_target(path) == target
 
 
 @pytest.mark.parametrize("path", ["/", "/..", "//", "/proc", "/usr/local/pai/runtime", "/a\nb"])
 def test_storages_are_not_mounted_over_system_folders(path: str) -> None:
     with pytest.raises(ConfigError, match="cannot mount"):
-        creation.storage_target(path)
+        container_program.storage_target(path)
 
 
 def test_variables_survive_the_shell() -> None:
     values = {"A": "two\nlines", "B": "it's $HOME `x` \\", "no-name": "x"}
-    script = entry.environment(values) + 'printf "%s|%s" "$A" "$B"'
+    script = container_files.exports(values) + 'printf "%s|%s" "$A" "$B"'
     done = subprocess.run(["/bin/sh", "-eu", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "two\nlines|it's $HOME `x` \\"
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from openpai_tasks.protocol.document.scripts import export_to_logins
-from openpai_tasks.server.engines import registries, traces
+from openpai_tasks.server.engines import container_files, task_state
 from openpai_tasks.server.engines.base import Engine, RegistryLogin
+from openpai_tasks.server.engines.container_program import FOLDER, HOME
 from openpai_tasks.server.engines.containers import DockerEngine, PodmanEngine
-from openpai_tasks.server.engines.creation import FOLDER, HOME
 from openpai_tasks.server.storages import Mount
 from tests.leaks import files_with
 from tests.needs import needs, require
@@ -129,7 +129,7 @@ def _empty_tar() -> bytes:
 def test_a_container_whose_runner_was_killed_is_removed(bench: Bench) -> None:
     one = bench.start("uid", "echo ready; sleep 100")
     bench.begun("uid")
-    os.kill(traces.started(one.folder)[0], signal.SIGKILL)
+    os.kill(task_state.read_started(one.folder)[0], signal.SIGKILL)
     end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (None, 256)
     assert end.reason == "lost its runner: it was killed"
@@ -140,7 +140,7 @@ def test_a_container_whose_runner_was_killed_is_removed(bench: Bench) -> None:
 def test_a_container_whose_supervisor_was_killed_is_removed(bench: Bench) -> None:
     one = bench.start("uid", "echo ready; sleep 100")
     bench.begun("uid")
-    os.kill(until(lambda: traces.started(one.folder).group), signal.SIGKILL)
+    os.kill(until(lambda: task_state.read_started(one.folder).group), signal.SIGKILL)
     end = until(lambda: bench.end("uid"))
     assert (end.user_code, end.platform_code) == (None, 256)
     assert end.reason == "lost its supervisor, which was killed; its container was removed"
@@ -194,6 +194,8 @@ def test_files_created_by_root_get_the_owner_of_the_folder(bench: Bench) -> None
 def test_a_container_outlives_its_daemon(bench: Bench, kit: Docker) -> None:
     one = bench.start("uid", "echo ready; until [ -e gate ]; do sleep 0.05; done; echo more; exit 5")
     bench.begun("uid")  # what it prints while there is no daemon is lost
+    words = ("inspect", "--format", "{{.State.Running}}", f"pai-{one.uid}")
+    until(lambda: kit.run(*words) == "true\n")  # a daemon that dies before it knows that has lost it
     kit.kill()
     kit.start()
     until(lambda: "DaemonLost" in bench.notes("uid"))
@@ -230,7 +232,7 @@ def registry(kit: Kit, tmp_path: Path) -> Iterator[str]:
 def _push(kit: Kit, folder: Path, address: str) -> None:
     (folder / "own").mkdir()
     login = RegistryLogin("alice", SECRET, f"http://{address}/v2/")
-    (folder / "own/config.json").write_text(registries.config(login))
+    (folder / "own/config.json").write_text(container_files.registry_config(login))
     known = {"DOCKER_CONFIG": str(folder / "own"), "REGISTRY_AUTH_FILE": str(folder / "own/config.json")}
     kit.run("tag", IMAGE, f"{address}/own/image:1")
     kit.run("push", f"{address}/own/image:1", environment=known)

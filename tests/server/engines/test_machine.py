@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines.machine import InstalledGpu, Machine, parse_gpus, visible
+from openpai_tasks.server.engines.gpus import Gpu
+from openpai_tasks.server.engines.machine import Machine, parse_gpus, visible_gpus
 
 LISTING = "0, GPU-aa, NVIDIA H200, 143771\n1, GPU-bb, NVIDIA H200, [N/A]\n"
 
@@ -18,8 +19,8 @@ def test_detected_machine_has_cpus_and_memory() -> None:
 
 def test_gpu_listing_is_parsed() -> None:
     assert parse_gpus(LISTING) == (
-        InstalledGpu(0, "GPU-aa", "NVIDIA H200", 143771),
-        InstalledGpu(1, "GPU-bb", "NVIDIA H200", 0),
+        Gpu(0, "GPU-aa", "NVIDIA H200", 143771),
+        Gpu(1, "GPU-bb", "NVIDIA H200", 0),
     )
     assert parse_gpus("No devices were found\n") == ()
 
@@ -39,4 +40,4 @@ def test_gpus_are_those_that_nvidia_smi_reports(tmp_path: Path, monkeypatch: pyt
     ("wanted", "left"), [(None, [0, 1]), ("1", [1]), ("GPU-aa", [0]), ("", []), ("-1", [])]
 )
 def test_server_offers_only_gpus_that_it_may_use_itself(wanted: str | None, left: list[int]) -> None:
-    assert [gpu.index for gpu in visible(parse_gpus(LISTING), wanted)] == left
+    assert [gpu.index for gpu in visible_gpus(parse_gpus(LISTING), wanted)] == left

@@ -7,12 +7,12 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
-from openpai_tasks.server.engines.ports import END, FIRST, PortPool, bindable, count, hashed
+from openpai_tasks.server.engines.ports import END, FIRST, PortPool, count, hashed_port, is_bindable
 from openpai_tasks.server.engines.runner.free_ports import OPENPAI_END
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 TOTAL = END - FIRST
-SSH = hashed(UID, "ssh", 0)
+SSH = hashed_port(UID, "ssh", 0)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ SSH = hashed(UID, "ssh", 0)
     [("ssh", 0, 39725), ("ssh", 1, 31289), ("http", 0, 32464), ("http", 1, 20818)],
 )
 def test_ports_are_hashed_as_on_a_real_cluster(label: str, number: int, port: int) -> None:
-    assert hashed(UID, label, number, OPENPAI_END) == port
+    assert hashed_port(UID, label, number, OPENPAI_END) == port
 
 
 def test_no_port_can_be_taken_by_an_outgoing_connection() -> None:
@@ -32,7 +32,7 @@ def test_no_port_can_be_taken_by_an_outgoing_connection() -> None:
 
 def choose(wanted: dict[str, int], held: set[int], free: Callable[[int], bool] = lambda port: True) -> Ports:
     pool = PortPool(free)
-    pool.renew(held)
+    pool.hold(held)
     return pool.take({UID: wanted})[UID]
 
 
@@ -61,8 +61,8 @@ def test_a_port_in_use_is_not_bindable() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        assert not bindable(port)
-    assert bindable(port)
+        assert not is_bindable(port)
+    assert is_bindable(port)
 
 
 def test_request_for_more_ports_than_exist_fails_and_takes_none() -> None:
@@ -82,7 +82,7 @@ def test_request_for_more_ports_than_are_free_must_wait_and_takes_none() -> None
     with pytest.raises(PortShortage, match=reason):
         pool.take({"second": {"a": 5000}, "third": {"a": 5000}})
     assert len(pool.take({"second": {"a": 4996}})["second"]["a"]) == 4996
-    pool.renew(())
+    pool.hold(())
     assert pool.take({"third": {"a": TOTAL - 5000}})
 
 

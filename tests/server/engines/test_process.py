@@ -62,7 +62,7 @@ def test_runner_that_does_not_start_is_requested_again(
 
 
 def test_runner_that_never_starts_fails_the_task(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openpai_tasks.server.engines.process.PATIENCE", 0.01)
+    monkeypatch.setattr("openpai_tasks.server.engines.process.BEGIN_SECONDS", 0.01)
     monkeypatch.setattr(bench.engine, "_send", lambda request: 0)
     bench.start("uid", "true")
     end = until(lambda: bench.end("uid"))
@@ -94,8 +94,8 @@ def test_storages_are_links_to_the_folder_of_the_user(bench: EngineBench) -> Non
 
 def test_an_empty_list_of_storages_means_the_default_ones_and_no_list_means_none() -> None:
     known = {"home": Storage("home", Path("/data")), "lab": Storage("lab", Path("/lab"), share=True)}
-    own = Mount("/mnt/home", "folder", "/data/alice", is_private=True)
-    assert list(user_mounts((), known, "alice")) == [own, Mount("/mnt/lab", "folder", "/lab")]
+    own = Mount("/mnt/home", "folder", "/data/alice", True, "home")
+    assert list(user_mounts((), known, "alice")) == [own, Mount("/mnt/lab", "folder", "/lab", name="lab")]
     for wanted, user in [(None, "alice"), ((), ".."), ((), "a/b"), ((), "")]:
         assert list(user_mounts(wanted, known, user)) == []
 

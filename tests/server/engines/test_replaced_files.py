@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.server.engines import traces
+from openpai_tasks.server.engines import task_state
 from tests.server.workshop import Workshop, until, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -26,4 +26,4 @@ def test_job_that_replaces_its_file_by_a_pipe_does_not_block_others(workshop: Ma
 @pytest.mark.parametrize("text", ["code", "code x\n", "code 1\n", "a b c\n", "\0"])
 def test_damaged_exit_file_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "exit").write_text(text)
-    assert traces.read_exit(tmp_path) is None
+    assert task_state.read_exit(tmp_path) is None

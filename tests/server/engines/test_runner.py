@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.server.engines import runner
-from openpai_tasks.server.engines.runner.files import SharedVariables, holds_back
+from openpai_tasks.server.engines.runner.files import SharedVariables, is_on_nfs
 from openpai_tasks.server.engines.runner.task import Runner, RunnerOptions
 from tests.memory import measurable, peak
 from tests.server.workshop import text, until
@@ -222,5 +222,5 @@ def test_output_on_nfs_is_flushed_shortly_after_it_was_written(
 
 def test_the_file_system_of_a_folder_is_that_of_the_longest_mount_point() -> None:
     mounts = "/dev/a / ext4 rw 0 0\nhost:/x /home nfs4 rw 0 0\n/dev/b /home/local\\040disk xfs rw 0 0\n"
-    assert holds_back(mounts, "/home/ann/jobs") and holds_back(mounts, "/home")
-    assert not holds_back(mounts, "/home/local disk/jobs") and not holds_back(mounts, "/homework")
+    assert is_on_nfs(mounts, "/home/ann/jobs") and is_on_nfs(mounts, "/home")
+    assert not is_on_nfs(mounts, "/home/local disk/jobs") and not is_on_nfs(mounts, "/homework")

@@ -17,7 +17,7 @@ from openpai_tasks.server.engines.slurm import partitions, programs, reasons, sn
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
 from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
-from openpai_tasks.server.engines.slurm.watching import TaskWatcher
+from openpai_tasks.server.engines.slurm.watcher import TaskWatcher
 from openpai_tasks.server.resources import ResourceAmount
 from tests.needs import needs
 from tests.server.engines.contract import task
@@ -448,5 +448,5 @@ def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> No
     (one.folder / "slurm").write_text("7")
     mirror = QueueMirror(tmp_path / "trouble")
     mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "")}
-    mirror.look = lambda: True  # type: ignore[method-assign]
+    mirror.refresh = lambda: True  # type: ignore[method-assign]
     assert TaskWatcher(mirror, 1.0).poll([one])[one.uid] == TaskQueued("it is starting on n1")

@@ -13,7 +13,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import ContainerSpec, Engine, Launch, RegistryLogin
-from openpai_tasks.server.engines.creation import BindMount
+from openpai_tasks.server.engines.container_program import BindMount
 from openpai_tasks.server.engines.runner import slurm_task
 from openpai_tasks.server.engines.slurm import images
 from openpai_tasks.server.engines.slurm.engine import SlurmEngine

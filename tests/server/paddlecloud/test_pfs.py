@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from openpai_tasks.server.paddlecloud.pfs import patterns
+from openpai_tasks.server.paddlecloud.pfs import tree
 
 BOUNDARY = "8d7b0e5709d756e21e971ff4d9ac3b20"
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
@@ -164,7 +164,7 @@ def test_patterns_match_as_on_the_original_server_and_existing_names_are_literal
     assert area.ls("a*") == ["a1", "a2"]
     for wrong in ("[", "[]", "[a-", "[z-a]", "a\\"):
         with pytest.raises(ValueError):
-            patterns.compile_name(wrong)
+            tree.compile_name(wrong)
         assert got(area.user, "files", method="ls", r="false", arg=f"{area.path}/{wrong}")["err"]
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from starlette.datastructures import FormData, UploadFile
 
-from openpai_tasks.clearing import discard
 from openpai_tasks.errors import ApiError, Denied
+from openpai_tasks.files.removal import discard
 from openpai_tasks.server.api.request import Request
 from openpai_tasks.server.paddlecloud import files, jobs
 from openpai_tasks.server.paddlecloud.pfs.tree import Tree

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from openpai_tasks.protocol import validate
-from openpai_tasks.server.engines.machine import GpuPool
+from openpai_tasks.server.engines.machine import LocalEngine
 from openpai_tasks.server.resources import ResourceAmount, demand
 from openpai_tasks.server.scheduling.allocation import FreeResources
-from tests.server.workshop import document, role
+from openpai_tasks.server.state.records import Task
+from tests.server.workshop import document, machine, role
 
 MACHINE = ResourceAmount(4, 1000, 2)
 
@@ -22,7 +25,7 @@ def test_demand_of_a_job_is_the_sum_of_its_instances() -> None:
 def test_job_that_fits_may_start_and_others_wait_with_a_reason() -> None:
     assert room().judge("default", ResourceAmount(4, 1000, 2)).start
     answer = room(default=ResourceAmount(1, 0, 0)).judge("default", ResourceAmount(4, 10, 0))
-    assert not answer.start and not answer.hopeless
+    assert not answer.start and not answer.never_starts
     assert answer.why.startswith("needs 4 CPU, 10 MB, 0 GPU; free in virtual cluster default are 3 CPU")
 
 
@@ -60,7 +63,7 @@ def test_job_larger_than_its_share_waits_until_its_share_is_empty() -> None:
 
 def test_oversized_job_can_never_start_if_limits_are_enforced() -> None:
     answer = room(enforce=True).judge("half", ResourceAmount(3, 10, 0))
-    assert answer.hopeless and not answer.start
+    assert answer.never_starts and not answer.start
 
 
 def test_unknown_virtual_cluster_has_no_resources() -> None:
@@ -68,8 +71,9 @@ def test_unknown_virtual_cluster_has_no_resources() -> None:
 
 
 def test_gpus_are_shared_only_when_there_are_too_few() -> None:
-    pool = GpuPool(range(3), held=[1])
-    assert pool.take(2) == (0, 2)
-    assert pool.take(0) == ()
-    assert pool.take(5) == (0, 1, 2)
-    assert GpuPool((), ()).take(4) == ()
+    engine = LocalEngine(machine(gpus=3))
+    task = Task("uid", "me~job", 0, "main", 0, 0, "RUNNING", "", 0, "127.0.0.1", Path("task"), gpus=(1,))
+    engine.hold([task])
+    wanted = {"two": 2, "none": 0, "all": 5}
+    assert engine.assign_gpus(wanted) == {"two": (0, 2), "none": (), "all": (0, 1, 2)}
+    assert LocalEngine(machine(gpus=0)).assign_gpus({"some": 4}) == {"some": ()}

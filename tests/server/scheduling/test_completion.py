@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openpai_tasks.server.scheduling.completion import blames_platform, may_retry, retry_delay
+from openpai_tasks.server.scheduling.completion import is_platform_failure, may_retry, retry_delay
 from openpai_tasks.server.scheduling.task_end import describe
 
 
@@ -37,5 +37,5 @@ def test_signals_are_described_by_name() -> None:
 
 
 def test_only_platform_failures_are_blamed_on_the_platform() -> None:
-    assert blames_platform(137) and blames_platform(-1001)
-    assert not blames_platform(255) and not blames_platform(220)
+    assert is_platform_failure(137) and is_platform_failure(-1001)
+    assert not is_platform_failure(255) and not is_platform_failure(220)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from openpai_tasks.server.scheduling import log_patterns
+from openpai_tasks.server.scheduling import task_end
 from tests.server.workshop import Workshop, role, workshop
 
 __all__ = ["workshop"]  # the fixture
@@ -21,7 +21,7 @@ CODES = [0, 1, 2, 3, 125, 126, 127, *range(128, 146), 159, 192, 232, 250, 254, 2
 
 
 def test_every_exit_code_is_mapped_by_the_table() -> None:
-    found = {code: log_patterns.recognise(code, b"")[0] for code in range(256)}
+    found = {code: task_end.find_cause(code, b"")[0] for code in range(256)}
     assert found == {code: code if code in KEPT else 255 for code in range(256)}
 
 

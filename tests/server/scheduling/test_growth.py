@@ -10,8 +10,8 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.server.engines.base import TaskExit
-from openpai_tasks.server.scheduling.agenda import Agenda
 from openpai_tasks.server.scheduling.progress import Progress
+from openpai_tasks.server.scheduling.queries import SchedulerQueries
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.state import SCHEMA, State
 from tests.server.workshop import Workshop, document, role, until, workshop
@@ -55,9 +55,9 @@ def add_finished(state: State, first: int, end: int) -> None:
 def work_of_a_start(folder: Path) -> int:
     """Return the steps of opening the database and of one turn without anything to do."""
     database = CountedDatabase(folder / "cluster.db", SCHEMA)
-    state, agenda = State(database, folder / "jobs"), Agenda(database)
-    assert not (agenda.alive() or agenda.ending() or any(agenda.unfinished()) or agenda.stopping())
-    assert not (agenda.lines() or any(agenda.overview()) or agenda.alive_in(["x"]))
+    state, queries = State(database, folder / "jobs"), SchedulerQueries(database)
+    assert not (queries.alive() or queries.ending() or any(queries.unfinished()) or queries.stopping())
+    assert not (queries.queues() or any(queries.overview()) or queries.alive_in(["x"]))
     assert not state.usage() and state.counts().keys() == {"SUCCEEDED"}
     database.close()
     return database.steps
@@ -93,14 +93,14 @@ def test_waiting_jobs_do_not_make_a_turn_more_work(tmp_path: Path) -> None:
     works = []
     for folder, count in ((tmp_path / "few", 20), (tmp_path / "many", 400)):
         database = CountedDatabase(folder / "cluster.db", SCHEMA)
-        state, agenda = State(database, folder / "jobs"), Agenda(database)
+        state, queries = State(database, folder / "jobs"), SchedulerQueries(database)
         with database.transaction():
             for number in range(count):
                 text = document(f"job-{number:03}", {"main": role("true")})
                 state.submit("alice", validate(text), text)
         database.steps = 0
-        assert agenda.lines() == ["default"] and len(agenda.line("default", 0, 3)) == 3
-        assert not any(agenda.unfinished()) and not any(agenda.overview())
+        assert queries.queues() == ["default"] and len(queries.queue("default", 0, 3)) == 3
+        assert not any(queries.unfinished()) and not any(queries.overview())
         works.append(database.steps)
         database.close()
     assert works[0] == works[1]

@@ -149,6 +149,14 @@ def test_every_gpu_is_assigned_to_one_task_at_a_time(workshop: Make) -> None:
     gate.touch()
 
 
+def test_tasks_of_a_job_for_more_gpus_than_there_are_share_them(workshop: Make) -> None:
+    here = workshop(gpus=1)
+    meet = f"touch {here.folder}/$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX; "
+    meet += "; ".join(_wait_for(here.folder / number) for number in "01")
+    job = here.run("pair", {"main": role(f"echo $CUDA_VISIBLE_DEVICES; {meet}", instances=2, gpu=1)})
+    assert job.state == "SUCCEEDED" and _output(here, job.key) == "0\n"
+
+
 def test_unused_image_is_reported_once(workshop: Make) -> None:
     here = workshop()
     job = here.run("image", "exit 1", jobRetryCount=1)

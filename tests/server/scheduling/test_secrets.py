@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from openpai_tasks.server.scheduling.task_end import hidden
+from openpai_tasks.server.scheduling.task_end import mask_secrets
 from tests.leaks import files_with
 from tests.server.workshop import Workshop, until, workshop
 
@@ -79,4 +79,4 @@ def test_a_stopped_task_that_never_ran_leaves_no_secret(workshop: Make) -> None:
 
 def test_secrets_of_every_type_are_masked_in_texts() -> None:
     secrets = json.loads('{"a": "word", "b": {"c": ["longer word", 12345]}, "d": "x", "e": null}')
-    assert hidden("a longer word, a word, 12345, x", secrets) == "a ******, a ******, ******, x"
+    assert mask_secrets("a longer word, a word, 12345, x", secrets) == "a ******, a ******, ******, x"

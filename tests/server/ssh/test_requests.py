@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.server.ssh import Peer, SshLogin, keys, layout, plugin, services
+from openpai_tasks.server.ssh import Peer, SshLogin, layout, plugin, services
 from openpai_tasks.server.ssh.plugin import SshRequest
 from openpai_tasks.settings.key_pairs import new_pair
 from tests.needs import find
@@ -43,13 +43,13 @@ BARE = " ".join(PUBLIC.split()[:2])
     ],
 )
 def test_only_complete_public_keys_are_accepted(text: str, found: list[str]) -> None:
-    assert list(keys.public_keys(text)) == found
+    assert list(plugin.public_keys(text)) == found
 
 
 def test_invalid_keys_of_a_profile_are_ignored() -> None:
     items = [{"title": "a", "value": PUBLIC}, {"value": 3}, "x", {"title": "b"}, None]
-    assert list(keys.listed_keys(items)) == [BARE]
-    assert list(keys.listed_keys({"value": PUBLIC})) == list(keys.listed_keys(None)) == []
+    assert list(plugin.listed_keys(items)) == [BARE]
+    assert list(plugin.listed_keys({"value": PUBLIC})) == list(plugin.listed_keys(None)) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_openssh_accepts_the_files_that_are_written(tmp_path: Path) -> None:
     login = SshLogin(
         service, 2222, host, (own.public,), own, (Peer("main-0", "2222"), Peer("main-1", "2223"))
     )
-    layout.lay_out(folder, login, "/bin/sh")
+    layout.write_files(folder, login, "/bin/sh")
     config = folder / "ssh" / "config"
     shown = subprocess.run(
         ["ssh", "-F", str(config), "-G", "main-1"], capture_output=True, text=True, check=True
@@ -140,3 +140,19 @@ def test_a_user_other_than_root_is_served_by_asyncssh(monkeypatch: pytest.Monkey
         monkeypatch.setattr(services, "_own_account", lambda: ("someone", "/usr/sbin/nologin"))
         with pytest.raises(ConfigError, match="the shell of someone is /usr/sbin/nologin"):
             services.choose("sshd")
+
+
+def test_commands_do_not_wait_for_a_service_that_is_not_where_the_task_is(tmp_path: Path) -> None:
+    (tmp_path / "ssh").touch()
+    plain, barrier = (
+        subprocess.run(
+            ["/bin/sh", "-c", plugin.script(SshRequest(barrier=minutes)), f"{tmp_path}/command"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        for minutes in (0, 1)
+    )
+    assert (plain.returncode, plain.stderr) == (0, "")
+    assert barrier.returncode == plugin.BARRIER_FAILED
+    assert barrier.stderr == "ssh barrier: tasks cannot reach each other by ssh here\n"

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from openpai_tasks.clearing import discard
+from openpai_tasks.files.removal import discard
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.folders import folder_name
 from openpai_tasks.server.state.removal import JobRemoval
-from openpai_tasks.server.state.state import REMOVED, SCHEMA, State, now
+from openpai_tasks.server.state.state import REMOVED, SCHEMA, State, folder_name, now
 from openpai_tasks.settings.keeping import KeepLimits
 from tests.server.state.test_state import submit
 

@@ -7,9 +7,8 @@ import pytest
 
 from openpai_tasks.protocol import validate
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.folders import folder_name, task_folder
 from openpai_tasks.server.state.query import JobQuery
-from openpai_tasks.server.state.state import SCHEMA, State
+from openpai_tasks.server.state.state import SCHEMA, State, folder_name, task_folder
 from tests.server.workshop import document, role
 
 

@@ -11,7 +11,7 @@ import pytest
 from openpai_tasks.errors import Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.local.store import LocalStore
@@ -83,7 +83,7 @@ def parts(place):
 def test_broken_connection_is_retried(here, bad):
     source = bad(times=3)
     plant(source, {"f": CONTENT})
-    copied = copy(copies([at(source, "f")], here))
+    copied = copy(plan_copy([at(source, "f")], here))
     assert (copied.files, copied.bytes, copied.failed) == (1, len(CONTENT), ())
     assert seen(here) == {"f": CONTENT} and source.store.reads == 4
 
@@ -92,7 +92,7 @@ def test_broken_connection_is_retried(here, bad):
 def test_connection_that_stays_broken_leaves_no_file(here, bad, break_at):
     source = bad(times=99, break_at=break_at)
     plant(source, {"f": CONTENT})
-    copied = copy(copies([at(source, "f")], here))
+    copied = copy(plan_copy([at(source, "f")], here))
     assert [(one.path, one.reason) for one in copied.failed] == [("/f", "connection reset")]
     assert seen(here) == {} and parts(here) == [] and source.store.reads == retry.TRIES
 
@@ -101,22 +101,22 @@ def test_connection_that_stays_broken_leaves_no_file(here, bad, break_at):
 def test_refusal_is_not_retried(here, bad, error):
     source = bad(times=99, error=error)
     plant(source, {"f": CONTENT})
-    assert copy(copies([at(source, "f")], here)).failed and source.store.reads == 1
+    assert copy(plan_copy([at(source, "f")], here)).failed and source.store.reads == 1
 
 
 def test_file_that_arrives_too_short_is_not_kept(here, bad):
     source = bad(times=99, short=True)
     plant(source, {"f": CONTENT})
-    assert "got 500000 of 1048576 bytes" in copy(copies([at(source, "f")], here)).failed[0].reason
+    assert "got 500000 of 1048576 bytes" in copy(plan_copy([at(source, "f")], here)).failed[0].reason
     assert seen(here) == {}
     source.store.times = 0
-    assert copy(copies([at(source, "f")], here)).failed == ()
+    assert copy(plan_copy([at(source, "f")], here)).failed == ()
 
 
 def test_damaged_file_is_detected_and_sent_again(here, bad):
     plant(here, {"f": CONTENT})
     target = bad(damage=1)
-    assert copy(copies([at(here, "f")], target)).failed == ()
+    assert copy(plan_copy([at(here, "f")], target)).failed == ()
     assert seen(target) == {"f": CONTENT}
 
 
@@ -124,7 +124,7 @@ def test_file_that_is_always_damaged_never_replaces_the_target(here, bad):
     plant(here, {"f": CONTENT})
     target = bad(damage=99)
     plant(Location(LocalStore(), target.store.root, ""), {"f": b"what was there before"})
-    assert "damaged in transit" in copy(copies([at(here, "f")], target)).failed[0].reason
+    assert "damaged in transit" in copy(plan_copy([at(here, "f")], target)).failed[0].reason
     assert seen(target) == {"f": b"what was there before"} and parts(target) == []
     with pytest.raises(PathError, match="damaged in transit"):
         put(target.store, "/g", lambda: [CONTENT])
@@ -135,7 +135,7 @@ def test_one_failure_does_not_stop_the_others(here, tmp_path):
     plant(here, {f"d/{number}": b"x" for number in range(100)})
     os.mkfifo(f"{here.path}/d/pipe")
     target = Location(LocalStore(str(tmp_path)), "/to", "pai://lab/s/to")
-    copied = copy(copies([at(here, "d")], target))
+    copied = copy(plan_copy([at(here, "d")], target))
     assert copied.files == 100 and [Path(one.path).name for one in copied.failed] == ["pipe"]
     assert "neither a file nor a folder" in copied.failed[0].reason
 
@@ -145,7 +145,7 @@ def test_a_failure_names_the_file_at_the_target_and_its_storage(here, tmp_path):
     (tmp_path / "to" / "b").mkdir(parents=True)
     (tmp_path / "to" / "c").touch()
     target = Location(Refusing(str(tmp_path / "to")), "/", "pai://lab/s/")
-    copied = copy(copies([at(here, "d/.")], target))
+    copied = copy(plan_copy([at(here, "d/.")], target))
     assert {Path(one.path).name: one.reason for one in copied.failed} == {
         "a.txt": "pai://lab/s/a.txt: no space for it",
         "b": "a folder is at pai://lab/s/b, so the file cannot be put there",
@@ -166,9 +166,9 @@ def test_error_for_a_folder_that_cannot_be_created_names_the_storage(here, tmp_p
     plant(here, {"f": b"f", "d/": None})
     target = Location(LocalStore(str(tmp_path), read_only=True), "/", "pai://lab/s/")
     with pytest.raises(Denied, match=r"^pai://lab/s/k: the storage is read-only") as raised:
-        copy(copies([at(here, "f")], at(target, "k/")))
+        copy(plan_copy([at(here, "f")], at(target, "k/")))
     assert raised.value.status == 403
-    copied = copy(copies([at(here, "d")], at(target, "k")))
+    copied = copy(plan_copy([at(here, "d")], at(target, "k")))
     assert [one.reason for one in copied.failed] == ["pai://lab/s/k: the storage is read-only for you"]
 
 
@@ -182,7 +182,7 @@ def test_there_are_no_more_threads_than_files(here, bad, files, threads):
 
     plant(here, {f"d/{number}": b"x" for number in range(files)})
     before, watch = threading.active_count(), Noting()
-    assert copy(copies([at(here, "d")], at(here, "t")), Rules(workers=8), watch).files == files
+    assert copy(plan_copy([at(here, "d")], at(here, "t")), Rules(workers=8), watch).files == files
     assert 0 < watch.most - before <= threads
 
 
@@ -190,7 +190,7 @@ def test_unexpected_error_in_a_store_ends_the_copy(here, bad):
     source = bad(times=99, error=RuntimeError)
     plant(source, {f"d/{number}": CONTENT for number in range(20)})
     with pytest.raises(RuntimeError, match="connection reset"):
-        copy(copies([at(source, "d")], here))
+        copy(plan_copy([at(source, "d")], here))
     assert seen(here) == {}
 
 
@@ -207,7 +207,7 @@ def test_copy_can_be_interrupted_between_two_pieces(here, tmp_path):
     before = threading.active_count()
     watch = Impatient()
     with pytest.raises(Interrupted):
-        copy(copies([at(here, "d")], target), Rules(workers=2), watch)
+        copy(plan_copy([at(here, "d")], target), Rules(workers=2), watch)
     assert watch.copied.interrupted and watch.copied.files == len(seen(target)) < 20
     assert parts(target) == [] and not [
         content for content in seen(target).values() if content != CONTENT * 3
@@ -230,16 +230,16 @@ def test_watch_is_notified_of_every_byte_and_file(here, bad):
 
     source, watch = bad(times=1), Noting()
     plant(source, {"f": CONTENT})
-    copy(copies([at(source, "f")], here), watch=watch)
+    copy(plan_copy([at(source, "f")], here), watch=watch)
     assert (watch.files, watch.bytes, watch.ends) == (1, len(CONTENT), (("/f", "copied", len(CONTENT)),))
 
 
 def test_sync_of_unchanged_files_costs_one_listing_per_folder(here, bad):
     plant(here, {f"{folder}/{number}": b"x" for folder in "abc" for number in range(100)})
     target = bad()
-    copy(synced(here, target))
+    copy(plan_sync(here, target))
     target.store.calls.clear()
-    again = copy(synced(here, target))
+    again = copy(plan_sync(here, target))
     assert (again.skipped, again.files) == (300, 0)
     assert target.store.calls == {"list": 4, "stat": 2}  # only the target itself is checked, no file
 
@@ -248,7 +248,7 @@ def test_sync_deletes_nothing_when_something_failed(here, bad):
     source = bad(times=99, error=Denied)
     plant(source, {"f": CONTENT})
     plant(here, {"old": b"old"})
-    assert copy(synced(source, here), Rules(delete=True)).removed == 0
+    assert copy(plan_sync(source, here), Rules(delete=True)).removed == 0
     assert seen(here) == {"old": b"old"}
 
 
@@ -257,14 +257,14 @@ def test_copy_does_not_follow_a_symlink_out_of_the_target(here, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     os.symlink(outside, f"{here.path}/to/s")
-    copied = copy(copies([at(here, "d")], at(here, "to")))
+    copied = copy(plan_copy([at(here, "d")], at(here, "to")))
     assert "is not entered" in copied.failed[0].reason and list(outside.iterdir()) == []
 
 
 def test_symlink_at_the_target_is_replaced_and_not_written_through(here):
     plant(here, {"f": b"new", "victim": b"kept"})
     os.symlink("victim", f"{here.path}/link")
-    copy(copies([at(here, "f")], at(here, "link")))
+    copy(plan_copy([at(here, "f")], at(here, "link")))
     assert seen(here) == {"f": b"new", "victim": b"kept", "link": b"new"}
 
 
@@ -277,7 +277,7 @@ def test_listed_name_that_is_not_a_plain_file_name_is_an_error(name):
 def test_copied_programs_stay_executable(here):
     plant(here, {"run.sh": b"#!/bin/sh\n", "f": b""})
     os.chmod(f"{here.path}/run.sh", 0o755)
-    copy(copies([at(here, "run.sh"), at(here, "f")], at(here, "to/")))
+    copy(plan_copy([at(here, "run.sh"), at(here, "f")], at(here, "to/")))
     assert os.access(f"{here.path}/to/run.sh", os.X_OK) and not os.access(f"{here.path}/to/f", os.X_OK)
 
 
@@ -292,5 +292,5 @@ def test_file_that_grows_while_it_is_copied_arrives_complete(here, bad):
     source = bad()
     source = Location(Growing(source.store.root), "/", source.url)
     plant(source, {"f": CONTENT})
-    assert copy(copies([at(source, "f")], here)).failed == ()
+    assert copy(plan_copy([at(source, "f")], here)).failed == ()
     assert seen(here) == {"f": CONTENT + b"more"}

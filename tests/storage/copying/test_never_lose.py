@@ -15,7 +15,7 @@ from openpai_tasks.storage.copying import transfer as stale
 from openpai_tasks.storage.copying import walk
 from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, locate
@@ -47,6 +47,9 @@ class Home:
     def opened(self, cluster, storage):
         return StorageSpec(cluster, storage, "local", {}), self.store
 
+    def cluster_url(self, path):
+        return ""
+
 
 def mode(place, name):
     return stat.S_IMODE(os.lstat(f"{place.path}/{name}").st_mode)
@@ -62,7 +65,7 @@ def test_links_to_folders_with_links_to_folders_end(here, monkeypatch):
         plant(here, {f"s/{number}/f": b""})
         for name in "xyz" if number else ():
             os.symlink(f"../{number}", f"{here.path}/s/{number - 1}/{name}")
-    copied = copy(synced(at(here, "s"), at(here, "t")))
+    copied = copy(plan_sync(at(here, "s"), at(here, "t")))
     assert {*reasons(copied)} == {"more than 3 links lead to this folder"}
     assert copied.files <= 30 * 4  # itself, and by each of three links
 
@@ -70,7 +73,7 @@ def test_links_to_folders_with_links_to_folders_end(here, monkeypatch):
 def test_symlink_to_a_folder_in_the_target_is_not_entered(here):
     plant(here, {"s/latest/new": b"n", "s/x": b"x", "t/run-3/kept": b"k"})
     os.symlink("run-3", f"{here.path}/t/latest")
-    copied = copy(synced(at(here, "s"), at(here, "t")), DELETE)
+    copied = copy(plan_sync(at(here, "s"), at(here, "t")), DELETE)
     assert "not entered" in reasons(copied)[0] and copied.removed == 0
     assert seen(at(here, "t/run-3")) == {"kept": b"k"} and at(here, "t").store.stat(f"{here.path}/t/x")
 
@@ -78,30 +81,30 @@ def test_symlink_to_a_folder_in_the_target_is_not_entered(here):
 def test_symlink_with_the_name_of_the_source_is_not_entered(here):
     plant(here, {"d/x": b"x", "t/other/": None})
     os.symlink("other", f"{here.path}/t/d")
-    assert "not entered" in reasons(copy(copies([at(here, "d")], at(here, "t/"))))[0]
+    assert "not entered" in reasons(copy(plan_copy([at(here, "d")], at(here, "t/"))))[0]
     assert seen(at(here, "t/other")) == {}
 
 
 def test_target_itself_may_be_a_symlink(here):
     plant(here, {"s/x": b"x", "real/old": b"o"})
     os.symlink("real", f"{here.path}/t")
-    assert copy(synced(at(here, "s"), at(here, "t")), DELETE).failed == ()
+    assert copy(plan_sync(at(here, "s"), at(here, "t")), DELETE).failed == ()
     assert seen(at(here, "real")) == {"x": b"x"}
 
 
 def test_sync_deletes_a_surplus_symlink_but_not_its_target(here):
     plant(here, {"s/x": b"x", "t/": None, "other/kept": b"k"})
     os.symlink("../other", f"{here.path}/t/link")
-    assert copy(synced(at(here, "s"), at(here, "t")), DELETE).removed == 1
+    assert copy(plan_sync(at(here, "s"), at(here, "t")), DELETE).removed == 1
     assert seen(at(here, "other")) == {"kept": b"k"}
 
 
 def test_sync_does_not_delete_its_own_source(here):
     plant(here, {"a/b/x": b"x", "a/y": b"y"})
     with pytest.raises(PathError, match="remove the source"):
-        copy(synced(at(here, "a/b"), at(here, "a")), DELETE)
+        copy(plan_sync(at(here, "a/b"), at(here, "a")), DELETE)
     assert seen(here) == {"a/b/x": b"x", "a/y": b"y"}
-    assert copy(synced(at(here, "a/b"), at(here, "a"))).files == 1
+    assert copy(plan_sync(at(here, "a/b"), at(here, "a"))).files == 1
 
 
 @pytest.mark.parametrize(
@@ -112,20 +115,20 @@ def test_sync_with_delete_refuses_a_target_that_an_empty_variable_may_cause(here
     plant(here, {"s/x": b"x", "home/kept": b"k"})
     target = locate(text, Home(f"{here.path}/home"))
     with pytest.raises(PathError, match=r"empty name|the root of"):
-        copy(synced(at(here, "s"), target), Rules(delete=True, preview=preview))
+        copy(plan_sync(at(here, "s"), target), Rules(delete=True, preview=preview))
     assert seen(at(here, "home")) == {"kept": b"k"}
 
 
 def test_sync_with_delete_to_a_whole_storage_needs_a_final_dot(here):
     plant(here, {"s/x": b"x", "home/old": b"o"})
     target = locate("pai://lab/home/.", Home(f"{here.path}/home"))
-    assert copy(synced(at(here, "s"), target), DELETE).removed == 1
+    assert copy(plan_sync(at(here, "s"), target), DELETE).removed == 1
 
 
 def test_copy_with_delete_needs_a_single_source(here):
     plant(here, {"a/x": b"x", "b/y": b"y", "t/": None})
     with pytest.raises(PathError, match="one source"):
-        copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t")), DELETE)
+        copy(plan_copy([at(here, "a/."), at(here, "b/.")], at(here, "t")), DELETE)
 
 
 def part_begun(days):
@@ -139,7 +142,7 @@ def test_parts_are_not_copied_and_are_removed_a_day_after_they_last_grew(here):
     plant(at(here, "t/d"), {old: b"", grows: b"more"})
     here.store.set_mtime(f"{here.path}/t/d/{live}", 1_000)  # it has its source's time already
     here.store.set_mtime(f"{here.path}/t/d/{old}", int((time.time() - 1.1 * 86400) * 1000))
-    assert copy(copies([at(here, "d")], at(here, "t/"))).files == 1
+    assert copy(plan_copy([at(here, "d")], at(here, "t/"))).files == 1
     assert seen(at(here, "t/d")) == {"x": b"x", live: b"live", grows: b"more"}
 
 
@@ -148,7 +151,7 @@ def test_part_whose_time_does_not_show_when_it_grew_is_kept_for_a_week(here, day
     part = part_begun(days)
     plant(here, {"d/x": b"x", f"t/d/{part}": b"p"})
     here.store.set_mtime(f"{here.path}/t/d/{part}", int((time.time() - days * 86400) * 1000))
-    copy(copies([at(here, "d")], at(here, "t/d")))
+    copy(plan_copy([at(here, "d")], at(here, "t/d")))
     assert (part in seen(at(here, "t/d"))) == stays
 
 
@@ -156,9 +159,9 @@ def test_a_copy_of_single_files_removes_stale_parts_too(here):
     old, live = part_begun(9), part_name()
     plant(here, {"x": b"x", "y": b"y", f"t/{old}": b"p", f"t/{live}": b"live"})
     here.store.set_mtime(f"{here.path}/t/{old}", int((time.time() - 9 * 86400) * 1000))
-    assert copy(copies([at(here, "x"), at(here, "y")], at(here, "t")), Rules(preview=True)).files == 2
+    assert copy(plan_copy([at(here, "x"), at(here, "y")], at(here, "t")), Rules(preview=True)).files == 2
     assert old in seen(at(here, "t"))
-    assert copy(copies([at(here, "x"), at(here, "y")], at(here, "t"))).files == 2
+    assert copy(plan_copy([at(here, "x"), at(here, "y")], at(here, "t"))).files == 2
     assert seen(at(here, "t")) == {"x": b"x", "y": b"y", live: b"live"}
 
 
@@ -175,7 +178,7 @@ def test_copy_of_single_files_lists_the_target_folder_once_and_only_in_part(here
     monkeypatch.setattr(stale, "LOOKED_AT", 5)
     plant(here, {"x": b"x", "y": b"y", **{f"t/{number}": b"" for number in range(20)}})
     target = Location(Listed(), f"{here.path}/t", "t")
-    assert copy(copies([at(here, "x"), at(here, "y")], target)).files == 2
+    assert copy(plan_copy([at(here, "x"), at(here, "y")], target)).files == 2
     assert (target.store.listings, target.store.names) == (1, 5)
 
 
@@ -183,14 +186,14 @@ def test_names_that_only_begin_like_a_part_are_ordinary_files(here):
     mine = {f"{PART}mine": b"m", f"{PART}00000000000000001": b"n", f"{PART}0000000000000000/x": b"x"}
     plant(at(here, "d"), mine)
     plant(at(here, "t/d"), {f"{PART}old": b"o"})
-    assert copy(copies([at(here, "d")], at(here, "t/d"))).files == 3
+    assert copy(plan_copy([at(here, "d")], at(here, "t/d"))).files == 3
     assert seen(at(here, "t/d")) == {**mine, f"{PART}old": b"o"}
 
 
 @pytest.mark.parametrize("preview", [False, True])
 def test_two_sources_with_a_file_for_the_same_target_path_do_not_race(here, preview):
     plant(here, {"a/x": b"first", "a/s/y": b"1", "b/x": b"second", "b/s/y": b"2", "b/z": b"z", "t/": None})
-    copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")), Rules(preview=preview))
+    copied = copy(plan_copy([at(here, "a/."), at(here, "b/.")], at(here, "t/")), Rules(preview=preview))
     assert copied.files == 3 and sorted(failure.path for failure in copied.failed) == [
         at(here, "b/s/y").path,
         at(here, "b/x").path,
@@ -200,7 +203,7 @@ def test_two_sources_with_a_file_for_the_same_target_path_do_not_race(here, prev
 
 def test_folder_and_file_for_the_same_target_path_do_not_race(here):
     plant(here, {"a/x": b"first", "b/x/y": b"2", "t/": None})
-    copied = copy(copies([at(here, "a/."), at(here, "b/.")], at(here, "t/")))
+    copied = copy(plan_copy([at(here, "a/."), at(here, "b/.")], at(here, "t/")))
     assert (copied.files, len(copied.failed)) == (1, 1) and seen(at(here, "t")) == {"x": b"first"}
 
 
@@ -209,7 +212,7 @@ def test_new_file_gets_the_mode_of_the_source_minus_the_umask(here):
     plant(here, {"d/secret": b"s", "d/open": b"o", "d/run": b"r", "d/in/x": b"x"})
     for name, bits in {"secret": 0o600, "open": 0o666, "run": 0o777, "in": 0o700}.items():
         os.chmod(f"{here.path}/d/{name}", bits)
-    copy(copies([at(here, "d")], at(here, "t")))
+    copy(plan_copy([at(here, "d")], at(here, "t")))
     found = {name: mode(at(here, "t"), name) for name in ("secret", "open", "run", "in")}
     assert found == {"secret": 0o600, "open": 0o644, "run": 0o755, "in": 0o700}
 
@@ -220,7 +223,7 @@ def test_existing_files_and_folders_keep_their_mode(here):
     os.chmod(f"{here.path}/d/f", 0o644)
     os.chmod(f"{here.path}/t/d/f", 0o640)
     os.chmod(f"{here.path}/t/d", 0o700)
-    assert copy(copies([at(here, "d")], at(here, "t/d"))).files == 2
+    assert copy(plan_copy([at(here, "d")], at(here, "t/d"))).files == 2
     assert (mode(here, "t/d/f"), mode(here, "t/d")) == (0o640, 0o700)
     put(here.store, f"{here.path}/t/d/f", lambda: [b"newer"])
     put(here.store, f"{here.path}/t/h", lambda: [b"h"])
@@ -243,7 +246,7 @@ def test_symlink_to_the_same_content_is_replaced(here):
     os.symlink("../kept", f"{here.path}/t/f")
     for name in ("s/f", "kept"):
         here.store.set_mtime(f"{here.path}/{name}", 5_000)
-    assert copy(synced(at(here, "s"), at(here, "t")), Rules(checksum=True)).files == 1
+    assert copy(plan_sync(at(here, "s"), at(here, "t")), Rules(checksum=True)).files == 1
     assert not os.path.islink(f"{here.path}/t/f") and seen(at(here, "t")) == {"f": b"1"}
 
 
@@ -251,7 +254,7 @@ def test_symlink_to_the_same_content_is_replaced(here):
 def test_symlink_in_the_source_that_points_to_the_target_fails(here, leads):
     plant(here, {"s/x": b"x", "t/in/f": b"f"})
     os.symlink(f"{here.path}/{leads}", f"{here.path}/s/link")
-    copied = copy(synced(at(here, "s"), at(here, "t")))
+    copied = copy(plan_sync(at(here, "s"), at(here, "t")))
     assert copied.files == 1 and len(copied.failed) == 1
     assert seen(at(here, "t")) == {"x": b"x", "in/f": b"f"}
 
@@ -260,7 +263,7 @@ def test_a_pipe_at_the_target_is_not_replaced(here):
     plant(here, {"s/pipe": b"x", "t/": None})
     os.mkfifo(f"{here.path}/t/pipe")
     for target in ("t", "t/pipe"):
-        copied = copy(copies([at(here, "s/pipe")], at(here, target)))
+        copied = copy(plan_copy([at(here, "s/pipe")], at(here, target)))
         assert "neither a file nor a folder" in reasons(copied)[0]
     with pytest.raises(PathError, match="neither a file nor a folder"):
         put(here.store, f"{here.path}/t/pipe", lambda: [b"x"])
@@ -281,7 +284,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(here):
 
     store = Changing()
     plant(here, {"f": b"old!!", "t/": None})
-    copied = copy(copies([Location(store, f"{here.path}/f", "f")], at(here, "t")))
+    copied = copy(plan_copy([Location(store, f"{here.path}/f", "f")], at(here, "t")))
     assert (copied.files, copied.bytes, copied.failed) == (1, 5, ())
     assert store.asked == (5, 5) and seen(at(here, "t")) == {"f": b"new!!"}
 
@@ -289,6 +292,6 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(here):
 def test_modification_time_of_zero_is_kept(here):
     plant(here, {"f": b"1", "t/": None})
     here.store.set_mtime(f"{here.path}/f", 0)
-    copy(copies([at(here, "f")], at(here, "t")))
+    copy(plan_copy([at(here, "f")], at(here, "t")))
     assert here.store.stat(f"{here.path}/t/f").mtime_ms == 0
-    assert copy(copies([at(here, "f")], at(here, "t"))).skipped == 1
+    assert copy(plan_copy([at(here, "f")], at(here, "t"))).skipped == 1

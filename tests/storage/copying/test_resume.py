@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import Unreachable
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
-from openpai_tasks.storage.copying.resume import LARGE, note_of
+from openpai_tasks.storage.copying.resume import LARGE, open_note
 from openpai_tasks.storage.copying.transfer import is_stale, transfer
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.parts import PART, PART_NAME
 from openpai_tasks.storage.store import base
@@ -149,9 +149,9 @@ def test_copy_succeeds_when_its_part_has_disappeared(data, tmp_path):
 def test_two_copies_at_once_do_not_share_a_part(data, tmp_path):
     source, entry, path = LocalStore(), entry_of(LocalStore(), data[0]), str(tmp_path / "to/copy")
     interrupt_copy(data, tmp_path / "to")
-    with note_of(source, entry, LocalStore(), path) as first:
+    with open_note(source, entry, LocalStore(), path) as first:
         assert first is not None and first.part
-        with note_of(source, entry, LocalStore(), path) as second:
+        with open_note(source, entry, LocalStore(), path) as second:
             assert second is None
         before = (tmp_path / "to" / parts(tmp_path / "to")[0]).read_bytes()
         send(source, data[0], LocalStore(), path)  # the second copy has a separate part
@@ -298,7 +298,7 @@ def repeat_copy(store: HdfsStore, here: Path, there: str, way: str) -> int:
 def test_broken_connection_costs_only_the_data_in_flight(hdfs, data, tmp_path):
     """A retry within the same copy, in the same process, resumes too."""
     with Gateway(hdfs.name_node) as gateway:
-        store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", patience=Patience(3, 0.02))
+        store = HdfsStore([gateway.host], "root", prefix="/webhdfs/api/v1", retries=RetryPolicy(3, 0.02))
         store.make_folder("/resume-line")
         gateway.faults.append(Fault("APPEND", "cut", 3 * SIZE // 4, is_upload=True))
         send(LocalStore(), data[0], store, "/resume-line/f")
@@ -359,6 +359,6 @@ def test_stale_notes_are_cleared(data, tmp_path):
     interrupt_copy(data, tmp_path / "to")
     (note,) = notes(tmp_path)
     os.utime(note, (time.time() - 9 * 86400,) * 2)
-    with note_of(LocalStore(), entry_of(LocalStore(), data[0]), LocalStore(), str(tmp_path / "x")) as other:
+    with open_note(LocalStore(), entry_of(LocalStore(), data[0]), LocalStore(), str(tmp_path / "x")) as other:
         assert other is not None and other.part == ""
         assert note not in notes(tmp_path)

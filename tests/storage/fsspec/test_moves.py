@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from openpai_tasks.errors import NotFound
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.fsspec.filesystem import ClusterFileSystem
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import StorageSpec
@@ -34,6 +34,9 @@ class Book:
         if storage not in self.stores:
             raise NotFound(f"no storage named {storage!r}", 404)
         return StorageSpec(cluster, storage, "local", {}, user="root"), self.stores[storage]
+
+    def cluster_url(self, path):
+        return ""
 
 
 class StoresFileSystem(ClusterFileSystem):
@@ -214,7 +217,7 @@ def test_existing_name_with_wildcards_is_not_a_pattern(fs, place):
 def test_unreachable_storage_raises_instead_of_returning_false(ask):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and never listens
-        store = HdfsStore([f"127.0.0.1:{silent.getsockname()[1]}"], "root", patience=Patience(tries=1))
+        store = HdfsStore([f"127.0.0.1:{silent.getsockname()[1]}"], "root", retries=RetryPolicy(1, 0.2))
         with pytest.raises(ConnectionError):
             getattr(StoresFileSystem({"one": store}), ask)(f"{ROOT}f")
         store.close()

@@ -6,12 +6,12 @@ import time
 import pytest
 
 from openpai_tasks.errors import Unreachable
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.hdfs.native.stream import Stream
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
 from tests.hostile import CHUNKED, OK, Hostile, drip, for_ever
 
-ONCE = Patience(tries=1)
+ONCE = RetryPolicy(1, 0.2)
 TIMEOUT = 0.2
 STATUS = b'{"FileStatus": {"type": "FILE", "length": 200000, "modificationTime": 0, "pathSuffix": ""}}'
 DRIPS = {
@@ -34,7 +34,7 @@ FLOODS = {
 
 
 def store_of(server, timeout=TIMEOUT):
-    return HdfsStore([f"127.0.0.1:{server.port}"], "root", timeout=timeout, patience=ONCE)
+    return HdfsStore([f"127.0.0.1:{server.port}"], "root", timeout=timeout, retries=ONCE)
 
 
 @pytest.mark.parametrize("begin, again", DRIPS.values(), ids=DRIPS)

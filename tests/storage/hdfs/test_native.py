@@ -10,14 +10,19 @@ import zlib
 import pytest
 
 from openpai_tasks.errors import Denied
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.hdfs.digest import CRCS, SUMS
-from openpai_tasks.storage.hdfs.native.crc_combine import combined, fits
-from openpai_tasks.storage.hdfs.native.protobuf import (
-    Garbled,
+from openpai_tasks.storage.hdfs.native.crc_combine import combine, fits
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcError
+from openpai_tasks.storage.hdfs.store import HdfsStore
+from openpai_tasks.storage.local.store import LocalStore
+from openpai_tasks.storage.location import Location
+from openpai_tasks.storage.protobuf import (
+    InvalidMessage,
     delimited,
     fields,
     inner,
@@ -25,23 +30,18 @@ from openpai_tasks.storage.hdfs.native.protobuf import (
     number,
     take_message,
 )
-from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
-from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
-from openpai_tasks.storage.local.store import LocalStore
-from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.store import fingerprint
 from tests.memory import measurable
 from tests.storage.gateway import Gateway
 
 MEGABYTE = 1 << 20
-QUICK = Patience(tries=3, first=0.02)
+QUICK = RetryPolicy(3, 0.02)
 
 
 @pytest.fixture
 def store(hdfs, request):
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
-    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", patience=QUICK)
+    store = HdfsStore([hdfs.name_node], "root", root=f"/{name}", retries=QUICK)
     store.make_folder("/")
     yield store
     store.close()
@@ -84,7 +84,7 @@ def test_files_are_transferred_directly_to_and_from_data_nodes(hdfs, store, tmp_
 
 
 def use_small_blocks(store):
-    store._layout_now()
+    store._new_layout()
     store._layout = type(store._layout)(type(store._layout.shape)(MEGABYTE), 1)
 
 
@@ -94,11 +94,11 @@ def test_a_file_of_many_blocks_is_written_and_read_in_order(hdfs, store):
     assert store.write_checked("/f", iter([content[:700], content[700:]]), len(content))
     assert b"".join(store.read_checked("/f", len(content))) == content == b"".join(store.read("/f"))
     assert store.digest("/f").kind.startswith("MD5-of-2048MD5")
-    assert len(store._direct.ask(lambda names: names.blocks(f"{store.root}/f", 0, 1 << 40))) == 4
+    assert len(store._native.ask(lambda names: names.blocks(f"{store.root}/f", 0, 1 << 40))) == 4
 
 
 def test_a_block_is_added_again_if_no_data_node_has_reported_the_last_one(store, monkeypatch):
-    add_block, refusals = NameNode.add_block, [RpcRefused("NotReplicatedYetException", "not yet")] * 2
+    add_block, refusals = NameNode.add_block, [RpcError("NotReplicatedYetException", "not yet")] * 2
 
     def refuse_at_first(names, path, file, last):
         if last and refusals:
@@ -116,7 +116,7 @@ def test_range_may_begin_and_end_inside_chunks(store):
     content = os.urandom(200_000)
     put(store, "/f", lambda: [content])
     for offset, length in ((0, 1), (511, 2), (1000, 70_000), (199_999, 1)):
-        found = store._direct.read(f"{store.root}/f", "/f", offset, length)
+        found = store._native.read(f"{store.root}/f", "/f", offset, length)
         assert b"".join(found) == content[offset : offset + length]
 
 
@@ -130,11 +130,11 @@ def test_native_protocol_does_not_bypass_https_or_a_gateway(hdfs, store, tmp_pat
     """A user who asked for HTTPS gets no plain connection, and a gateway is not bypassed."""
     (tmp_path / "f").write_bytes(b"x" * 1000)
     with Gateway(hdfs.name_node) as gateway:
-        there = HdfsStore([gateway.host], "root", root=store.root, patience=QUICK)
+        there = HdfsStore([gateway.host], "root", root=store.root, retries=QUICK)
         if way == "https":
             there._scheme = "https"
         transfer(LocalStore(), LocalStore().stat(str(tmp_path / "f")), there, "/f", Watch())
-        assert not there._direct.is_open and gateway.count("CREATE") >= 2
+        assert not there._native.is_open and gateway.count("CREATE") >= 2
         there.close()
 
 
@@ -142,10 +142,10 @@ def test_refusal_is_reported_as_by_webhdfs(hdfs, store, tmp_path):
     (tmp_path / "f").write_bytes(b"x" * 1000)
     put(store, "/secret", lambda: [b"s"])
     store._names.set_mode(f"{store.root}/secret", 0o600)
-    eve = HdfsStore([hdfs.name_node], "eve", root=store.root, patience=QUICK)
+    eve = HdfsStore([hdfs.name_node], "eve", root=store.root, retries=QUICK)
     with pytest.raises(Denied, match="Permission denied: user=eve"):
         put(eve, "/f", lambda: [b"x"])
-    copied = copy(copies([Location(eve, "/secret", "")], Location(LocalStore(), str(tmp_path / "to"), "")))
+    copied = copy(plan_copy([Location(eve, "/secret", "")], Location(LocalStore(), str(tmp_path / "to"), "")))
     assert "Permission denied: user=eve" in copied.failed[0].reason and not (tmp_path / "to").exists()
     eve.close()
 
@@ -169,7 +169,7 @@ def test_protobuf_message_is_read_back_unchanged():
 
 def test_bytes_that_are_not_a_message_are_an_error():
     for data in (b"\x80", b"\x0a\x05ab", b"\x0b", b"\x09\x01", b"\xff" * 11):
-        with pytest.raises(Garbled):
+        with pytest.raises(InvalidMessage):
             fields(data)
 
 
@@ -189,7 +189,7 @@ def test_data_matches_its_own_crcs_only(crc):
 
 def test_combined_crc_equals_the_crc_of_the_whole_data():
     data = bytes(range(256)) * 14
-    assert combined(SUMS["CRC32"](data, 512), 512, "CRC32") == zlib.crc32(data)
+    assert combine(SUMS["CRC32"](data, 512), 512, "CRC32") == zlib.crc32(data)
 
 
 @measurable
@@ -207,7 +207,7 @@ def test_a_large_copy_takes_little_memory(hdfs, store, tmp_path):
         f"here, there = LocalStore(), HdfsStore([{hdfs.name_node!r}], 'root', root={store.root!r})\n"
         f"transfer(here, here.stat('{tmp_path}/f'), there, '/f', Watch())\n"
         f"transfer(there, there.stat('/f'), here, '{tmp_path}/back', Watch())\n"
-        "assert there._direct.is_open\n"
+        "assert there._native.is_open\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -11,11 +11,11 @@ import threading
 import pytest
 
 from openpai_tasks.protocol import JobRequest
-from openpai_tasks.protocol.document.job_storage import WebHdfs as Seen
+from openpai_tasks.protocol.document.job_storage import HdfsFolder as Seen
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying import resume
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import CopyItem, copies
+from openpai_tasks.storage.copying.plan import CopyItem, plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.hdfs.store import HdfsStore
@@ -118,7 +118,7 @@ class Outage:
             [self.store.hosts[0]], "root", root=self.store.root
         )  # until the block is reported
         file, target = at(LocalStore(), self.folder / "f"), at(patient, "/")
-        self.copied.append(copy(copies([file], target), watch=self.watch))
+        self.copied.append(copy(plan_copy([file], target), watch=self.watch))
         patient.close()
 
     def send(self):
@@ -132,7 +132,7 @@ class Outage:
                 yield piece
 
         object.__setattr__(self.archive, "pieces", dying)
-        with retry._waiting(lambda seconds: not self.ended.wait(100)):
+        with retry._waiting_with(lambda seconds: not self.ended.wait(100)):
             self.sent.append(Workspace("/w", self.store).send(self.archive))
 
 

@@ -10,11 +10,11 @@ import pyhdfs
 import pytest
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.hdfs.store import HdfsStore
-from openpai_tasks.storage.hdfs.web.connections import V1
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.hdfs.web.client import V1
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.storage.gateway import Gateway
@@ -22,7 +22,7 @@ from tests.storage.hdfs.test_web import certificate
 from tests.storage.relay import Relay
 from tests.storage.trees import at, plant
 
-QUICK = Patience(tries=3, first=0.02)
+QUICK = RetryPolicy(3, 0.02)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def root(hdfs, request):
 
 
 def secure(gateway, root, folder):
-    options = {"prefix": "/webhdfs/api/v1", "patience": QUICK, "verify": str(folder / "cert.pem")}
+    options = {"prefix": "/webhdfs/api/v1", "retries": QUICK, "verify": str(folder / "cert.pem")}
     return HdfsStore([gateway.host], "root", scheme="https", root=root, **options)
 
 
@@ -107,7 +107,7 @@ def test_private_source_files_are_private_on_hdfs_and_after_copying_back(hdfs, h
     for name, mode in {"key": 0o600, "run": 0o700, "open": 0o644, "shut": 0o700, "group": 0o640}.items():
         os.chmod(f"{here.path}/d/{name}", mode)
     os.chmod(f"{here.path}/d/shut/f", 0o644)
-    assert copy(copies([at(here, "d")], there)).failed == ()
+    assert copy(plan_copy([at(here, "d")], there)).failed == ()
     assert modes(hdfs, root) == {
         "d": "drwxr-xr-x",
         "d/key": "-rw-------",
@@ -118,10 +118,10 @@ def test_private_source_files_are_private_on_hdfs_and_after_copying_back(hdfs, h
         "d/shut/f": "-rw-r--r--",
     }
     back = Location(LocalStore(), f"{here.path}/back", "back")
-    assert copy(copies([at(there, "d")], back)).failed == ()
+    assert copy(plan_copy([at(there, "d")], back)).failed == ()
     found = {name: stat.S_IMODE(os.stat(f"{back.path}/{name}").st_mode) for name in ("key", "run", "shut")}
     assert found == {"key": 0o600, "run": 0o700, "shut": 0o700}
-    assert copy(copies([at(there, "d")], at(there, "again"))).failed == ()
+    assert copy(plan_copy([at(there, "d")], at(there, "again"))).failed == ()
     assert modes(hdfs, f"{root}/again")["key"] == "-rw-------"
 
 

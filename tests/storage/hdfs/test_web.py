@@ -15,25 +15,26 @@ import pyhdfs
 import pytest
 
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
+from openpai_tasks.net.retry import RetryPolicy
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import transfer
 from openpai_tasks.storage.hdfs.kind import make_data, open_store, open_url
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.hdfs.web.data_nodes import WIDE
 from openpai_tasks.storage.hdfs.web.errors import RemoteError, make_error
-from openpai_tasks.storage.hdfs.web.name_nodes import Patience
+from openpai_tasks.storage.hdfs.web.name_nodes import RETRIES
 from openpai_tasks.storage.kinds import UserStorage, find_type
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.retry import CorruptData, retrying
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests.memory import measurable
 from tests.sdk.sshd_server import refusing_port
 from tests.storage.gateway import Fault, Gateway
 
-QUICK = Patience(tries=3, first=0.02)
+QUICK = RetryPolicy(3, 0.02)
 MEGABYTE = 1 << 20
 
 
@@ -54,7 +55,7 @@ def gateway(hdfs):
 
 def behind(gateway: Gateway, store: HdfsStore, **options) -> HdfsStore:
     """The same folder, through the gateway."""
-    options = {"patience": QUICK, "prefix": "/webhdfs/api/v1", **options}
+    options = {"retries": QUICK, "prefix": "/webhdfs/api/v1", **options}
     return HdfsStore([gateway.host], "root", root=store.root, **options)
 
 
@@ -285,19 +286,19 @@ OPS = {"make_folder": "MKDIRS", "stat": "GETFILESTATUS", "digest": "GETFILECHECK
 @pytest.mark.parametrize("act, op", OPS.items(), ids=OPS)
 def test_failing_operation_is_retried_by_one_layer_only(store, gateway, act, op):
     store.write("/f", [b"x"], 1)
-    there = behind(gateway, store, patience=Patience(first=0.001))
+    there = behind(gateway, store, retries=RETRIES._replace(least_pause=0.001))
     assert there.stat("/") is not None
     fault = Fault(op, "refuse", times=1000)
     gateway.faults.append(fault)
     with pytest.raises(Unreachable):
         retrying(lambda: getattr(there, act)("/f"))
-    assert 1000 - fault.times == Patience().tries
+    assert 1000 - fault.times == RETRIES.tries
 
 
 def test_failing_create_or_open_is_retried_by_one_layer_only(store, gateway, tmp_path):
     store.write("/f", [b"x"], 1)
     (tmp_path / "f").write_bytes(b"x")
-    there = behind(gateway, store, patience=Patience(first=0.001))
+    there = behind(gateway, store, retries=RETRIES._replace(least_pause=0.001))
     found = there.stat("/f")
     create, opening = (Fault(op, "refuse", times=1000) for op in ("CREATE", "OPEN"))
     gateway.faults += [create, opening]
@@ -306,7 +307,7 @@ def test_failing_create_or_open_is_retried_by_one_layer_only(store, gateway, tmp
     assert 1000 - create.times == 5  # the pieces come only once, so that the copy itself retries
     with pytest.raises(Unreachable):
         transfer(there, found, LocalStore(), str(tmp_path / "g"), Watch())
-    assert 1000 - opening.times == Patience().tries
+    assert 1000 - opening.times == RETRIES.tries
 
 
 def test_hdfs_that_never_answered_is_given_up_soon():
@@ -315,7 +316,7 @@ def test_hdfs_that_never_answered_is_given_up_soon():
         threading.Thread(target=hang_up, args=(server, tried), daemon=True).start()
         host = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(Unreachable):
-            retrying(lambda: HdfsStore([host], "root", patience=Patience(first=0.001)).stat("/"))
+            retrying(lambda: HdfsStore([host], "root", retries=RETRIES._replace(least_pause=0.001)).stat("/"))
         assert len(tried) == 5
 
 
@@ -336,7 +337,7 @@ def hang_up(server: socket.socket, tried: list[int]) -> None:
 
 def test_stopping_a_copy_ends_the_retry_pauses_of_its_storage(store, gateway, tmp_path):
     store.write("/f", [b"x"], 1)
-    there, pauses = behind(gateway, store, patience=Patience(first=60.0, longest=60.0)), []
+    there, pauses = behind(gateway, store, retries=RetryPolicy(9, 60.0, longest_pause=60.0)), []
     found = there.stat("/f")
     gateway.faults.append(Fault("OPEN", "refuse", times=1000))
 
@@ -354,7 +355,7 @@ def test_stopping_a_copy_ends_the_retry_pauses_of_its_storage(store, gateway, tm
 
 def test_file_that_changes_its_size_while_it_is_sent_is_an_error(store):
     for pieces in ([b"abc"], [b"abcabc"]):
-        with pytest.raises(Damaged, match="while it was read"):
+        with pytest.raises(CorruptData, match="while it was read"):
             store.write("/f", pieces, 5)
 
 
@@ -370,7 +371,7 @@ def test_error_raised_by_the_source_is_passed_on_unchanged(store):
 def test_second_name_node_is_used_when_the_first_is_on_standby_or_gone(store, hdfs):
     with Gateway(hdfs.name_node) as second:
         with Gateway(hdfs.name_node) as first:
-            options = {"root": store.root, "prefix": "/webhdfs/api/v1", "patience": QUICK}
+            options = {"root": store.root, "prefix": "/webhdfs/api/v1", "retries": QUICK}
             there = HdfsStore([first.host, second.host], "root", **options)
             there.write("/f", [b"x"], 1)
             assert first.asked and not second.asked
@@ -384,7 +385,7 @@ def test_second_name_node_is_used_when_the_first_is_on_standby_or_gone(store, hd
 
 def test_unreachable_name_node_is_a_one_line_error():
     port = refusing_port()
-    store = HdfsStore([f"127.0.0.1:{port}"], "root", patience=QUICK)
+    store = HdfsStore([f"127.0.0.1:{port}"], "root", retries=QUICK)
     with pytest.raises(
         Unreachable, match=rf"^/x: HDFS does not answer: 127.0.0.1:{port}: Connection refused$"
     ):
@@ -393,7 +394,7 @@ def test_unreachable_name_node_is_a_one_line_error():
 
 def test_a_connection_that_was_closed_while_idle_is_replaced(store, gateway):
     gateway.lies = True
-    there = behind(gateway, store, patience=Patience(tries=1))
+    there = behind(gateway, store, retries=RetryPolicy(1, 0.2))
     for _ in range(5):
         assert there.stat("/").is_folder
 
@@ -500,7 +501,7 @@ def test_a_web_port_that_cannot_be_found_is_asked_for():
     hosts = [f"127.0.0.1:{refusing_port()}" for _ in range(2)]
     ports = ", ".join(host.partition(":")[2] for host in hosts)
     with pytest.raises(Unreachable) as caught:
-        list(HdfsStore(hosts, "ann", patience=Patience(tries=1)).list("/"))
+        list(HdfsStore(hosts, "ann", retries=RetryPolicy(1, 0.2)).list("/"))
     hint = f"(tried its web ports {ports}; if it has another one, use webhdfs://127.0.0.1:PORT)"
     assert str(caught.value).endswith(hint)
 
@@ -590,7 +591,7 @@ def test_active_one_of_several_https_name_nodes_is_used(hdfs, store, tmp_path):
 
 def test_native_port_instead_of_the_web_port_is_reported(hdfs):
     with pytest.raises(Unreachable, match=f"404 from {hdfs.rpc}, .* use the web port of a name node"):
-        HdfsStore([hdfs.rpc], "root", patience=QUICK).stat("/")
+        HdfsStore([hdfs.rpc], "root", retries=QUICK).stat("/")
 
 
 @pytest.mark.parametrize("way", ["direct", "gateway"])
@@ -600,7 +601,7 @@ def test_a_file_from_before_1970_is_copied_once(store, gateway, tmp_path, way):
     there = store if way == "direct" else behind(gateway, store)
     source = Location(LocalStore(), str(tmp_path), "here", is_content=True)
     for count in (1, 0):
-        done = copy(copies([source], Location(there, "/to", "hdfs")))
+        done = copy(plan_copy([source], Location(there, "/to", "hdfs")))
         assert (done.files, done.failed) == (count, ())
     assert there.stat("/to/old").mtime_ms == 0
 

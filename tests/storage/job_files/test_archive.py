@@ -12,9 +12,9 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.job_files import archive
-from openpai_tasks.storage.job_files.archive import MADE, pack, received
+from openpai_tasks.storage.job_files.archive import MADE, pack, read_archive
 from openpai_tasks.storage.job_files.sources import SourceFile, collect
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 from tests.needs import require
 
 LONG = "deep/" * 30 + "name-that-no-old-tar-can-hold-" * 4
@@ -81,14 +81,14 @@ def test_tar_and_busybox_unpack_the_archive(project, tmp_path, tar):
 
 def test_received_archive_equals_the_packed_one(project):
     made = pack(collect(["."], project))
-    again = received(made.pieces(), made.sha256)
+    again = read_archive(made.pieces(), made.sha256)
     assert again == made and again.files == made.files and content(again) == content(made)
 
 
 def test_damaged_archive_is_refused(project):
     made = pack(collect(["."], project))
-    with pytest.raises(Damaged, match=made.sha256):
-        received([content(made)[:-1]], made.sha256)
+    with pytest.raises(CorruptData, match=made.sha256):
+        read_archive([content(made)[:-1]], made.sha256)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -129,7 +129,7 @@ def test_archive_that_unpacks_to_large_headers_is_refused(bomb, monkeypatch):
     tracemalloc.start()
     try:
         with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: "):
-            received([packed], hashlib.sha256(packed).hexdigest())
+            read_archive([packed], hashlib.sha256(packed).hexdigest())
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
@@ -149,7 +149,7 @@ def test_archive_that_unpacks_to_much_more_than_its_size_is_refused(bomb, monkey
     monkeypatch.setattr(archive, "LEAST_LIMIT", 1 << 20)
     packed = crafted(*CONTENTS[bomb], (bytes(1024), 1))
     with pytest.raises(PathError, match=r"\.tar\.gz cannot be read: it unpacks to more than 1 MB$"):
-        received([packed], hashlib.sha256(packed).hexdigest())
+        read_archive([packed], hashlib.sha256(packed).hexdigest())
 
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, b"Z"])
@@ -158,4 +158,4 @@ def test_archive_whose_reading_would_go_back_is_refused(kind):
     with pytest.raises(
         PathError, match=r"\.tar\.gz cannot be read: ('x' is sparse or has no valid size|damaged header: .*)$"
     ):
-        received([packed], hashlib.sha256(packed).hexdigest())
+        read_archive([packed], hashlib.sha256(packed).hexdigest())

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.paddlecloud.package import collect_package
-from openpai_tasks.settings.trust import Fenced
+from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.archive import pack
 from openpai_tasks.storage.job_files.sources import collect
 
@@ -103,7 +103,7 @@ def test_symlink_out_of_a_project_that_sets_its_own_sources_is_refused(tmp_path,
     os.symlink(target, root / "src" / link)
     for given in ("src", ".", "src/"):
         with pytest.raises(PathError, match=rf"src/{link}.* leads to .*; .*`--sources {given}`"):
-            collect(Fenced.within(str(root), [given]), root)
+            collect(ConfinedSources.within(str(root), [given]), root)
     assert collect(["src"], root)  # typed by the user, it is allowed
 
 
@@ -111,17 +111,17 @@ def test_symlinks_inside_a_project_are_followed(tmp_path, secret):
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     os.symlink("../lib", root / "src" / "lib")
-    found = collect(Fenced.within(str(root), ["src"]), root)
+    found = collect(ConfinedSources.within(str(root), ["src"]), root)
     assert [source.name for source in found] == ["src/lib/x.py", "src/train.py"]
 
 
 def test_symlink_out_of_a_trusted_outside_source_is_refused(tmp_path, secret):
     root = tmp_path / "project"
-    assert collect(Fenced.within(str(root), ["../secret"]), root)[0].name == "secret/key"
+    assert collect(ConfinedSources.within(str(root), ["../secret"]), root)[0].name == "secret/key"
     write(tmp_path, "other/x")
     os.symlink("../other/x", secret / "x")
     with pytest.raises(PathError, match=r"secret/x leads to"):
-        collect(Fenced.within(str(root), ["../secret"]), root)
+        collect(ConfinedSources.within(str(root), ["../secret"]), root)
 
 
 @pytest.mark.parametrize("swapped", ["src/train.py", "src"])
@@ -129,7 +129,7 @@ def test_projects_source_swapped_for_a_symlink_after_the_check_is_not_packed(tmp
     root = tmp_path / "project"
     (root / "src" / "key").unlink()
     write(tmp_path, "secret/train.py")
-    found = collect(Fenced.within(str(root), ["src"]), root)
+    found = collect(ConfinedSources.within(str(root), ["src"]), root)
     (root / swapped).rename(root / "old")
     (root / swapped).symlink_to(secret / "train.py" if swapped.endswith(".py") else secret)
     with pytest.raises(PathError, match="leads out"):
@@ -139,7 +139,7 @@ def test_projects_source_swapped_for_a_symlink_after_the_check_is_not_packed(tmp
 def test_trusted_sources_from_elsewhere_are_packed(tmp_path, secret):
     root = tmp_path / "project"
     for given in ("../secret", "../secret/key"):
-        assert len(pack(collect(Fenced.within(str(root), [given]), root)).members) == 1
+        assert len(pack(collect(ConfinedSources.within(str(root), [given]), root)).members) == 1
 
 
 def test_huge_ignore_file_ends_in_one_line(tmp_path):

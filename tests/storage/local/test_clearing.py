@@ -11,7 +11,7 @@ import pytest
 
 from openpai_tasks.errors import NotFound, PathError
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.walk import walk
 from openpai_tasks.storage.local.identity import real_path
 from openpai_tasks.storage.local.store import LocalStore
@@ -78,7 +78,7 @@ def test_a_very_deep_folder_is_copied_and_walked(tmp_path, few_frames):
     (tmp_path / "home").mkdir()
     source = Location(LocalStore(), str(tmp_path / "deep"), "deep")
     target = Location(LocalStore(str(tmp_path / "home")), "/deep", "pai://lab/home/deep")
-    copied = copy(copies([source], target))
+    copied = copy(plan_copy([source], target))
     assert (copied.files, copied.failed) == (1, ())
     assert sum(1 for _ in walk(target)) == few_frames + 1
 

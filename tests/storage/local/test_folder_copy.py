@@ -10,7 +10,7 @@ import pytest
 from openpai_tasks.errors import PaiError
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.direct import SMALL
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
@@ -121,7 +121,7 @@ def test_an_interrupt_before_the_rename_leaves_nothing(folders, monkeypatch):
 def test_what_the_short_way_refuses_is_copied_in_the_general_way(here, monkeypatch):
     monkeypatch.setattr(LocalFolderCopy, "copy", lambda *args: False)
     plant(here, {"d/a": b"1", "d/b": b"2", "d/empty": b""})
-    assert copy(copies([at(here, "d")], at(here, "t"))).files == 3
+    assert copy(plan_copy([at(here, "d")], at(here, "t"))).files == 3
     assert seen(at(here, "t")) == {"a": b"1", "b": b"2", "empty": b""}
 
 
@@ -131,20 +131,20 @@ def test_files_of_any_size_arrive(here, tmp_path, size):
     (tmp_path / "storage").mkdir()
     storage = Location(LocalStore(str(tmp_path / "storage")), "/", "pai://lab/home/")
     plant(here, {"d/f": content})
-    assert copy(copies([at(here, "d")], at(storage, "d"))).bytes == size
+    assert copy(plan_copy([at(here, "d")], at(storage, "d"))).bytes == size
     assert seen(at(storage, "d")) == {"f": content}
-    assert copy(copies([at(storage, "d/f")], at(here, "back"))).files == 1
+    assert copy(plan_copy([at(storage, "d/f")], at(here, "back"))).files == 1
     assert (tmp_path / "here" / "back").read_bytes() == content
 
 
 def test_sync_counts_unchanged_files_and_copies_the_others(here):
     plant(here, {"s/same": b"1", "s/longer": b"2", "s/later": b"3", "s/new": b"4", "s/in/same": b"5"})
-    assert copy(synced(at(here, "s"), at(here, "t"))).files == 5
+    assert copy(plan_sync(at(here, "s"), at(here, "t"))).files == 5
     plant(here, {"s/longer": b"22", "s/later": b"6", "t/surplus": b"7"})
     os.utime(f"{here.path}/s/later", (9, 9))
     os.unlink(f"{here.path}/t/new")
     os.unlink(f"{here.path}/t/in/same")
     os.symlink("../surplus", f"{here.path}/t/in/same")
-    again = copy(synced(at(here, "s"), at(here, "t")))
+    again = copy(plan_sync(at(here, "s"), at(here, "t")))
     assert (again.files, again.skipped, again.failed) == (4, 1, ())
     assert seen(at(here, "t")) == {**seen(at(here, "s")), "surplus": b"7"}

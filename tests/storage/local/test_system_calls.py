@@ -17,13 +17,13 @@ STATS = ("stat", "lstat", "fstat", "newfstatat", "statx")
 SCRIPT = """if True:
     import sys
     from openpai_tasks.storage.copying.copy import Rules, copy
-    from openpai_tasks.storage.copying.plan import synced
+    from openpai_tasks.storage.copying.plan import plan_sync
     from openpai_tasks.storage.local.store import LocalStore
     from openpai_tasks.storage.location import Location
     source, root, times = sys.argv[1:]
     target = Location(LocalStore(root), "/data", "pai://lab/home/data")
     for _ in range(int(times)):
-        copied = copy(synced(Location(LocalStore(), source, source), target), Rules(workers=1))
+        copied = copy(plan_sync(Location(LocalStore(), source, source), target), Rules(workers=1))
     print(copied.files, copied.skipped, len(copied.failed))
 """
 

@@ -14,13 +14,14 @@ import pytest
 from openpai_tasks.errors import ConfigError, Denied, NotFound, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies, synced
+from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.objects import errors, upload
-from openpai_tasks.storage.objects.s3 import answers
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.objects.s3 import answers, bucket
+from openpai_tasks.storage.objects.s3.client import S3Call
+from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import StorageSpec, fingerprint
 from tests import memory
 from tests.needs import require
@@ -174,7 +175,7 @@ def test_data_that_is_always_damaged_never_replaces_the_file(service):
     with Relay(service.server.host, [swap(99)]) as relay:
         place = service.open(relay.host)
         put(place.store, "/f", lambda: [b"what was there before"])
-        with pytest.raises(Damaged, match="damaged in transit"):
+        with pytest.raises(CorruptData, match="damaged in transit"):
             put(place.store, "/f", lambda: [b"the very last of it!"])
         assert seen(place) == {"f": b"what was there before"}
 
@@ -189,19 +190,19 @@ def test_failed_source_leaves_the_old_file(service):
     put(place.store, "/f", lambda: [b"before"])
     with pytest.raises(PathError, match="gone"):
         put(place.store, "/f", pieces)
-    with pytest.raises(Damaged, match=r"got \d+ of \d+ bytes"):
+    with pytest.raises(CorruptData, match=r"got \d+ of \d+ bytes"):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
     assert seen(place) == {"f": b"before"}
 
 
 @over("rclone")
 def test_failed_upload_leaves_no_multipart_upload_behind(service):
-    from openpai_tasks.storage.objects.s3.connection import S3Call
+    from openpai_tasks.storage.objects.s3.client import S3Call
 
     place = service.open()
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptData):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
-    uploads = place.store._bucket.wire.document(S3Call("GET", "", {"uploads": ""}))
+    uploads = place.store._bucket.client.document(S3Call("GET", "", {"uploads": ""}))
     assert "Upload" not in answers.fields(uploads)
 
 
@@ -220,8 +221,8 @@ def test_small_tree_is_copied_to_a_new_rclone_server_and_back(here, tmp_path):
             place = Location(
                 open_storage(StorageSpec("lab", "objects", "s3", data)), "/", "pai://lab/objects/"
             )
-            assert copy(copies([at(here, "tree")], at(place, "up"))).failed == ()
-            assert copy(copies([at(place, "up")], at(here, "back"))).failed == ()
+            assert copy(plan_copy([at(here, "tree")], at(place, "up"))).failed == ()
+            assert copy(plan_copy([at(place, "up")], at(here, "back"))).failed == ()
             relay.asked.clear()
             place.store.make_folder("/up/more/folders")
             assert relay.asked == []
@@ -235,17 +236,17 @@ def test_small_tree_is_copied_to_a_new_rclone_server_and_back(here, tmp_path):
 def test_file_replaced_by_another_writer_meanwhile_is_kept(service, monkeypatch, is_whole):
     place, other = service.open(), service.open()
     kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
-    is_right, theirs = kind.is_right, b"t" * (PART + 7)
+    is_intact, theirs = kind.is_intact, b"t" * (PART + 7)
 
     def replaced(session, size, md5):
-        monkeypatch.setattr(kind, "is_right", is_right)
+        monkeypatch.setattr(kind, "is_intact", is_intact)
         other.store.write("/f", [theirs], len(theirs))
-        return is_right(session, size, md5 if is_whole else b"another")
+        return is_intact(session, size, md5 if is_whole else b"another")
 
-    monkeypatch.setattr(kind, "is_right", replaced)
+    monkeypatch.setattr(kind, "is_intact", replaced)
     with pytest.raises(PathError, match="another writer replaced it") as raised:
         place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
-    assert not isinstance(raised.value, Damaged)  # which would be retried
+    assert not isinstance(raised.value, CorruptData)  # which would be retried
     assert is_same(seen(place)["f"], theirs)
 
 
@@ -253,8 +254,8 @@ def test_file_replaced_by_another_writer_meanwhile_is_kept(service, monkeypatch,
 def test_own_upload_that_arrived_damaged_is_removed(service, monkeypatch):
     place = service.open()
     kind = type(place.store._bucket.begin(f"{service.folder}/none", None, PART))
-    monkeypatch.setattr(kind, "is_right", lambda session, size, md5: False)
-    with pytest.raises(Damaged, match="it was removed"):
+    monkeypatch.setattr(kind, "is_intact", lambda session, size, md5: False)
+    with pytest.raises(CorruptData, match="it was removed"):
         place.store.write("/f", [b"o" * (PART + 5)], PART + 5)
     assert place.store.stat("/f") is None
 
@@ -294,12 +295,12 @@ def test_large_file_is_uploaded_in_parts_and_recognized_by_its_digest(service, h
     content = os.urandom(2 * PART) + b"end"
     plant(here, {"f": content})
     place = service.open()
-    assert copy(copies([at(here, "f")], at(place, "f"))).failed == ()
+    assert copy(plan_copy([at(here, "f")], at(place, "f"))).failed == ()
     raised = place.store.digest("/f")
     assert raised == fingerprint(place.store.hasher(raised.kind), [content])
-    assert copy(copies([at(here, "f")], place), Rules(checksum=True)).skipped == 1
-    assert copy(copies([at(here, "f")], place)).skipped == 1
-    assert copy(copies([at(place, "f")], at(here, "back"))).failed == ()
+    assert copy(plan_copy([at(here, "f")], place), Rules(checksum=True)).skipped == 1
+    assert copy(plan_copy([at(here, "f")], place)).skipped == 1
+    assert copy(plan_copy([at(place, "f")], at(here, "back"))).failed == ()
     assert is_same(seen(here)["back"], content)
     assert here.store.stat(at(here, "f").path).mtime_ms == here.store.stat(at(here, "back").path).mtime_ms
 
@@ -309,10 +310,10 @@ def test_sync_of_unchanged_files_costs_one_listing_per_folder(service, here):
     plant(here, {f"{folder}/{number}": b"x" * number for folder in "ab" for number in range(40)})
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
-        assert copy(synced(here, place)).files == 80
+        assert copy(plan_sync(here, place)).files == 80
         for source, target in ((here, place), (place, here)):
             relay.asked.clear()
-            again = copy(synced(source, target))
+            again = copy(plan_sync(source, target))
             assert (again.skipped, again.files) == (80, 0)
             assert len(relay.asked) <= 3 + 3, relay.asked  # three folders, and requests for the root
 
@@ -323,8 +324,8 @@ def test_modification_times_survive_a_copy_there_and_back(service, here):
     for number, name in enumerate(("d/small", "d/large")):
         here.store.set_mtime(at(here, name).path, 1_500_000_000_123 + number)
     place = service.open()
-    copy(copies([at(here, "d")], at(place, "d")))
-    copy(copies([at(place, "d")], at(here, "back")))
+    copy(plan_copy([at(here, "d")], at(place, "d")))
+    copy(plan_copy([at(place, "d")], at(here, "back")))
     assert [here.store.stat(at(here, f"back/{name}").path).mtime_ms for name in ("small", "large")] == [
         1_500_000_000_123,
         1_500_000_000_124,
@@ -335,11 +336,11 @@ def test_modification_times_survive_a_copy_there_and_back(service, here):
 def test_older_file_of_the_same_size_is_copied_and_not_skipped(service, here):
     plant(here, {"d/small": b"new", "d/large": b"n" * (2 << 20)})
     place = service.open()
-    copy(copies([at(here, "d")], at(place, "d")))
+    copy(plan_copy([at(here, "d")], at(place, "d")))
     plant(here, {"d/small": b"old", "d/large": b"o" * (2 << 20)})
     for name in ("d/small", "d/large"):
         here.store.set_mtime(at(here, name).path, 1_000_000_000_000)
-    assert copy(copies([at(here, "d/.")], at(place, "d"))).files == 2
+    assert copy(plan_copy([at(here, "d/.")], at(place, "d"))).files == 2
     there = seen(at(place, "d"))
     assert all(is_same(there[name], content) for name, content in seen(at(here, "d")).items())
 
@@ -434,7 +435,7 @@ import json, sys
 from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.objects import upload
 from openpai_tasks.storage.store import StorageSpec
 from tests.memory import peak_of
@@ -445,7 +446,7 @@ for size in ("small", "large"):
     there = Location(store, f"/{size}", "there")
     here, back = (Location(LocalStore(), f"{folder}/{name}", name) for name in (size, f"{size}-back"))
     for source, target in ((here, there), (there, back)):
-        copied = copy(copies([source], target))
+        copied = copy(plan_copy([source], target))
         assert copied.files == 4 and not copied.failed, copied
     print(peak_of("self"))
 """
@@ -585,3 +586,21 @@ def test_invalid_aws_settings_are_an_error(setting, value, says, monkeypatch):
     monkeypatch.setenv(setting, value)
     with pytest.raises(ConfigError, match=says):
         locate("s3://data/x", None)
+
+
+@over("rclone")
+def test_day_old_parts_of_a_killed_copy_are_removed(service, monkeypatch):
+    store = service.open().store
+    client, key = store._bucket.client, store._key("/f")
+
+    def uploads():
+        found = client.document(S3Call("GET", "", {"uploads": "", "prefix": key}))
+        return [one for one in answers.children(found, "Upload") if one["Key"] == key]
+
+    client.document(S3Call("POST", key, {"uploads": ""}))
+    monkeypatch.setattr(bucket, "STALE", 3600)
+    bucket.abort_stale(client, key)
+    assert len(uploads()) == 1
+    monkeypatch.setattr(bucket, "STALE", -1)
+    bucket.abort_stale(client, key)
+    assert not uploads()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from openpai_tasks.errors import Denied, NotFound, PathError, Unreachable
 from openpai_tasks.net.log_masking import REQUESTS
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.location import open_storage
-from openpai_tasks.storage.objects.s3.given_account import GivenAccount, S3Login, is_given
-from openpai_tasks.storage.objects.s3.signing import S3Request, SigningScope, signed
+from openpai_tasks.storage.objects.s3.client import S3Login, StaticAccount, is_static
+from openpai_tasks.storage.objects.s3.signing import S3Request, SigningScope, sign
 from openpai_tasks.storage.store import StorageSpec
 from tests.certificates import make_certificate
 from tests.properties.mutations import steady
@@ -91,13 +91,13 @@ def test_given_server_and_keys_need_no_botocore(endpoint, bucket, monkeypatch, t
     from openpai_tasks.storage.objects.s3.account import S3Account
 
     monkeypatch.delenv("AWS_CONFIG_FILE", raising=False)
-    ours, theirs = GivenAccount(bucket, endpoint, KEYS), S3Account(bucket, endpoint, "AK", "theirs", "")
+    ours, theirs = StaticAccount(bucket, endpoint, KEYS), S3Account(bucket, endpoint, "AK", "theirs", "")
     is_plain = endpoint.startswith("http:")
     for bundle in (None,) if is_plain else (None, "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
         if bundle:
             monkeypatch.setenv(bundle, str(tmp_path / bundle))
             theirs = S3Account(bucket, endpoint, "AK", "theirs", "")
-        assert is_given(bucket, endpoint, *KEYS[:2])
+        assert is_static(bucket, endpoint, *KEYS[:2])
         assert ours.locate(None) == theirs.locate(None)
         assert is_plain or ours.certificates == theirs.certificates
         monkeypatch.delenv(bundle or "-", raising=False)
@@ -108,20 +108,20 @@ def test_given_server_and_keys_need_no_botocore(endpoint, bucket, monkeypatch, t
 def test_settings_and_special_buckets_are_left_to_botocore(monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_CONFIG_FILE", raising=False)
     usual = ("data", "http://127.0.0.1:9000", "AK", "theirs")
-    assert is_given(*usual)
+    assert is_static(*usual)
     for number, value in (
         *((0, bucket) for bucket in ("data--use1-az4--x-s3", "data-s3alias")),
         *((1, url) for url in ("", "https://s3.amazonaws.com", "http://h:1/path", "http://me@h:1")),
         *((number, "") for number in (2, 3)),
     ):
-        assert not is_given(*usual[:number], value, *usual[number + 1 :])
+        assert not is_static(*usual[:number], value, *usual[number + 1 :])
     for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE"):
         with monkeypatch.context() as changed:
             changed.setenv(name, "x")
-            assert not is_given(*usual)
+            assert not is_static(*usual)
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "config").write_text("[default]\nregion = eu-west-1\n")
-    assert not is_given(*usual)
+    assert not is_static(*usual)
 
 
 @steady(200)
@@ -133,7 +133,7 @@ def test_signature_is_the_one_that_botocore_makes(method, key, query, body):
 
     path = "/data/" + quote(key, safe="/")
     request = S3Request(method, path, query, {"host": "127.0.0.1", "x-amz-meta-mtime": "1.5"}, body)
-    ours = signed(request, "AK", "secret", SigningScope("eu-west-1", "s3"), now=NOW)
+    ours = sign(request, "AK", "secret", SigningScope("eu-west-1", "s3"), now=NOW)
     theirs = AWSRequest(method, f"http://127.0.0.1{request.target}", {"x-amz-meta-mtime": "1.5"}, body)
     theirs.context["timestamp"] = theirs.headers["X-Amz-Date"] = ours["x-amz-date"]
     theirs.headers["X-Amz-Content-SHA256"] = ours["x-amz-content-sha256"]
@@ -147,10 +147,10 @@ def test_each_file_costs_one_request_up_and_one_down(account, service, here):  #
     plant(here, {f"tree/{number}": b"x" * number for number in range(20)})
     with Relay(service.server.host) as relay:
         place = service.open(relay.host)
-        assert copy(copies([at(here, "tree")], at(place, "tree"))).files == 20
+        assert copy(plan_copy([at(here, "tree")], at(place, "tree"))).files == 20
         assert [asked.split()[0] for asked in relay.asked if "/tree/1" in asked].count("PUT") == 11
         relay.asked.clear()
-        assert copy(copies([at(place, "tree")], at(here, "back"))).files == 20
+        assert copy(plan_copy([at(place, "tree")], at(here, "back"))).files == 20
         of_files = [asked.split()[0] for asked in relay.asked if "/tree/1" in asked]
         assert of_files == ["GET"] * 11, relay.asked
     assert seen(at(here, "back")) == seen(at(here, "tree"))

@@ -20,7 +20,7 @@ from openpai_tasks.storage.location import Location, locate
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing.index import Index, Names, Row, Shard
 from openpai_tasks.storage.packing.members import PackMember, split
-from openpai_tasks.storage.packing.shards import MOST, cut
+from openpai_tasks.storage.packing.pack import MOST, cut
 from openpai_tasks.storage.parts import is_part
 from tests.storage.stores import local
 from tests.storage.trees import at, plant, seen
@@ -466,7 +466,7 @@ def test_index_is_read_back_from_pieces_of_any_size():
             Row(f"é\n{number}", 0, number, rand.randrange(9), 0o644, rand.randrange(10**12), number % 7 - 1)
         )
         index.add_folder(f"f{number}", 0o755)
-    text = b"".join(indexes.written(index))
+    text = b"".join(indexes.encode(index))
     for size in (7, 1000, len(text)):
         again = indexes.read((text[at : at + size] for at in range(0, len(text), size)), "x")
         assert [again[number] for number in range(3000)] == [index[number] for number in range(3000)]

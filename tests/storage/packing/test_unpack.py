@@ -13,7 +13,7 @@ from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import unpack as unpacks
-from openpai_tasks.storage.packing.folder_writer import FolderWriter
+from openpai_tasks.storage.packing.unpack import FolderWriter
 from tests.storage.trees import at, plant, seen, umask
 
 COUNT = 100

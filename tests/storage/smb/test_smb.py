@@ -18,7 +18,7 @@ from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials, Destination
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import Rules, copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location, locate, open_storage
 from openpai_tasks.storage.smb import connection, files, kind
@@ -117,7 +117,7 @@ def test_a_read_only_share_is_read_and_not_changed(samba, here):
     there = on(samba.port, "fixed")
     assert seen(there) == {"f": b"fixed"}
     plant(here, {"x": b"x", "y": b"y"})
-    copied = copy(copies([at(here, "x"), at(here, "y")], there))
+    copied = copy(plan_copy([at(here, "x"), at(here, "y")], there))
     assert [failure.reason.partition(": ")[2] for failure in copied.failed] == ["access denied"] * 2
     for act in (
         lambda: there.store.remove("/f"),
@@ -226,7 +226,7 @@ def test_address_or_login_that_is_incomplete_is_refused(data, text, monkeypatch)
 
 def test_server_is_identified_by_its_ipv6_address_too():
     data = {"address": "//[::1]/docs", "username": "u", "password": "p"}
-    assert open_storage(StorageSpec("lab", "docs", "samba", data)).marks("/a") == {"::1:445/docs/a"}
+    assert open_storage(StorageSpec("lab", "docs", "samba", data)).identities("/a") == {"::1:445/docs/a"}
 
 
 def test_mounted_share_is_used_as_a_local_folder(tmp_path):
@@ -364,7 +364,7 @@ def test_name_that_would_be_read_back_differently_is_refused(share, here, name, 
             act()
     if len(name) < 256:
         plant(here, {f"d/{name}": b"", "d/good": b""})
-        copied = copy(copies([at(here, "d")], at(there, "d")))
+        copied = copy(plan_copy([at(here, "d")], at(there, "d")))
         assert (copied.files, len(copied.failed)) == (1, 1) and text in copied.failed[0].reason
         assert os.listdir(folder / "d") == ["good"]
 
@@ -372,15 +372,15 @@ def test_name_that_would_be_read_back_differently_is_refused(share, here, name, 
 @pytest.mark.parametrize("name", ["..", "a/b"])
 def test_listed_name_that_is_not_a_plain_file_name_is_an_error(name):
     with pytest.raises(PathError, match="cannot be a file's"):
-        smb_names.read(name.encode("utf-16-le"), "/d")
+        smb_names.decode(name.encode("utf-16-le"), "/d")
     with pytest.raises(PathError, match="not valid UTF-8"):
-        smb_names.read(b"a\0\xff\xdf", "/d")
+        smb_names.decode(b"a\0\xff\xdf", "/d")
 
 
 def test_names_that_differ_only_in_case_do_not_replace_each_other(share, here):
     there, _ = share
     plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4", "d/other": b"5"})
-    copied = copy(copies([at(here, "d")], at(there, "d")), Rules(workers=4))
+    copied = copy(plan_copy([at(here, "d")], at(there, "d")), Rules(workers=4))
     assert (copied.files, len(copied.failed)) == (3, 2)
     assert all("the server treats it as" in failure.reason for failure in copied.failed)
     arrived, sent = seen(at(there, "d")), seen(at(here, "d"))
@@ -390,7 +390,7 @@ def test_names_that_differ_only_in_case_do_not_replace_each_other(share, here):
 def test_case_sensitive_server_keeps_both_names(samba, here):
     there = on(samba.port, "exact")
     plant(here, {"d/File": b"1", "d/file": b"2", "d/Sub/x": b"3", "d/sub/x": b"4"})
-    assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
+    assert copy(plan_copy([at(here, "d")], at(there, "d"))).failed == ()
     assert seen(at(there, "d")) == seen(at(here, "d"))
     there.store.remove("/d", recursive=True)
 
@@ -415,8 +415,8 @@ def test_many_files_are_copied_over_one_connection(samba, share, here, tmp_path)
     plant(here, tree)
     with Relay(f"127.0.0.1:{samba.port}") as relay:
         there = on(relay.address[1], rootPath=tmp_path.name)
-        assert copy(copies([at(here, "d")], at(there, "d")), Rules(workers=16)).files == 60
-        assert copy(copies([at(there, "d")], at(here, "back")), Rules(workers=16)).files == 60
+        assert copy(plan_copy([at(here, "d")], at(there, "d")), Rules(workers=16)).files == 60
+        assert copy(plan_copy([at(there, "d")], at(here, "back")), Rules(workers=16)).files == 60
         assert relay.connections == 1
     assert seen(at(here, "back")) == seen(at(here, "d"))
 
@@ -430,10 +430,10 @@ def test_broken_connection_is_retried_and_loses_no_data(samba, share, here, tmp_
         relay.faults.append(Fault(act, way, relay.moved[way] + offset))
         if way == TO_CLIENT:
             plant(share[0], seen(here))
-            assert copy(copies([at(there, "d")], at(here, "back"))).failed == ()
+            assert copy(plan_copy([at(there, "d")], at(here, "back"))).failed == ()
             assert seen(at(here, "back")) == seen(at(here, "d"))
         else:
-            assert copy(copies([at(here, "d")], at(there, "d"))).failed == ()
+            assert copy(plan_copy([at(here, "d")], at(there, "d"))).failed == ()
             assert seen(at(share[0], "d")) == seen(at(here, "d"))
         assert not relay.faults and relay.connections == 2
 
@@ -492,8 +492,8 @@ def test_network_that_is_cut_at_random_points_leaves_nothing_beside_the_tree(
             there = on(relay.address[1], rootPath=tmp_path.name)
             relay.faults.append(Fault("cut", TO_SERVER, chance.randrange(5_000, 1_500_000), times=99))
             with contextlib.suppress(PaiError):
-                copy(copies([at(here, "d")], at(there, "d")), Rules(workers=4))
-    assert copy(copies([at(here, "d")], at(share[0], "d"))).failed == ()
+                copy(plan_copy([at(here, "d")], at(there, "d")), Rules(workers=4))
+    assert copy(plan_copy([at(here, "d")], at(share[0], "d"))).failed == ()
     assert seen(share[0]) == seen(here)
 
 
@@ -506,7 +506,7 @@ def test_copy_waits_for_a_server_that_restarts(own_samba, here, way, monkeypatch
     source, target = (here, there) if way == "up" else (there, here)
     plant(source, tree)
     watch, copied = Waiting(1_400_000), []
-    items = copies([at(source, "d")], at(target, "back"))
+    items = plan_copy([at(source, "d")], at(target, "back"))
     copying = threading.Thread(target=lambda: copied.append(copy(items, Rules(), watch)))
     copying.start()
     assert watch.reached.wait(60)
@@ -528,7 +528,7 @@ def test_server_that_stays_down_fails_the_copy(own_samba, here, monkeypatch):
     there.store.stat("/")
     server.kill()
     with pytest.raises(Unreachable, match="no SMB server answers"):
-        copies([at(here, "f")], there)
+        plan_copy([at(here, "f")], there)
 
 
 def test_forked_process_opens_its_own_connection(share):

@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode
 from openpai_tasks.errors import Denied, NoSuchPath, PaiError, PathError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import why
+from openpai_tasks.net.http1 import error_text
 from openpai_tasks.net.http_client import HttpClient
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import require_utf8
 
 CHUNK = 4 << 20
@@ -44,7 +44,7 @@ Reply = tuple[int, Mapping[str, str], bytes]
 
 @dataclass(frozen=True)
 class PfsEntry:
-    """What the server tells about a file or folder."""
+    """A file or folder, as the server describes it."""
 
     path: str
     is_folder: bool
@@ -61,7 +61,7 @@ class ChunkSum:
 
 
 class PfsCall(NamedTuple):
-    """A call about a path; ``size`` is the number of bytes that it transfers or stands for."""
+    """A call about a path; ``size`` is the number of bytes that the server reads or writes for it."""
 
     method: str
     route: str
@@ -113,7 +113,7 @@ class PfsConnection:
         query = {"method": "ls", "r": "false", "arg": escape(self.full(path))}
         found = self._ask(PfsCall("GET", FILES, path, query, limit=LISTING_LIMIT))
         if found is not None and not isinstance(found, list):
-            raise self._odd(path)
+            raise self._malformed(path)
         return [self._entry(row, path) for row in found or ()]
 
     def resize(self, path: str, size: int, mtime_ms: int | None = None) -> None:
@@ -136,7 +136,7 @@ class PfsConnection:
     def _sum(self, found: Any, path: str) -> ChunkSum:
         length, md5 = _fields(found, "len", "checksum")
         if not _is_size(length) or not isinstance(md5, str) or not MD5.fullmatch(md5.lower()):
-            raise self._odd(path)
+            raise self._malformed(path)
         return ChunkSum(length, md5.lower())
 
     def read(self, path: str, offset: int, size: int) -> tuple[bytes, str]:
@@ -146,7 +146,7 @@ class PfsConnection:
         status, headers, body = self._send(call)
         if status != 200 or not body.startswith(b"--"):
             self._results(status, body, path)
-            raise self._odd(path)
+            raise self._malformed(path)
         return self._unframe(body, path, size), headers.get(CHUNK_MD5, "")
 
     def write(self, path: str, offset: int, data: bytes, more: Mapping[str, Any]) -> ChunkSum | None:
@@ -192,7 +192,7 @@ class PfsConnection:
         """Send a call and return its answer; a token that is refused is renewed once."""
         token = self._token or self._renewed("")
         reply = self._exchange(call, token)
-        if not _is_unknown(reply) or self._renew is None:
+        if not _is_token_unknown(reply) or self._renew is None:
             return reply
         return self._exchange(call, self._renewed(token))
 
@@ -218,7 +218,7 @@ class PfsConnection:
                 return answer.status_code, answer.headers, _limited(answer.stream(PIECE), call.limit)
         except OSError as err:
             where = f"{call.path}: no answer from {self._endpoint}"
-            raise Unreachable(f"{where}: {why(err)}", is_outage=True) from err
+            raise Unreachable(f"{where}: {error_text(err)}", is_outage=True) from err
 
     def _results(self, status: int, body: bytes, path: str) -> Any:
         """Return ``results`` of an answer; raise the error that it reports."""
@@ -231,7 +231,7 @@ class PfsConnection:
             text = document.get("detail") or document.get("err") or "not allowed"
             raise Denied(f"{path}: refused by {self._endpoint}: {_line(text)}", status)
         if not isinstance(document.get("err"), str):
-            raise self._odd(path) if status == 200 else PathError(f"{path}: http status {status}")
+            raise self._malformed(path) if status == 200 else PathError(f"{path}: http status {status}")
         if document["err"] or status != 200:
             raise self._error(document["err"] or f"http status {status}", path)
         return document.get("results")
@@ -241,7 +241,7 @@ class PfsConnection:
         if MISSING in lower:
             return NoSuchPath(f"{path}: no such file or folder on {self._endpoint}")
         if lower == BAD_SUM:
-            return Damaged(f"{path}: damaged in transit")
+            return CorruptData(f"{path}: damaged in transit")
         if UNKNOWN_USER in lower:
             return Denied(f"{path}: refused by {self._endpoint}: {_line(text)}", 401)
         if any(word in lower for word in REFUSED):
@@ -252,7 +252,7 @@ class PfsConnection:
         name, size, time, is_folder = _fields(row, "Path", "Size", "ModTime", "IsDir")
         right = isinstance(name, str) and isinstance(is_folder, bool) and _is_size(size)
         if not right or not isinstance(time, int) or not name.startswith(f"{self._root}/"):
-            raise self._odd(path)
+            raise self._malformed(path)
         return PfsEntry(name[len(self._root) :], is_folder, 0 if is_folder else size, time // 1_000_000)
 
     def _unframe(self, body: bytes, path: str, size: int) -> bytes:
@@ -260,12 +260,14 @@ class PfsConnection:
         begin = body.find(b"\r\n\r\n") + 4
         end = body.rfind(f"\r\n--{BOUNDARY}".encode())
         if not body.startswith(f"--{BOUNDARY}\r\n".encode()) or begin < 4 or end < begin:
-            raise Damaged(f"{path}: an incomplete chunk from {self._endpoint}")
+            raise CorruptData(f"{path}: an incomplete chunk from {self._endpoint}")
         if end - begin > size:
-            raise Damaged(f"{path}: a chunk of {end - begin} bytes from {self._endpoint} instead of {size}")
+            raise CorruptData(
+                f"{path}: a chunk of {end - begin} bytes from {self._endpoint} instead of {size}"
+            )
         return body[begin:end]
 
-    def _odd(self, path: str) -> PathError:
+    def _malformed(self, path: str) -> PathError:
         return PathError(f"{path}: cannot understand the answer of {self._endpoint}; check the address")
 
 
@@ -274,7 +276,7 @@ def escape(path: str) -> str:
     return re.sub(r"([*?\[\\])", r"\\\1", path) if re.search(r"[*?\[]", path) else path
 
 
-def _is_unknown(reply: Reply) -> bool:
+def _is_token_unknown(reply: Reply) -> bool:
     """Whether the server does not know the token; the original PFS says so in a successful answer."""
     status, _, body = reply
     return status == 401 or (body.startswith(b"{") and UNKNOWN_USER.encode() in body[:1024])

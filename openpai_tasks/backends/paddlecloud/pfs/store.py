@@ -5,21 +5,18 @@ The original server cannot rename: there, a rename transfers the file.
 
 from __future__ import annotations
 
-import collections
 import functools
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from openpai_tasks.backends.paddlecloud.pfs import upload
 from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, PfsEntry
-from openpai_tasks.backends.paddlecloud.pfs.upload import PARALLEL, PfsUpload, send
+from openpai_tasks.backends.paddlecloud.pfs.upload import PfsUpload, Result, in_parallel, send
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
-from openpai_tasks.storage.hosts import by_numbers
+from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
-from openpai_tasks.storage.retry import Damaged, retrying
+from openpai_tasks.storage.retry import CorruptData, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,
     Digest,
@@ -36,7 +33,6 @@ from openpai_tasks.storage.store import (
 SLOTS = 8  # chunks that all files together have in transit, besides one for each file
 HOME, PUBLIC = "/home", "/public"
 
-Result = TypeVar("Result")
 OldBytes = Callable[[int, int], bytes]
 
 
@@ -58,8 +54,8 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
     def address(self, path: str) -> str:
         return self._connection.address(path)
 
-    def marks(self, path: str, above: bool = False) -> set[str]:
-        return by_numbers(self.address(path), above)
+    def identities(self, path: str, above: bool = False) -> set[str]:
+        return resolved_addresses(self.address(path), above)
 
     def stat(self, path: str) -> Entry | None:
         if path in ("/", HOME):
@@ -81,13 +77,13 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
     def make_folder(self, path: str) -> None:
         there = self.stat(path)
         if there is None:
-            self._refuse_change(path)
+            self._check_writable(path)
             retrying(lambda: self._connection.make_folder(path))
         elif not there.is_folder:
             raise PathError(f"{path}: a file is there, not a folder")
 
     def remove(self, path: str, recursive: bool = False) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         if path == self._own:
             raise Denied(f"{path}: the home folder itself cannot be removed", 403)
         there = self.stat(path)
@@ -98,8 +94,8 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         retrying(lambda: self._connection.remove(path, there.is_folder))
 
     def rename(self, source: str, target: str) -> None:
-        self._refuse_change(source)
-        self._refuse_change(target)
+        self._check_writable(source)
+        self._check_writable(target)
         there = self._file(source)
         if source == target:
             return
@@ -135,7 +131,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         mtime_ms: int | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        self._refuse_change(path)
+        self._check_writable(path)
         send(self._connection, self._slots, PfsUpload(path, size, mtime_ms, check), pieces)
 
     def digest(self, path: str) -> Digest | None:
@@ -156,7 +152,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set the time, if the server can; the size must stay, or some servers would clear the file."""
-        self._refuse_change(path)
+        self._check_writable(path)
         size = self._file(path).size
         retrying(lambda: self._connection.resize(path, size, mtime_ms))
 
@@ -182,42 +178,13 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
             data, md5 = retrying(lambda: self._connection.read(path, offset, size))
             if _md5(data) == (md5 or theirs or self._md5(path, offset)):
                 return data
-        raise Damaged(f"{path}: it was damaged in transit, or changed while it was read")
+        raise CorruptData(f"{path}: it was damaged in transit, or changed while it was read")
 
     def _md5(self, path: str, offset: int) -> str:
         return retrying(lambda: self._connection.sum(path, offset)).md5
 
-    def _ahead(self, work: Callable[[int], Result], offsets: Sequence[int]) -> Iterator[Result]:
-        """Yield the results in order; further ones are fetched in parallel while there are free slots."""
-        if len(offsets) < 2:
-            yield from map(work, offsets)
-            return
-        begun, underway = 0, collections.deque[Future[Result]]()
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            try:
-                while begun < len(offsets) or underway:
-                    while (
-                        begun < len(offsets)
-                        and len(underway) < PARALLEL
-                        and self._slots.acquire(blocking=False)
-                    ):
-                        underway.append(pool.submit(work, offsets[begun]))
-                        begun += 1
-                    if underway:
-                        yield self._result(underway.popleft())
-                    else:
-                        begun += 1
-                        yield work(offsets[begun - 1])
-            finally:
-                for future in underway:
-                    future.cancel()
-                    self._slots.release()
-
-    def _result(self, future: Future[Result]) -> Result:
-        try:
-            return future.result()
-        finally:
-            self._slots.release()
+    def _ahead(self, work: Callable[[int], Result], offsets: range) -> Iterator[Result]:
+        return in_parallel(work, offsets, self._slots) if len(offsets) > 1 else map(work, offsets)
 
     def _file(self, path: str) -> Entry:
         there = self.stat(path)
@@ -227,7 +194,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
             raise PathError(f"{path}: a folder, not a file")
         return there
 
-    def _refuse_change(self, path: str) -> None:
+    def _check_writable(self, path: str) -> None:
         if self._read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
         if not f"{path}/".startswith(f"{self._own}/"):

@@ -13,7 +13,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from openpai_tasks.backends.paddlecloud.pfs.connection import ChunkSum, PfsConnection, PfsEntry
 from openpai_tasks.errors import NoSuchPath, PaiError, PathError
@@ -21,10 +21,13 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.resume import is_broken_off
 from openpai_tasks.storage.parts import PART
-from openpai_tasks.storage.retry import Damaged, numbered, retrying
+from openpai_tasks.storage.retry import CorruptData, retrying, retrying_numbered
 from openpai_tasks.storage.store import join, parent
 
 PARALLEL = 4  # chunks of one file in transit at once
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class PfsUpload:
     check: Callable[[], None] | None = None
 
     @property
-    def stage(self) -> str:
+    def temporary_path(self) -> str:
         """The temporary path: the same for each try with a file of this size and time."""
         if self.size is None or self.mtime_ms is None:
             return join(parent(self.path), part_name())
@@ -68,19 +71,24 @@ def send(
     if there is not None and there.is_folder:
         raise PathError(f"{upload.path}: a folder is there, so a file cannot be written")
     writer = (_Replacement if connection.can_replace else _InPlace)(connection, upload, there)
-    with writer.cleaned():
+    with writer.remove_on_error():
         last = LocalChunk(0, b"")
-        with _Crew(slots, writer.settle) as crew:
+
+        def all_but_the_last() -> Iterator[LocalChunk]:
+            nonlocal last
             for chunk in _chunks(pieces, connection.chunk):
                 if upload.size is not None and chunk.end > upload.size:
-                    raise Damaged(f"{upload.path}: got more than {upload.size} bytes; it changed")
+                    raise CorruptData(f"{upload.path}: got more than {upload.size} bytes; it changed")
                 if last.data:
-                    crew.settle(last)
+                    yield last
                 last = chunk
+
+        for _ in in_parallel(writer.send_if_missing, all_but_the_last(), slots):
+            pass
         if upload.check is not None:
             upload.check()
         if upload.size is not None and last.end != upload.size:
-            raise Damaged(
+            raise CorruptData(
                 f"{upload.path}: got {last.end} of {upload.size} bytes; it changed or was truncated"
             )
         writer.finish(last)
@@ -96,7 +104,7 @@ def rename(connection: PfsConnection, source: str, target: str, mtime_ms: int | 
             if number == 0 or connection.stat(target) is None:
                 raise
 
-    numbered(attempt)
+    retrying_numbered(attempt)
 
 
 class _Writer:
@@ -106,7 +114,7 @@ class _Writer:
         self._connection, self._upload, self._path = connection, upload, path
         self._old, self._kept = path, 0  # bytes that the old file has
 
-    def settle(self, chunk: LocalChunk) -> None:
+    def send_if_missing(self, chunk: LocalChunk) -> None:
         """Send the chunk unless the server has it, and verify what it has then."""
         if not self._has(chunk):
             self._prepare()
@@ -117,7 +125,7 @@ class _Writer:
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
+    def remove_on_error(self) -> Iterator[None]:
         """Remove what a failure leaves, unless the next try can continue it."""
         yield
 
@@ -129,17 +137,17 @@ class _Writer:
             return False
         return retrying(lambda: self._connection.sum(self._old, chunk.offset)) == chunk.sum
 
-    def _send(self, chunk: LocalChunk, more: Mapping[str, Any]) -> None:
+    def _send(self, chunk: LocalChunk, extra: Mapping[str, Any]) -> None:
         ours = chunk.sum
         if self._connection.can_replace:
-            more = {**more, "md5": ours.md5}
+            extra = {**extra, "md5": ours.md5}
 
         def once() -> None:
-            found = self._connection.write(self._path, chunk.offset, chunk.data, more)
+            found = self._connection.write(self._path, chunk.offset, chunk.data, extra)
             theirs = found or self._connection.sum(self._path, chunk.offset)
             if theirs != ours:
                 reason = f"damaged in transit (MD5 {theirs.md5} instead of {ours.md5})"
-                raise Damaged(f"{self._upload.path}: {reason}")
+                raise CorruptData(f"{self._upload.path}: {reason}")
 
         retrying(once)
 
@@ -156,18 +164,18 @@ class _InPlace(_Writer):
 
     def finish(self, last: LocalChunk) -> None:
         if last.data:
-            self.settle(last)
+            self.send_if_missing(last)
         there = retrying(lambda: self._connection.stat(self._path))
         if there is None or there.size != last.end:
             count = "nothing" if there is None else f"{there.size} bytes"
-            raise Damaged(f"{self._path}: {count} arrived of {last.end} bytes")
+            raise CorruptData(f"{self._path}: {count} arrived of {last.end} bytes")
 
 
 class _Replacement(_Writer):
     """A file under a temporary name, which replaces the old one when it is complete."""
 
     def __init__(self, connection: PfsConnection, upload: PfsUpload, there: PfsEntry | None) -> None:
-        super().__init__(connection, upload, upload.stage)
+        super().__init__(connection, upload, upload.temporary_path)
         self._lock, self._is_begun, self._there = threading.Lock(), False, there
         begun = None
         if upload.size is None or upload.size > connection.chunk:
@@ -194,7 +202,7 @@ class _Replacement(_Writer):
         rename(self._connection, self._path, path, mtime_ms)
 
     @contextlib.contextmanager
-    def cleaned(self) -> Iterator[None]:
+    def remove_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException as err:
@@ -213,7 +221,7 @@ class _Replacement(_Writer):
             if self._kept:
                 retrying(lambda: self._connection.copy(self._old, self._path, self._kept))
                 if retrying(lambda: self._connection.stat(self._old)) != self._there:
-                    raise Damaged(f"{self._old}: another writer changed it")
+                    raise CorruptData(f"{self._old}: another writer changed it")
                 self._old = self._path
             else:
                 retrying(lambda: self._connection.resize(self._path, 0))
@@ -226,36 +234,35 @@ class _Replacement(_Writer):
         self._send(chunk, {"create": "true", "filesize": len(chunk.data), "into": into, **time})
 
 
-class _Crew:
-    """Settles chunks in parallel while there are free slots, else in the calling thread."""
+def in_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], slots: threading.Semaphore
+) -> Iterator[Result]:
+    """Yield the results in order; further ones are worked on in parallel while there are free slots."""
+    underway = collections.deque[Future[Result]]()
 
-    def __init__(self, slots: threading.Semaphore, settle: Callable[[LocalChunk], None]) -> None:
-        self._slots, self._settle = slots, settle
-        self._pool: ThreadPoolExecutor | None = None
-        self._underway: collections.deque[Future[None]] = collections.deque()
-
-    def __enter__(self) -> _Crew:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def first() -> Result:
         try:
-            while self._underway and kind is None:
-                self._underway.popleft().result()
+            return underway.popleft().result()
         finally:
-            if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
+            slots.release()
 
-    def settle(self, chunk: LocalChunk) -> None:
-        while self._underway and self._underway[0].done():
-            self._underway.popleft().result()
-        if len(self._underway) == PARALLEL:
-            self._underway.popleft().result()
-        if not self._slots.acquire(blocking=False):
-            return self._settle(chunk)
-        self._pool = self._pool or ThreadPoolExecutor(PARALLEL)
-        future = self._pool.submit(self._settle, chunk)
-        future.add_done_callback(lambda _: self._slots.release())
-        self._underway.append(future)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        try:
+            for item in items:
+                while not (has_slot := len(underway) < PARALLEL and slots.acquire(blocking=False)):
+                    if not underway:
+                        break
+                    yield first()
+                if has_slot:
+                    underway.append(pool.submit(work, item))
+                else:
+                    yield work(item)
+            while underway:
+                yield first()
+        finally:
+            for future in underway:
+                future.cancel()
+                slots.release()
 
 
 def _chunks(pieces: Iterable[bytes], size: int) -> Iterator[LocalChunk]:

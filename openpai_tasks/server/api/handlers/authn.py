@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openpai_tasks.server import fields, refusals
+from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request, TextBody
 
@@ -48,9 +48,9 @@ def login(context: Context, request: Request) -> Reply:
     is_right = context.check_password(request.process, name, password)
     user = context.accounts.user(name)
     if user is None:
-        raise refusals.no_user(name, 400)
+        raise api_errors.no_user(name, 400)
     if not is_right:
-        raise refusals.wrong_password()
+        raise api_errors.wrong_password()
     reply = {"user": user.name, "token": context.tokens.issue(user.name), "admin": user.admin}
     if context.profile.is_yarn:
         reply["hasGitHubPAT"] = bool(user.extension.get("githubPAT"))
@@ -65,7 +65,7 @@ def logout(context: Context, request: Request) -> Reply:
 
 
 def list_tokens(context: Context, request: Request) -> Reply:
-    return 200, {"tokens": context.tokens.of_user(request.caller.user)}
+    return 200, {"tokens": context.tokens.list_of(request.caller.user)}
 
 
 def create_application_token(context: Context, request: Request) -> Reply:

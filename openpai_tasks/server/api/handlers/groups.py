@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from openpai_tasks.server import fields, refusals
+from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.accounts.groups import Group
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
@@ -14,22 +14,22 @@ FIELDS = ("groupname", "description", "externalName", "extension")
 
 
 def list_groups(context: Context, request: Request) -> Reply:
-    return 200, [_shown(group) for group in context.accounts.groups.all().values()]
+    return 200, [_group(group) for group in context.accounts.groups.all().values()]
 
 
 def get_group(context: Context, request: Request) -> Reply:
-    return 200, _shown(_existing(context, request.params["group"], 400))
+    return 200, _group(_find_group(context, request.params["group"], 400))
 
 
 def list_members(context: Context, request: Request) -> Reply:
-    group = _existing(context, request.params["group"], 400)
+    group = _find_group(context, request.params["group"], 400)
     members = context.accounts.members(group.name)
     return 200, [{"username": user.name, "clusterAdmin": user.admin} for user in members]
 
 
 def create_group(context: Context, request: Request) -> Reply:
     body = fields.mapping(request.body, FIELDS)
-    context.accounts.groups.create(_changed(Group(fields.group_name(body), "", "", {}), body))
+    context.accounts.groups.create(_with_changes(Group(fields.group_name(body), "", "", {}), body))
     return 201, {"message": "group is created successfully"}
 
 
@@ -39,10 +39,10 @@ def update_group(context: Context, request: Request) -> Reply:
     body = {"data": request.body, "patch": True} if bare else request.body
     body = fields.mapping(body, ("data", "patch"))
     data = fields.mapping(fields.required(body, "data"), FIELDS)
-    group = _existing(context, fields.group_name(data))
+    group = _find_group(context, fields.group_name(data))
     if not ("patch" in body and fields.flag(body, "patch")):
         group = Group(group.name, "", "", {})
-    return _change(context, _changed(group, data))
+    return _save(context, _with_changes(group, data))
 
 
 def delete_group(context: Context, request: Request) -> Reply:
@@ -52,31 +52,31 @@ def delete_group(context: Context, request: Request) -> Reply:
 
 def set_field(context: Context, request: Request) -> Reply:
     """Set ``extension``, ``description`` or ``externalName``, whichever the body contains."""
-    group = _existing(context, request.params["group"])
+    group = _find_group(context, request.params["group"])
     body = fields.mapping(request.body, FIELDS[1:])
     if len(body) != 1:
-        raise refusals.invalid("exactly one field is expected")
-    return _change(context, _changed(group, body))
+        raise api_errors.invalid("exactly one field is expected")
+    return _save(context, _with_changes(group, body))
 
 
 def set_extension_key(context: Context, request: Request) -> Reply:
     """Set the value at a path of keys inside the extension."""
-    group = _existing(context, request.params["group"])
+    group = _find_group(context, request.params["group"])
     data = fields.required(fields.mapping(request.body, ("data",)), "data")
     keys = [request.params[name] for name in ("key", "below", "last") if name in request.params]
-    extension = _with(group.extension, keys, data)
-    return _change(context, dataclasses.replace(group, extension=extension))
+    extension = _with_value(group.extension, keys, data)
+    return _save(context, dataclasses.replace(group, extension=extension))
 
 
-def _with(tree: Any, keys: list[str], value: Any) -> dict[str, Any]:
+def _with_value(tree: Any, keys: list[str], value: Any) -> dict[str, Any]:
     """Return a copy of the tree with the value at the path of keys."""
     copy = dict(tree) if isinstance(tree, dict) else {}
     first, *rest = keys
-    copy[first] = _with(copy.get(first), rest, value) if rest else value
+    copy[first] = _with_value(copy.get(first), rest, value) if rest else value
     return copy
 
 
-def _shown(group: Group) -> dict[str, Any]:
+def _group(group: Group) -> dict[str, Any]:
     return {
         "groupname": group.name,
         "description": group.description,
@@ -85,14 +85,14 @@ def _shown(group: Group) -> dict[str, Any]:
     }
 
 
-def _existing(context: Context, name: str, status: int = 404) -> Group:
+def _find_group(context: Context, name: str, status: int = 404) -> Group:
     group = context.accounts.groups.get(name)
     if group is None:
-        raise refusals.no_group(name, status)
+        raise api_errors.no_group(name, status)
     return group
 
 
-def _changed(group: Group, body: dict[str, Any]) -> Group:
+def _with_changes(group: Group, body: dict[str, Any]) -> Group:
     changes: dict[str, Any] = {}
     if "description" in body:
         changes["description"] = fields.text(body, "description")
@@ -103,6 +103,6 @@ def _changed(group: Group, body: dict[str, Any]) -> Group:
     return dataclasses.replace(group, **changes)
 
 
-def _change(context: Context, group: Group) -> Reply:
+def _save(context: Context, group: Group) -> Reply:
     context.accounts.groups.change(group)
     return 201, {"message": f"update group {group.name} successfully."}

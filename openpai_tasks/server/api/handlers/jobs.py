@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any
 
+from openpai_tasks.errors import ApiError
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.yaml.reader import read
-from openpai_tasks.server import fields, refusals
-from openpai_tasks.server.api import paging, submission
+from openpai_tasks.server import api_errors, fields
+from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
+from openpai_tasks.server.api.formats import jobs as views
 from openpai_tasks.server.api.request import Reply, Request, TextBody
-from openpai_tasks.server.api.shapes import jobs as views
 from openpai_tasks.server.state.query import ORDERS, JobQuery
-from openpai_tasks.server.state.records import Job
+from openpai_tasks.server.state.records import Attempt, Job, Task
+
+MOST_ROWS = 50_000
+FARTHEST = 2**63 - 1
+SINGLE = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriority", "order")
+"""Query parameters of the list that must not be repeated."""
 
 
 def submit(context: Context, request: Request) -> Reply:
@@ -29,7 +36,9 @@ def list_jobs(context: Context, request: Request) -> Reply:
     profile = context.profile
     known = {name: values for name, values in request.query.items() if name in profile.filters}
     asked = dataclasses.replace(request, query=known)
-    paging.check(known)
+    for name in SINGLE:
+        if len(known.get(name, ())) > 1:
+            raise ApiError(f"req.query.{name}.split is not a function", 500)
     wanted = query(asked, profile.page)
     rows = [views.summary(profile, job) for job in context.state.jobs(wanted)]
     if asked.first("withTotalCount") == "true":
@@ -42,70 +51,102 @@ def query(request: Request, page: int) -> JobQuery:
     field, _, direction = request.first("order").partition(",")
     ordered = field in ORDERS and direction in ("ASC", "DESC")
     return JobQuery(
-        users=(request.params["user"],) if "user" in request.params else _listed(request, "username"),
-        virtual_clusters=_listed(request, "vc"),
-        states=_listed(request, "state"),
+        users=(request.params["user"],) if "user" in request.params else _values_of(request, "username"),
+        virtual_clusters=_values_of(request, "vc"),
+        states=_values_of(request, "state"),
         keyword=request.first("keyword"),
-        tags=_listed(request, "tagsContain"),
-        without_tags=_listed(request, "tagsNotContain"),
-        priorities=_listed(request, "jobPriority"),
+        tags=_values_of(request, "tagsContain"),
+        without_tags=_values_of(request, "tagsNotContain"),
+        priorities=_values_of(request, "jobPriority"),
         order=field if ordered else "submissionTime",
         descending=not ordered or direction == "DESC",
-        offset=paging.offset(request),
-        limit=paging.limit(request, page),
+        offset=_offset(request),
+        limit=_limit(request, page),
     )
+
+
+def _offset(request: Request) -> int:
+    """Return the number of rows to skip; the database takes 64-bit numbers."""
+    value = _number(request, "offset", 0)
+    if value > FARTHEST:
+        raise ApiError(f'value "{value}" is out of range for type bigint', 500)
+    return value
+
+
+def _limit(request: Request, page: int) -> int:
+    """Return the maximum number of rows."""
+    value = _number(request, "limit", page)
+    if value > MOST_ROWS:
+        raise api_errors.invalid(f"Limit exceeds max number {MOST_ROWS}.")
+    return value
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    """Return the number at the beginning of a query parameter, or the default if it is missing.
+
+    Unusual numbers are handled like OpenPAI's JavaScript and database do.
+    """
+    if name not in request.query:
+        return default
+    match = re.match(r"\s*([+-]?)(\d{1,30})", request.first(name), re.ASCII)
+    if not match:
+        raise ApiError('column "nan" does not exist', 500)
+    value = int(match[2])
+    if value and match[1] == "-":
+        raise ApiError(f"{name.upper()} must not be negative", 500)
+    return value
 
 
 def get_job(context: Context, request: Request) -> Reply:
     """Return the job with its latest attempt, or with the one in the path."""
-    job = existing(context, request)
+    job = find_job(context, request)
     number = attempt_number(job, request) if "attempt" in request.params else job.attempt
     attempt = context.state.attempt(job.key, number)
     if attempt is None:
-        raise refusals.no_job(job.key)
+        raise api_errors.no_job(job.key)
     roles = task_roles(context, request, job, number)
     return 200, views.detail(context.profile, job, attempt, roles, context.state.environment(job.key))
 
 
 def get_config(context: Context, request: Request) -> Reply:
     """Return the document without its secrets, as JSON, which is also YAML."""
-    return 200, TextBody(compact(document_of(existing(context, request))), "text/yaml; charset=utf-8")
+    return 200, TextBody(compact(document_of(find_job(context, request))), "text/yaml; charset=utf-8")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
     value = _value(request)
     if value not in ("START", "STOP"):
-        raise refusals.invalid('"value" must be one of [START, STOP]')
-    job = own(context, request)
+        raise api_errors.invalid('"value" must be one of [START, STOP]')
+    job = find_own_job(context, request)
     context.state.set_execution(job.key, value)
     return 202, {"status": 202, "message": f"Execute job {job.key} successfully."}
 
 
 def add_tag(context: Context, request: Request) -> Reply:
-    tag, job = _tag(request), own(context, request)
+    tag, job = _tag(request), find_own_job(context, request)
     context.state.add_tag(job.key, tag)
     return 200, {"status": 200, "message": f"Add tag {tag} for job {job.key} successfully."}
 
 
 def remove_tag(context: Context, request: Request) -> Reply:
-    tag, job = _tag(request), own(context, request)
+    tag, job = _tag(request), find_own_job(context, request)
     if not context.state.remove_tag(job.key, tag):
-        raise refusals.no_tag(tag, job.key)
+        raise api_errors.no_tag(tag, job.key)
     return 200, {"status": 200, "message": f"Delete tag {tag} from job {job.key} successfully."}
 
 
 def list_events(context: Context, request: Request) -> Reply:
-    job = existing(context, request)
+    job = find_job(context, request)
     found = context.state.events(job.key, request.first("type") or None)
     host = next((node.name for node in context.engine.capacity().nodes), "")
     return 200, {"totalCount": len(found), "data": [views.event(host, one) for one in found]}
 
 
-def existing(context: Context, request: Request) -> Job:
+def find_job(context: Context, request: Request) -> Job:
     """Return the job in the path."""
     job = context.state.job(key(request))
     if job is None:
-        raise refusals.no_job(key(request))
+        raise api_errors.no_job(key(request))
     return job
 
 
@@ -127,12 +168,13 @@ def compact(value: Any) -> str:
 def attempt_number(job: Job, request: Request) -> int:
     number = request.params["attempt"]
     if not number.isdecimal() or len(number) > 9:
-        raise refusals.no_job(job.key)
+        raise api_errors.no_job(job.key)
     return int(number)
 
 
 def view(context: Context, request: Request) -> views.ViewContext:
-    return views.ViewContext(context.profile, context.engine.capacity(), request.site)
+    engine = context.engine
+    return views.ViewContext(context.profile, engine.capacity(), request.site, engine.ssh_host)
 
 
 def task_roles(context: Context, request: Request, job: Job, attempt: int) -> dict[str, object]:
@@ -145,15 +187,15 @@ def task_roles(context: Context, request: Request, job: Job, attempt: int) -> di
     return views.task_roles(view(context, request), job, pairs)
 
 
-def _listed(request: Request, name: str) -> tuple[str, ...]:
+def _values_of(request: Request, name: str) -> tuple[str, ...]:
     return tuple(one for one in request.first(name).split(",") if one)
 
 
-def own(context: Context, request: Request) -> Job:
+def find_own_job(context: Context, request: Request) -> Job:
     """Return the job in the path; raise if the caller may not change it."""
-    job = existing(context, request)
+    job = find_job(context, request)
     if job.user != request.caller.user and not request.caller.admin:
-        raise refusals.forbidden(f"User {request.caller.user} is not allowed to change job {job.key}.")
+        raise api_errors.forbidden(f"User {request.caller.user} is not allowed to change job {job.key}.")
     return job
 
 
@@ -164,5 +206,57 @@ def _value(request: Request) -> str:
 def _tag(request: Request) -> str:
     tag = _value(request)
     if not tag or "," in tag:
-        raise refusals.invalid('"value" must be a word without commas')
+        raise api_errors.invalid('"value" must be a word without commas')
     return tag
+
+
+# Attempts of jobs in the older format, and of tasks
+
+
+def attempts_health(context: Context, request: Request) -> Reply:
+    return 200, TextBody("ok")
+
+
+def list_job_attempts(context: Context, request: Request) -> Reply:
+    """Return the latest attempt, then the others in order."""
+    job = context.state.job(key(request))
+    if job is None:
+        return 404, None
+    *others, latest = context.state.attempts(job.key)
+    return 200, [
+        _job_attempt(context, request, job, latest, True),
+        *(_job_attempt(context, request, job, one, False) for one in others),
+    ]
+
+
+def get_job_attempt(context: Context, request: Request) -> Reply:
+    job = find_job(context, request)
+    attempt = context.state.attempt(job.key, attempt_number(job, request))
+    if attempt is None:
+        raise api_errors.no_job(job.key)
+    return 200, _job_attempt(context, request, job, attempt, True)
+
+
+def get_task(context: Context, request: Request) -> Reply:
+    """Return one task with all its attempts."""
+    job = find_job(context, request)
+    tries = task_attempts(context, job, request)
+    if not tries:
+        raise api_errors.no_job(job.key)
+    return 200, views.task_detail(view(context, request), job, tries)
+
+
+def task_attempts(context: Context, job: Job, request: Request) -> list[Task]:
+    """Return every attempt of the task in the path, newest first."""
+    index = request.params["index"]
+    if not index.isdecimal() or len(index) > 9:
+        return []
+    attempt = attempt_number(job, request)
+    return context.state.task_attempts(job.key, attempt, request.params["role"], int(index))
+
+
+def _job_attempt(
+    context: Context, request: Request, job: Job, attempt: Attempt, latest: bool
+) -> dict[str, object]:
+    roles = task_roles(context, request, job, attempt.id)
+    return views.job_attempt(context.profile, job, attempt, roles, latest)

@@ -7,32 +7,32 @@ from typing import Any
 from urllib.parse import quote
 
 from openpai_tasks.protocol import dump, routes, states
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Headed, Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request, TextBody, WithHeaders
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
-PATIENCE, PAUSE = 20.0, 0.02  # seconds to wait for the end of a job, and between checks
+END_SECONDS, PAUSE_SECONDS = 20.0, 0.02  # seconds to wait for the end of a job, and between checks
 
 
 def submit(context: Context, request: Request) -> Reply:
     """Submit a v1 configuration in JSON or a form; a name in the path takes precedence."""
     user, config = request.caller.account, request.body
     if request.params.get("user", user.name) != user.name:
-        raise refusals.forbidden(f"User {user.name} is not allowed to submit jobs of others.")
+        raise api_errors.forbidden(f"User {user.name} is not allowed to submit jobs of others.")
     if isinstance(config, dict) and "job" in request.params:
         config = {**config, "jobName": request.params["job"]}
     document, text = submission.read_v1(config)
     if document.virtual_cluster not in context.virtual_clusters:
-        raise refusals.no_virtual_cluster(document.virtual_cluster)
+        raise api_errors.no_virtual_cluster(document.virtual_cluster)
     environment = submission.read_environment(context, request)
     with context.state.database.transaction():
         job, more = submission.accept(context, user, document, text, environment)
-        context.originals.keep(job.key, request.body)
-    return 202, Headed(
+        context.state.add_v1_config(job.key, request.body)
+    return 202, WithHeaders(
         {"message": f"update job {job.name} successfully", **more}, _headers(user.name, job.name, config)
     )
 
@@ -45,32 +45,32 @@ def submit_either(context: Context, request: Request) -> Reply:
 
 def remove(context: Context, request: Request) -> Reply:
     """Stop the job if necessary, and remove it."""
-    job = jobs.own(context, request)
+    job = jobs.find_own_job(context, request)
     if job.state not in states.FINAL:
         context.state.set_execution(job.key, STOP)
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + END_SECONDS
     while not context.state.remove(job.key):
         if time.monotonic() > limit:
-            raise refusals.unknown(f"Job {job.key} does not end.")
-        time.sleep(PAUSE)
+            raise api_errors.unknown(f"Job {job.key} does not end.")
+        time.sleep(PAUSE_SECONDS)
     return 202, {"message": f"delete job {job.name} successfully"}
 
 
 def get_config(context: Context, request: Request) -> Reply:
     """Return the configuration as submitted, without secrets."""
-    job = jobs.existing(context, request)
-    return _shown(request, context.originals.config_of(job.key) or jobs.document_of(job))
+    job = jobs.find_job(context, request)
+    return _config(request, context.state.v1_config(job.key) or jobs.document_of(job))
 
 
 def get_document(context: Context, request: Request) -> Reply:
     """Return the v2 document, also of a v1 job."""
     job = context.state.job(jobs.key(request))
     if job is None:
-        raise refusals.no_config(jobs.key(request))
-    return _shown(request, jobs.document_of(job))
+        raise api_errors.no_config(jobs.key(request))
+    return _config(request, jobs.document_of(job))
 
 
-def _shown(request: Request, config: Any) -> Reply:
+def _config(request: Request, config: Any) -> Reply:
     """Return the configuration as JSON, or as YAML if the caller accepts it."""
     if "yaml" in request.headers.get("accept", ""):
         return 200, TextBody(dump(config), "text/yaml; charset=utf-8")

@@ -8,11 +8,11 @@ from urllib.parse import quote, urlencode
 
 from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.handlers.attempts import task_tries
+from openpai_tasks.server.api.formats.profiles import LOG_NODE
+from openpai_tasks.server.api.handlers.jobs import task_attempts
 from openpai_tasks.server.api.request import LogSlice, Reply, Request
-from openpai_tasks.server.api.shapes.profiles import LOG_NODE
 from openpai_tasks.server.state.records import Job, Task
 
 TAIL = 16 * 1024
@@ -22,19 +22,19 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 def list_logs(context: Context, request: Request) -> Reply:
     """Return the addresses of a task attempt's logs, valid for two minutes."""
     job = context.state.job(request.params["job"])
-    tries = _tries(context, job, request) if job else []
+    tries = _task_attempts(context, job, request) if job else []
     if job is None or not tries:  # like OpenPAI, which does not answer 404
-        raise refusals.unknown("Failed to get log list")
+        raise api_errors.unknown("Failed to get log list")
     for task in tries:
         if str(task.attempt) == request.params["task_attempt"]:
             tail = "true" in (request.first("tail-mode"), request.first("tailMode"))
             return 200, {"locations": _locations(context, job, task, tail)}
-    raise refusals.no_log()
+    raise api_errors.no_log()
 
 
-def _tries(context: Context, job: Job, request: Request) -> list[Task]:
+def _task_attempts(context: Context, job: Job, request: Request) -> list[Task]:
     try:
-        return task_tries(context, job, request)
+        return task_attempts(context, job, request)
     except NotFound:
         return []
 
@@ -45,10 +45,10 @@ def get_log(context: Context, request: Request) -> Reply:
     tries = context.state.task_attempts(claims["job"], claims["attempt"], claims["role"], claims["index"])
     task = next((one for one in tries if one.uid == claims["uid"]), None)
     if task is None or request.first("pod-uid", task.uid) != task.uid:
-        raise refusals.bad_token()
+        raise api_errors.bad_token()
     name = request.params["file"]
     if name not in context.engine.logs(task):
-        raise refusals.no_log()
+        raise api_errors.no_log()
     wanted = f"bytes=-{TAIL}" if request.first("tail-mode") == "true" else request.headers.get("range", "")
     return slice_log(context, task, name, wanted)
 
@@ -76,7 +76,7 @@ def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
 def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[str, str]]:
     names = sorted(context.engine.logs(task))
     if not names:
-        raise refusals.no_log()
+        raise api_errors.no_log()
     claims = {
         "job": task.job,
         "attempt": task.job_attempt,
@@ -92,8 +92,5 @@ def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[
         "token": context.tokens.log_ticket(claims),
         **({"tail-mode": "true"} if tail else {}),
     }
-    return [{"name": name, "uri": _uri(name, query)} for name in names]
-
-
-def _uri(name: str, query: dict[str, str]) -> str:
-    return f"{routes.LOG_FILE.format(node=LOG_NODE, file=quote(name))}?{urlencode(query)}"
+    paths = {name: routes.LOG_FILE.format(node=LOG_NODE, file=quote(name)) for name in names}
+    return [{"name": name, "uri": f"{path}?{urlencode(query)}"} for name, path in paths.items()]

@@ -9,7 +9,7 @@ import html
 from functools import partial
 
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import refusals
+from openpai_tasks.server import api_errors
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers.logs import TAIL, slice_log
 from openpai_tasks.server.api.request import LogPage, LogSlice, Reply, Request, TextBody
@@ -76,17 +76,17 @@ def _container(context: Context, request: Request) -> Task:
     task = context.state.task(request.params["container"])
     job = context.state.job(task.job) if task else None
     if task is None or job is None or job.user != request.params["user"]:
-        raise refusals.no_log()
+        raise api_errors.no_log()
     return task
 
 
 def _pod(context: Context, request: Request) -> Task:
     task, asked = context.state.task(request.params["pod"]), request.params
     if task is None:
-        raise refusals.no_log()
+        raise api_errors.no_log()
     place = (task.job.partition("~")[0], states.debug_id(task.job), states.role_key(task.role))
     if place != (asked["user"], asked["framework"], asked["role"]):
-        raise refusals.no_log()
+        raise api_errors.no_log()
     return task
 
 
@@ -100,7 +100,7 @@ def _log(context: Context, task: Task, names: dict[str, str], request: Request) 
     """Return the log in the path, and its size."""
     name, sizes = request.params["file"], _sizes(context, task, names)
     if name not in sizes:
-        raise refusals.no_log()
+        raise api_errors.no_log()
     return names[name], sizes[name]
 
 

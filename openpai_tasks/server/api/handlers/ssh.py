@@ -7,13 +7,12 @@ from urllib.parse import quote
 
 from openpai_tasks.errors import Denied
 from openpai_tasks.protocol import routes, states
-from openpai_tasks.server import refusals
-from openpai_tasks.server.accounts.identity import Identity
+from openpai_tasks.server import api_errors
+from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
 from openpai_tasks.server.api.request import Reply, Request, TextBody
-from openpai_tasks.server.ssh import keys
-from openpai_tasks.server.ssh.logins import key_folder
+from openpai_tasks.server.ssh.logins import JOB_KEY, key_folder
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.key_pairs import KeyPair, read_pair
 
@@ -22,36 +21,38 @@ HDFS_NODE = "127.0.0.1:5070"  # address of OpenPAI's name node; only a name here
 
 def get_ssh(context: Context, request: Request) -> Reply:
     """Return the tasks that accept logins now, and the job's key pair, if there is one."""
-    job = jobs.existing(context, request)
+    job = jobs.find_job(context, request)
     ready = [
-        {"id": task.uid, "sshIp": task.ip, "sshPort": str(task.ports["ssh"][0])}
+        {"id": task.uid, "sshIp": context.engine.ssh_host or task.ip, "sshPort": str(task.ports["ssh"][0])}
         for task in context.state.tasks(job.key, job.attempt)
         if task.state == states.RUNNING and context.engine.is_ssh_ready(task)
     ]
     if not ready:
-        raise refusals.no_ssh(job.key)
+        raise api_errors.no_ssh(job.key)
     return 200, {"containers": ready, "keyPair": _key_pair(context, request, job)}
 
 
-def get_no_ssh(context: Context, request: Request) -> Reply:
+def refuse_ssh(context: Context, request: Request) -> Reply:
     """Refuse: with OpenPAI on Kubernetes, clients use the task's SSH port."""
-    raise refusals.no_ssh(request.params["job"])
+    raise api_errors.no_ssh(request.params["job"])
 
 
 def get_key(context: Context, request: Request) -> Reply:
     """Return a file of the job's key pair to its owner, by a token or by the ticket in a link."""
     job = context.state.job(request.params["job"])
     caller = _caller(context, request)
-    if caller is None and not context.tokens.reads_key_ticket(request.first("ticket"), request.params["job"]):
-        raise refusals.guest()
+    if caller is None and not context.tokens.accepts_key_ticket(
+        request.first("ticket"), request.params["job"]
+    ):
+        raise api_errors.guest()
     if caller and not (caller.admin or (job is not None and job.user == caller.user)):
-        raise refusals.forbidden(f"User {caller.user} is not allowed to read keys of others.")
+        raise api_errors.forbidden(f"User {caller.user} is not allowed to read keys of others.")
     pair = _pair(context, job) if job and job.user == request.params["user"] else None
     if job is None or pair is None:
-        raise refusals.no_ssh(request.params["job"])
+        raise api_errors.no_ssh(request.params["job"])
     content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
     if content is None:
-        raise refusals.no_ssh(job.key)
+        raise api_errors.no_ssh(job.key)
     return 200, TextBody(content, "application/octet-stream")
 
 
@@ -83,4 +84,4 @@ def _caller(context: Context, request: Request) -> Identity | None:
 
 
 def _pair(context: Context, job: Job) -> KeyPair | None:
-    return read_pair(key_folder(context.state.folder, job.key), keys.JOB_KEY)
+    return read_pair(key_folder(context.state.folder, job.key), JOB_KEY)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from openpai_tasks.server import fields, refusals
+from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP
 from openpai_tasks.server.accounts.users import User
 from openpai_tasks.server.api.context import Context
@@ -15,55 +16,53 @@ UPDATE_SELF = ("username", "email", "oldPassword", "newPassword", "extension")
 
 
 def list_users(context: Context, request: Request) -> Reply:
-    return 200, [_shown(context, user) for user in context.accounts.users()]
+    return 200, [_user(context, user) for user in context.accounts.users()]
 
 
 def get_user(context: Context, request: Request) -> Reply:
     user = context.accounts.user(request.params["user"])
     if user is None:
-        raise refusals.no_user(request.params["user"], 400)
-    return 200, _shown(context, user)
+        raise api_errors.no_user(request.params["user"], 400)
+    return 200, _user(context, user)
 
 
 def create_user(context: Context, request: Request) -> Reply:
     body = fields.mapping(request.body, CREATE)
     name, password = fields.user_name(body), fields.password(body)
-    email = fields.email(body) if "email" in body else ""
-    clusters = fields.names(body, "virtualCluster") if "virtualCluster" in body else ()
-    admin = "admin" in body and fields.flag(body, "admin")
-    extension = fields.extension(body) if "extension" in body else {}
-    context.accounts.check_virtual_clusters(clusters)
-    groups = (*clusters, ADMIN_GROUP) if admin else clusters
-    context.accounts.create(name, password, email, groups, extension)
+    given = _read_fields(body)
+    groups = given.get("virtualCluster", ())
+    context.accounts.check_virtual_clusters(groups)
+    groups += (ADMIN_GROUP,) if given.get("admin") else ()
+    context.accounts.create(name, password, given.get("email", ""), groups, given.get("extension", {}))
     return 201, {"message": "User is created successfully"}
 
 
 def update_user(context: Context, request: Request) -> Reply:
     """Replace all fields of a user or, with ``patch``, some of them."""
-    data, patch = _data(request, CREATE)
+    data, patch = _patch_of(request, CREATE)
     name = fields.user_name(data)
     changes = {key: value for key, value in data.items() if key != "username"}
     if not patch:
         for key in CREATE:
             fields.required(data, key)
-    _existing(context, name)
+    _find_user(context, name)
     _apply(context, request, name, changes, patch)
-    return _updated(name)
+    return _update_reply(name)
 
 
 def update_me(context: Context, request: Request) -> Reply:
-    data, patch = _data(request, UPDATE_SELF)
+    data, patch = _patch_of(request, UPDATE_SELF)
     name = fields.user_name(data)
     if name != request.caller.user:
-        raise refusals.forbidden("Users can change only their own profile.")
-    _existing(context, name)
+        raise api_errors.forbidden("Users can change only their own profile.")
+    _find_user(context, name)
     if "newPassword" in data:
         password = fields.password(data, "newPassword")
         _check_old_password(context, request, name, data)
     _apply(context, request, name, {key: data[key] for key in ("email", "extension") if key in data}, patch)
     if "newPassword" in data:
         context.set_password(name, password, request.caller)
-    return _updated(name)
+    return _update_reply(name)
 
 
 def delete_user(context: Context, request: Request) -> Reply:
@@ -73,7 +72,7 @@ def delete_user(context: Context, request: Request) -> Reply:
 
 def set_groups(context: Context, request: Request) -> Reply:
     body = fields.mapping(request.body, ("grouplist",))
-    _existing(context, request.params["user"])
+    _find_user(context, request.params["user"])
     context.accounts.set_groups(request.params["user"], fields.names(body, "grouplist"))
     return 201, {"message": "update user grouplist successfully."}
 
@@ -112,14 +111,14 @@ def set_password(context: Context, request: Request) -> Reply:
     _self_or_admin(request)
     body = fields.mapping(request.body, ("oldPassword", "newPassword"))
     password, name = fields.password(body, "newPassword"), request.params["user"]
-    _existing(context, name)
+    _find_user(context, name)
     if not request.caller.admin:
         _check_old_password(context, request, name, body)
     context.set_password(name, password, request.caller)
     return 201, {"message": "update user password successfully."}
 
 
-def _shown(context: Context, user: User) -> dict[str, Any]:
+def _user(context: Context, user: User) -> dict[str, Any]:
     body = {
         "username": user.name,
         "grouplist": list(user.grouplist),
@@ -132,62 +131,69 @@ def _shown(context: Context, user: User) -> dict[str, Any]:
     return context.profile.without("user", body)
 
 
-def _data(request: Request, allowed: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
+def _patch_of(request: Request, allowed: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
     body = fields.mapping(request.body, ("data", "patch"))
     patch = "patch" in body and fields.flag(body, "patch")
     return fields.mapping(fields.required(body, "data"), allowed), patch
 
 
-def _existing(context: Context, name: str) -> User:
+def _find_user(context: Context, name: str) -> User:
     user = context.accounts.user(name)
     if user is None:
-        raise refusals.no_user(name)
+        raise api_errors.no_user(name)
     return user
 
 
 def _membership(context: Context, request: Request) -> tuple[str, str]:
     body = fields.mapping(request.body, ("groupname",))
-    return _existing(context, request.params["user"]).name, fields.group_name(body)
+    return _find_user(context, request.params["user"]).name, fields.group_name(body)
 
 
 def _self_or_admin(request: Request) -> None:
     if request.caller.user != request.params["user"] and not request.caller.admin:
-        raise refusals.forbidden("Users can change only their own profile.")
+        raise api_errors.forbidden("Users can change only their own profile.")
 
 
 def _check_old_password(context: Context, request: Request, name: str, body: dict[str, Any]) -> None:
     if not context.check_password(request.process, name, fields.text(body, "oldPassword")):
-        raise refusals.forbidden("The old password is incorrect.")
+        raise api_errors.forbidden("The old password is incorrect.")
 
 
 def _set_one(context: Context, request: Request, field: str) -> Reply:
     body = fields.mapping(request.body, (field,))
     fields.required(body, field)
-    _existing(context, request.params["user"])
+    _find_user(context, request.params["user"])
     _apply(context, request, request.params["user"], body, patch=True)
-    return _updated(request.params["user"])
+    return _update_reply(request.params["user"])
+
+
+def _read_fields(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the valid values of the fields that the body has."""
+    readers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "email": fields.email,
+        "virtualCluster": lambda body: fields.names(body, "virtualCluster"),
+        "admin": lambda body: fields.flag(body, "admin"),
+        "extension": fields.extension,
+        "password": fields.password,
+    }
+    return {name: read(body) for name, read in readers.items() if name in body}
 
 
 def _apply(context: Context, request: Request, name: str, changes: dict[str, Any], patch: bool) -> None:
     """Validate all changes, then apply them."""
-    accounts = context.accounts
-    email = fields.email(changes) if "email" in changes else None
-    clusters = fields.names(changes, "virtualCluster") if "virtualCluster" in changes else None
-    admin = fields.flag(changes, "admin") if "admin" in changes else None
-    extension = fields.extension(changes) if "extension" in changes else None
-    password = fields.password(changes) if "password" in changes else None
-    accounts.check_virtual_clusters(clusters or ())
-    if email is not None:
-        accounts.set_email(name, email)
-    if clusters is not None:
-        accounts.set_virtual_clusters(name, clusters)
-    if admin is not None:
-        accounts.set_admin(name, admin)
-    if extension is not None:
-        accounts.set_extension(name, extension, merge=patch)
-    if password is not None:
-        context.set_password(name, password, request.caller)
+    accounts, given = context.accounts, _read_fields(changes)
+    accounts.check_virtual_clusters(given.get("virtualCluster", ()))
+    if "email" in given:
+        accounts.set_email(name, given["email"])
+    if "virtualCluster" in given:
+        accounts.set_virtual_clusters(name, given["virtualCluster"])
+    if "admin" in given:
+        accounts.set_admin(name, given["admin"])
+    if "extension" in given:
+        accounts.set_extension(name, given["extension"], merge=patch)
+    if "password" in given:
+        context.set_password(name, given["password"], request.caller)
 
 
-def _updated(name: str) -> Reply:
+def _update_reply(name: str) -> Reply:
     return 201, {"message": f"update user {name} successfully."}

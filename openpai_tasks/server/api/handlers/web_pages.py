@@ -9,15 +9,15 @@ from urllib.parse import parse_qsl, urlencode
 from openpai_tasks.errors import ApiError, PaiError
 from openpai_tasks.portal import starting
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Headed, Reply, TextBody
-from openpai_tasks.server.api.shapes.profiles import UNION
+from openpai_tasks.server.api.formats.profiles import UNION
+from openpai_tasks.server.api.request import Reply, TextBody, WithHeaders
 from openpai_tasks.server.variables import CLEANED
 
 PAGES = ("/", "/job-list.html", "/job-detail.html", "/submit.html")
 ALIAS = "local"
 
 
-def lead_to_portal(context: Context, path: str, query: str, headers: Mapping[str, str]) -> Reply | None:
+def redirect_to_portal(context: Context, path: str, query: str, headers: Mapping[str, str]) -> Reply | None:
     """Redirect a browser to the portal, started if needed; None for other calls.
 
     The emulated versions answer as they do; a server in another folder is not the cluster that portals show.
@@ -35,4 +35,4 @@ def lead_to_portal(context: Context, path: str, query: str, headers: Mapping[str
         raise ApiError(str(err), 503) from err
     values = [*parse_qsl(query), ("cluster", ALIAS)]
     target = f"{uri}{path}?{urlencode(values)}"
-    return 302, Headed(TextBody(""), {"location": target, "cache-control": "no-store"})
+    return 302, WithHeaders(TextBody(""), {"location": target, "cache-control": "no-store"})

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from openpai_tasks.loopback.web import ANY
 from openpai_tasks.protocol.routes import PREFIX
-from openpai_tasks.server.api.limits.rates import WORDS
-from openpai_tasks.server.api.openapi import authn, cluster, job_calls, jobs, users
-from openpai_tasks.server.api.openapi.shapes import (
+from openpai_tasks.server.api.formats.profiles import PROFILES, Profile
+from openpai_tasks.server.api.openapi import accounts, cluster, jobs
+from openpai_tasks.server.api.openapi.schema import (
+    FORBIDDEN,
     HTML,
+    INVALID,
     NO_CODE,
     TEXT,
     WHOLE,
     Answer,
-    BodyShape,
-    Content,
     Operation,
-    Operations,
     Schema,
     record,
 )
-from openpai_tasks.server.api.pools import OF_HANDLERS
-from openpai_tasks.server.api.shapes.profiles import PROFILES, Profile
+from openpai_tasks.server.api.pools import POOL_OF_HANDLER
+from openpai_tasks.server.api.rates import MESSAGE
 from openpai_tasks.server.api.table import Route, RouteAccess, is_api, rows
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 METHODS = ("GET", "PUT", "POST", "DELETE", "PATCH")
 LIMITED = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After")
-HOLES = {
+PARAMETERS = {
     "job": "a job, as USER~NAME; only NAME at the paths that begin with a user",
     "attempt": "a number from 0",
     "index": "a number from 0",
@@ -54,7 +53,11 @@ def describe(name: str) -> dict[str, Any]:
         "servers": [{"url": "/"}, {"url": PREFIX}],
         "paths": _paths(profile),
         "components": {
-            "schemas": _schemas(profile),
+            "schemas": {
+                **accounts.schemas(profile),
+                **cluster.schemas(profile),
+                **jobs.schemas(profile),
+            },
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "application": {"type": "http", "scheme": "basic"},
@@ -68,15 +71,12 @@ def template(path: str) -> str:
     return re.sub(r"{\w+}", "{}", path).lower()
 
 
-def _schemas(profile: Profile) -> dict[str, Schema]:
-    parts = (authn, users, cluster, jobs, job_calls)
-    return {name: schema for part in parts for name, schema in part.schemas(profile).items()}
-
-
 def _paths(profile: Profile) -> dict[str, Any]:
-    operations: Operations = {}
-    for part in (authn, users, cluster, job_calls):
-        operations |= part.operations(profile)
+    operations = {
+        **accounts.operations(profile),
+        **cluster.operations(profile),
+        **jobs.operations(profile),
+    }
     paths: dict[str, Any] = {}
     names: dict[str, str] = {}  # the first path of each template
     for row in rows(profile.name):
@@ -89,35 +89,31 @@ def _paths(profile: Profile) -> dict[str, Any]:
 
 def _operation(profile: Profile, row: Route, path: str, method: str, one: Operation) -> dict[str, Any]:
     is_open = row.access is RouteAccess.OPEN
+    query = [{"name": name, "in": "query", "schema": schema} for name, schema in one.query.items()]
     found = {
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', path)}".rstrip("_"),
         "summary": one.summary,
         "description": f"For {row.access.value}.",
         "tags": [row.handler.__module__.rpartition(".")[2]],
-        "parameters": [*_holes(path), *_query(one.query)],
+        "parameters": [*_path_parameters(path), *query],
         "responses": dict(sorted(_responses(profile, row, one))),
         "security": [] if is_open else [{"token": []}, {"application": []}],
     }
-    if one.body is not None:
-        found["requestBody"] = {"content": _content(one.body), "required": True}
+    if one.body is not None or one.text:
+        found["requestBody"] = {"content": _content(one), "required": True}
     return found | ({"deprecated": True} if one.deprecated else {})
 
 
-def _holes(path: str) -> Iterator[dict[str, Any]]:
+def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", path):
-        words = {"description": HOLES[name]} if name in HOLES else {}
+        words = {"description": PARAMETERS[name]} if name in PARAMETERS else {}
         yield {"name": name, "in": "path", "required": True, "schema": {**TEXT, "minLength": 1}, **words}
 
 
-def _query(parameters: Mapping[str, Schema]) -> Iterator[dict[str, Any]]:
-    for name, schema in parameters.items():
-        yield {"name": name, "in": "query", "schema": schema}
-
-
-def _content(body: BodyShape) -> dict[str, Any]:
-    content: dict[str, Any] = {body.text: {"schema": TEXT}} if body.text else {}
-    if body.schema is not None:
-        content |= {JSON: {"schema": body.schema}, FORM: {"schema": body.schema}}
+def _content(one: Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {one.text: {"schema": TEXT}} if one.text else {}
+    if one.body is not None:
+        content |= {JSON: {"schema": one.body}, FORM: {"schema": one.body}}
     return content
 
 
@@ -130,26 +126,26 @@ def _responses(profile: Profile, row: Route, one: Operation) -> Iterator[tuple[s
         yield str(status), {"description": _words(errors.get(status, ())), "content": content}
     if is_api(row.path):
         headers = {name: {"schema": WHOLE} for name in LIMITED}
-        yield "429", {"description": WORDS, "headers": headers, "content": {HTML: {"schema": TEXT}}}
+        yield "429", {"description": MESSAGE, "headers": headers, "content": {HTML: {"schema": TEXT}}}
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
     if isinstance(answer, tuple):
         return {kind: schema for part in answer for kind, schema in _answer(part).items()}
-    if isinstance(answer, Content):
-        return {answer.type: {"schema": TEXT}}
+    if isinstance(answer, str):
+        return {answer: {"schema": TEXT}}
     return {JSON: {"schema": answer}}
 
 
 def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]:
     """Return the error codes of each status, with those that any call can get before its handler."""
     errors: dict[int, set[str]] = {
-        400: {NO_CODE, "InvalidParametersError"},  # a body or a query that cannot be parsed
-        403: {"ForbiddenUserError"},  # a host or an origin other than this machine
+        400: {NO_CODE, INVALID},  # a body or a query that cannot be parsed
+        403: {FORBIDDEN},  # a host or an origin other than this machine
         408: {NO_CODE},  # a body that takes too long to arrive
         413: {NO_CODE},  # a body that is too large
     }
-    if row.handler in OF_HANDLERS:
+    if row.handler in POOL_OF_HANDLER:
         errors[503] = {NO_CODE}  # too many such calls at once
     if row.access is not RouteAccess.OPEN:
         errors[401] = {"UnauthorizedUserError"}

@@ -3,60 +3,63 @@
 from __future__ import annotations
 
 from openpai_tasks.protocol.routes import OWN_FIELD
+from openpai_tasks.server.api.formats.profiles import Profile
 from openpai_tasks.server.api.handlers import cluster
-from openpai_tasks.server.api.openapi.shapes import (
+from openpai_tasks.server.api.openapi.schema import (
     FLAG,
+    FORBIDDEN,
+    INVALID,
     NUMBER,
     OBJECT,
     TEXT,
     WHOLE,
-    BodyShape,
+    Errors,
+    Fields,
     Operation,
     Operations,
     Schema,
     by_name,
+    each,
     listed,
     one_of,
     record,
     ref,
 )
-from openpai_tasks.server.api.shapes.profiles import Profile
 
 STORAGE_TYPES = ("nfs", "samba", "azureFile", "azureBlob", "dshuttle", "other", "unknown")
+SHARE: Fields = {**each(NUMBER, "capacity usedCapacity maxCapacity"), "dedicated": FLAG}
 
 
 def schemas(profile: Profile) -> dict[str, Schema]:
-    volume: dict[str, Schema] = {"name": TEXT, "share": FLAG, "volumeName": TEXT}
-    folder: dict[str, Schema] = {
+    volume: Fields = {**each(TEXT, "name volumeName"), "share": FLAG}
+    folder: Fields = {
         "type": one_of(*STORAGE_TYPES),
         "data": OBJECT,
         OWN_FIELD: record({"type": one_of("local"), "path": TEXT}),
     }
-    own: dict[str, Schema] = {OWN_FIELD: record({"mountPoint": TEXT})}
-    mount = record({"mountPoint": TEXT, "server": TEXT, "path": TEXT, "permission": TEXT})
+    own: Fields = {OWN_FIELD: record({"mountPoint": TEXT})}
+    summary = profile.without("storage", {**volume, "default": FLAG, **own})
+    detail = profile.without("storage", {**volume, **folder, "readOnly": FLAG})
+    mount = record(each(TEXT, "mountPoint server path permission"))
     config = {"name": TEXT, "default": FLAG, "servers": listed(TEXT), "mountInfos": listed(mount)}
+    items = {**each(TEXT, "kind apiVersion"), "metadata": OBJECT, "items": listed(OBJECT)}
     return {
         "VirtualCluster": _queue() if profile.is_yarn else _virtual_cluster(),
-        "NodeGpus": record({"gpuUsed": WHOLE, "gpuAvailable": WHOLE, "gpuTotal": WHOLE}),
-        "StorageSummary": record(
-            profile.without("storage", {**volume, "default": FLAG, **own}), optional=own
-        ),
-        "StorageDetail": record(profile.without("storage", {**volume, **folder, "readOnly": FLAG})),
+        "NodeGpus": record(each(WHOLE, "gpuUsed gpuAvailable gpuTotal")),
+        "StorageSummary": record(summary, optional=own),
+        "StorageDetail": record(detail),
         "StorageConfig": record(config),
         "StorageServer": record({"spn": TEXT, **folder, "extension": OBJECT}),
-        "KubernetesList": record(
-            {"kind": TEXT, "apiVersion": TEXT, "metadata": OBJECT, "items": listed(OBJECT)}
-        ),
+        "KubernetesList": record(items),
     }
 
 
 def operations(profile: Profile) -> Operations:
-    none: dict[int, tuple[str, ...]] = {404: ("NoVirtualClusterError",)}
-    refused: dict[int, tuple[str, ...]] = {403: ("ForbiddenUserError",), 404: ("NoStorageError",)}
-    missing: dict[int, tuple[str, ...]] = {500: ("UnknownError",)}
+    none: Errors = {404: ("NoVirtualClusterError",)}
+    refused: Errors = {403: (FORBIDDEN,), 404: ("NoStorageError",)}
     clusters: Schema = {"anyOf": [by_name(ref("VirtualCluster")), by_name(ref("NodeGpus"))]}
-    removed = record({"name": TEXT, "completedTime": WHOLE, "bytes": WHOLE})
-    skus = by_name(record({"cpu": WHOLE, "memory": WHOLE, "gpu": WHOLE}))
+    removed = record({"name": TEXT, **each(WHOLE, "completedTime bytes")})
+    skus = by_name(record(each(WHOLE, "cpu memory gpu")))
     return {
         cluster.list_virtual_clusters: Operation(
             "the virtual clusters, or the nodes' GPUs", {200: clusters}, query={"nodes": TEXT}
@@ -66,8 +69,14 @@ def operations(profile: Profile) -> Operations:
         cluster.clean_jobs: Operation(
             "remove finished jobs beyond the limits; only in the embedded cluster",
             {200: record({"jobs": listed(removed)})},
-            {400: ("InvalidParametersError",)},
-            body=BodyShape(record({"keep": TEXT, "preview": FLAG}, optional=("preview",))),
+            {400: (INVALID,)},
+            body=record({"keep": TEXT, "preview": FLAG}, optional=("preview",)),
+        ),
+        cluster.clean_orphans: Operation(
+            "remove what other embedded clusters that are gone have left; only in the embedded cluster",
+            {200: record({"orphans": listed(record(each(TEXT, "name job home")))})},
+            {400: (INVALID,)},
+            body=record({"preview": FLAG}, optional=("preview",)),
         ),
         cluster.list_sku_types: Operation("SKU types of HiveD", {200: skus}, none, {"vc": TEXT}),
         cluster.list_storages: Operation(
@@ -76,33 +85,33 @@ def operations(profile: Profile) -> Operations:
             query={"default": TEXT},
         ),
         cluster.get_storage: Operation("one storage", {200: ref("StorageDetail")}, refused),
-        cluster.list_storage_configs: _views("StorageConfig", "storages in the older shape", missing),
-        cluster.list_storage_servers: _views("StorageServer", "servers of storages", missing),
+        cluster.list_storage_configs: _views("StorageConfig", "storages in the older shape"),
+        cluster.list_storage_servers: _views("StorageServer", "servers of storages"),
         cluster.list_nodes: Operation("the nodes of Kubernetes", {200: ref("KubernetesList")}),
         cluster.list_pods: Operation(
             "the pods of Kubernetes",
             {200: ref("KubernetesList")},
-            query={"namespace": TEXT, "labelSelector": TEXT},
+            query=each(TEXT, "namespace labelSelector"),
         ),
     }
 
 
-def _views(name: str, summary: str, errors: dict[int, tuple[str, ...]]) -> Operation:
+def _views(name: str, summary: str) -> Operation:
     answer: Schema = {"anyOf": [listed(ref(name)), ref(name)]}
-    return Operation(summary, {200: answer}, errors, {"names": listed(TEXT)}, deprecated=True)
+    missing: Errors = {500: ("UnknownError",)}
+    return Operation(summary, {200: answer}, missing, {"names": listed(TEXT)}, deprecated=True)
 
 
 def _virtual_cluster() -> Schema:
-    resources = record({"cpu": WHOLE, "memory": WHOLE, "gpu": WHOLE, "vCores": WHOLE, "GPUs": WHOLE})
-    share = {"capacity": NUMBER, "usedCapacity": NUMBER, "maxCapacity": NUMBER, "dedicated": FLAG}
-    used = {"resourcesUsed": resources, "resourcesGuaranteed": resources, "resourcesTotal": resources}
-    own = {OWN_FIELD: record({"gpuTypes": by_name(WHOLE)})}
-    return record({**share, **used, **own}, optional=own)
+    resources = record(each(WHOLE, "cpu memory gpu vCores GPUs"))
+    used = each(resources, "resourcesUsed resourcesGuaranteed resourcesTotal")
+    parts: Fields = {"gpuTypes": by_name(WHOLE), "takenGpus": listed(TEXT)}
+    own = {OWN_FIELD: record(parts, optional=parts)}
+    return record({**SHARE, **used, **own}, optional=own)
 
 
 def _queue() -> Schema:
-    resources = record({"memory": WHOLE, "vCores": WHOLE, "GPUs": WHOLE})
-    share = {"capacity": NUMBER, "usedCapacity": NUMBER, "maxCapacity": NUMBER, "dedicated": FLAG}
-    jobs = {"numActiveJobs": WHOLE, "numJobs": WHOLE, "numPendingJobs": WHOLE}
+    jobs = each(WHOLE, "numActiveJobs numJobs numPendingJobs")
     state = {"status": one_of("RUNNING", "STOPPED", "DRAINING"), "nodeList": listed(TEXT)}
-    return record({**share, **jobs, **state, "resourcesUsed": resources, "resourcesTotal": resources})
+    resources = each(record(each(WHOLE, "memory vCores GPUs")), "resourcesUsed resourcesTotal")
+    return record({**SHARE, **jobs, **state, **resources})

@@ -14,7 +14,8 @@ the time and BOOT, the second the task's process group. ``exit`` appears, comple
 the task started have ended. TERM ends the task: its process group gets TERM, and processes that are left
 after GRACE seconds are killed. CONT does the same if the server has created ``stop``: some platforms can only
 signal all processes of a task. ``sidecar``, if present, has the arguments (each ended by a NUL) of a program
-that runs next to the task, with its variables, from its start to its end.
+that runs next to the task, with its variables, from its start to its end. ``gpus``, if present, has the UUIDs
+(each ended by a NUL) of the GPUs that the runner locks, see gpu_locks.py.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def open_log(name: str) -> int:
     return os.open(f"logs/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def widen(pipe: int) -> None:
+def enlarge_pipe(pipe: int) -> None:
     """Enlarge a pipe, to reduce switches between a busy task and its runner."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -131,8 +131,8 @@ def write_whole(name: str, text: str) -> None:
     os.rename(f"{name}.new", name)
 
 
-def holds_back(mounts: str, path: str) -> bool:
-    """Whether a file system keeps writes to this machine for a while: NFS, given /proc/self/mounts."""
+def is_on_nfs(mounts: str, path: str) -> bool:
+    """Whether the path is on NFS, which delays writes; ``mounts`` is the text of /proc/self/mounts."""
     best, kind = "", ""
     for line in mounts.split("\n"):
         words = line.split(" ")

@@ -28,7 +28,7 @@ def _end() -> int:
 END = _end()
 
 
-def hashed(uid: str, label: str, number: int, end: int = END) -> int:
+def hashed_port(uid: str, label: str, number: int, end: int = END) -> int:
     """Return the port that OpenPAI's hash gives to one numbered port of a label."""
     text = f"[{uid}][{label}][{number}]"
     digest = md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()
@@ -36,7 +36,7 @@ def hashed(uid: str, label: str, number: int, end: int = END) -> int:
     return FIRST + sum(int(part, 16) for part in parts) % (end - FIRST)
 
 
-def bindable(port: int) -> bool:
+def is_bindable(port: int) -> bool:
     """Whether a program on this machine can listen on the port now."""
     with contextlib.closing(_socket.socket()) as probe:
         try:
@@ -50,7 +50,7 @@ def choose(uid: str, wanted: Mapping[str, int]) -> dict[str, list[int]]:
     """Choose the ports of one task; tasks that know nothing of each other rarely choose the same."""
     taken = set[int]()
     return {
-        label: [_next(hashed(uid, label, number), taken) for number in range(count)]
+        label: [_next(hashed_port(uid, label, number), taken) for number in range(count)]
         for label, count in wanted.items()
     }
 
@@ -58,7 +58,7 @@ def choose(uid: str, wanted: Mapping[str, int]) -> dict[str, list[int]]:
 def _next(start: int, taken: set[int]) -> int:
     for step in range(END - FIRST):
         port = FIRST + (start - FIRST + step) % (END - FIRST)
-        if port not in taken and bindable(port):
+        if port not in taken and is_bindable(port):
             taken.add(port)
             return port
     raise OSError("no port is free on this machine")

@@ -17,7 +17,7 @@ import _socket  # ``socket`` takes twice as long to load as Python to start
 import os
 import time
 
-from .files import SharedVariables, holds_back, read_variables, write_whole
+from .files import SharedVariables, is_on_nfs, read_variables, write_whole
 from .free_ports import choose
 from .peers import Place, fill_in, for_itself, for_peers
 from .task import RunnerOptions, run
@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
     if os.path.exists("started"):  # it was stopped, or it runs already
         return 0
     addresses = dict(node.split("=") for node in nodes.split())
-    places = _settle(task, [BatchTask(line) for line in lines] if kind == "gang" else [task], addresses)
+    places = _exchange_places(
+        task, [BatchTask(line) for line in lines] if kind == "gang" else [task], addresses
+    )
     if places is None:
         return 1
     _add_variables(task, places)
@@ -62,12 +64,12 @@ def main(arguments: list[str]) -> int:
 def _is_on_nfs(folder: str) -> bool:
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            return holds_back(file.read(), os.path.realpath(folder))
+            return is_on_nfs(file.read(), os.path.realpath(folder))
     except OSError:
         return False
 
 
-def _settle(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, str]) -> list[Place] | None:
+def _exchange_places(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, str]) -> list[Place] | None:
     """Choose the ports of the task, and return the places of all tasks once they are known."""
     if not os.path.exists(PLACE):
         write_whole(PLACE, write_place(_address(nodes), choose(task.uid, task.ports), _gpus()))

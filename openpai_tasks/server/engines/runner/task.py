@@ -16,8 +16,13 @@ from . import files, memory, processes
 from .files import SharedVariables
 from .processes import HANDLED, prctl, signal_group
 
+TYPE_CHECKING = False  # loading ``typing`` takes long
+if TYPE_CHECKING:
+    import _socket
+
 CHUNK = 1 << 18
 LINGER = 1.0  # seconds to wait for output of processes that have left the group and cannot be found
+LOCK_PAUSE = 500  # milliseconds between attempts to lock a GPU
 GIVE_UP = 30.0  # seconds after which a process that cannot be killed is left behind
 FLUSH_SECONDS = 0.3  # that output may stay on this machine
 SIDECAR_RESTARTS = 3
@@ -56,6 +61,7 @@ class Runner:
         self.unflushed: set[int] = set()  # logs
         self.flush_at: float | None = None
         self.unfinished = -1  # the pipe from which the last line of all output came, if it has no end yet
+        self.gpus: dict[int, _socket.socket] = {}  # locks, by their handles
         self.poller = select.poll()
 
     def listen(self) -> None:
@@ -65,7 +71,7 @@ class Runner:
         os.set_blocking(self.wake_read, False)
         for number in HANDLED:
             signal.signal(number, self.on_signal)
-        signal.signal(signal.SIGCONT, self.look_for_stop)
+        signal.signal(signal.SIGCONT, self.check_stop_file)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         self.poller.register(self.wake_read, select.POLLIN)
@@ -74,7 +80,7 @@ class Runner:
         if number != signal.SIGCHLD:
             self.term = True
 
-    def look_for_stop(self, _number: int, _frame: object) -> None:
+    def check_stop_file(self, _number: int, _frame: object) -> None:
         """Stop if the server has asked for it: some platforms can only signal all processes of a task."""
         if os.path.exists(STOP):
             self.term = True
@@ -83,13 +89,36 @@ class Runner:
         began = files.milliseconds()
         if prctl:
             prctl(processes.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self.start()
-        while not self.finished():
+        self.lock_gpus()
+        if self.status is None:
+            self.start()
+        while self.main and not self.finished():
             self.copy_ready([pipe for pipe, _ in self.poller.poll(self.poll_timeout())])
             self.reap()
             self.advance()
             self.flush()
         self.write_exit(began)
+
+    def lock_gpus(self) -> None:
+        """Lock the task's GPUs, which its server has reserved; after a crash of the server, wait for them.
+
+        All runners do it in the same order, so that none waits for one that waits.
+        """
+        uuids = sorted(map(os.fsdecode, files.read_arguments("gpus")))
+        if not uuids:
+            return
+        from . import gpu_locks  # few tasks need it
+
+        for uuid in uuids:
+            while (lock := gpu_locks.take(uuid, gpu_locks.RUNNING)) is None:
+                for pipe, _ in self.poller.poll(LOCK_PAUSE):
+                    os.read(pipe, CHUNK)
+                if self.term:
+                    self.status = signal.SIGTERM
+                    return
+            self.gpus[lock.fileno()] = lock
+        for handle in self.gpus:
+            self.poller.register(handle, select.POLLIN)
 
     def start(self) -> None:
         """Start the shell in a new process group, with a pipe for each output."""
@@ -97,7 +126,7 @@ class Runner:
         self.all = files.open_log("all")
         outputs = [os.pipe() for _ in range(2)]
         for name, (end, _) in zip(("stdout", "stderr"), outputs, strict=True):
-            files.widen(end)
+            files.enlarge_pipe(end)
             self.logs[end] = files.open_log(name)
             self.poller.register(end, select.POLLIN)
         variables = self.shared.read_all()
@@ -142,6 +171,11 @@ class Runner:
 
     def copy(self, pipe: int) -> bytes:
         """Copy output to the logs; return its last line if it has no end, which is not in ``all`` yet."""
+        if pipe in self.gpus:
+            from . import gpu_locks
+
+            gpu_locks.answer(self.gpus[pipe])
+            return b""
         data = os.read(pipe, CHUNK)
         if pipe == self.wake_read:
             return b""
@@ -251,6 +285,8 @@ class Runner:
 
     def write_exit(self, began: int) -> None:
         """Write the exit of the task; on a full disk, wait rather than lose the exit code."""
+        for lock in self.gpus.values():
+            lock.close()  # the server may give the GPU to the next task as soon as it sees the exit
         code = os.waitstatus_to_exitcode(self.status or 0)
         stopped = int(self.kill_at is not None or (self.term and code == -signal.SIGTERM))
         ended = files.milliseconds()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobDocument
-from openpai_tasks.server.engines import runner, traces
+from openpai_tasks.server.engines import runner, task_state
 from openpai_tasks.server.engines.base import (
     Engine,
     EngineCapacity,
@@ -21,9 +20,9 @@ from openpai_tasks.server.engines.base import (
     Ports,
     TaskStatus,
 )
+from openpai_tasks.server.engines.container_files import container_variables
 from openpai_tasks.server.engines.containers import SUPERVISOR_GRACE, ContainerNotes
 from openpai_tasks.server.engines.machine import Machine, gpu_variables
-from openpai_tasks.server.engines.preparing import container_variables
 from openpai_tasks.server.engines.process import GRACE, ProcessEngine, write_file
 from openpai_tasks.server.engines.slurm import batches, images, needs, programs, task_files
 from openpai_tasks.server.engines.slurm.batches import SlurmBatch
@@ -33,7 +32,7 @@ from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmRefusal
 from openpai_tasks.server.engines.slurm.site import read_site
 from openpai_tasks.server.engines.slurm.snapshot import SlurmSnapshot
 from openpai_tasks.server.engines.slurm.task_files import BATCH, ID
-from openpai_tasks.server.engines.slurm.watching import TaskWatcher
+from openpai_tasks.server.engines.slurm.watcher import TaskWatcher
 from openpai_tasks.server.engines.wakeups import pipe_path
 from openpai_tasks.server.state.records import NewEvent, Task
 from openpai_tasks.settings import home
@@ -42,24 +41,20 @@ from openpai_tasks.settings.engines import TROUBLE, EngineOptions
 FOLDER = ".slurm"
 
 
-class SlurmEngine:
+class SlurmEngine(ProcessEngine):
+    """Has the task folders of a process engine; Slurm starts what runs in them."""
+
     name = "slurm"
     schedules = places_late = has_task_folders = True
     serves_ssh_in_image = False  # it runs on the node, next to the image
     where = "the nodes, with what these have"
-    memory = MemoryLimits(True, "by Slurm, as its administrators have set it up")
 
-    def __init__(
-        self,
-        folder: Path,
-        grace: float = GRACE,
-        options: EngineOptions | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, grace: float = GRACE, options: EngineOptions | None = None) -> None:
         """``folder`` contains the jobs' folders, on a file system that all nodes share."""
         jobs = folder.absolute()
         self._folder = jobs / FOLDER
-        self._files = ProcessEngine(folder, Machine("", 0, 0, (), ""), grace, limits=False)
-        self.wakeups = self._files.wakeups
+        super().__init__(folder, Machine("", 0, 0, (), ""), grace, limits=False)
+        self.memory = MemoryLimits(True, "by Slurm, as its administrators have set it up")
         self._site = read_site(options or {})
         program = images.find_program(self._site.images)
         self._images = images.ImageRunner(program, str(jobs), grace) if program else None
@@ -67,8 +62,8 @@ class SlurmEngine:
         self._notes = ContainerNotes()
         grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")
-        self._command = [sys.executable, "-I", "-S", script, shutil.which("bash") or "/bin/sh"]
-        self._command += [str(grace), str(pipe_path(jobs))]
+        self._task_command = [sys.executable, "-I", "-S", script, self._shell]
+        self._task_command += [str(grace), str(pipe_path(jobs))]
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
         self._mirror = QueueMirror(jobs.parent / TROUBLE)
@@ -102,22 +97,22 @@ class SlurmEngine:
         total = self.capacity().total.gpu
         if self.uses_images:
             return container_variables(task, total)
-        return {**self._files.variables(task), **gpu_variables((), total)}
+        return {**super().variables(task), **gpu_variables((), total)}
 
     # Starting
 
     def start(self, *launches: Launch) -> None:
-        waiting = [launch for launch in launches if not traces.began(launch.folder)]
+        waiting = [launch for launch in launches if not task_state.has_begun(launch.folder)]
         fresh = [launch for launch in waiting if not (launch.folder / ID).exists()]
-        self._send(fresh)
+        self._submit_new(fresh)
 
-    def _send(self, launches: Sequence[Launch]) -> None:
+    def _submit_new(self, launches: Sequence[Launch]) -> None:
         """Submit tasks that Slurm does not have; keep them for later if it does not answer."""
         known = self._submitted_before(launches)
-        ready = [launch for launch in launches if launch.uid not in known and self._prepared(launch)]
+        ready = [launch for launch in launches if launch.uid not in known and self._try_prepare(launch)]
         for batch in batches.make_batches(ready):
             try:
-                self._mirror.refuse_while_pausing()
+                self._mirror.check_answering()
                 self._submit_parts(batch)
             except SlurmDown as err:
                 self._mirror.note_down(err)
@@ -132,7 +127,7 @@ class SlurmEngine:
         if not asked:
             return set()
         try:
-            self._mirror.refuse_while_pausing()
+            self._mirror.check_answering()
             jobs = batches.find_by_comment(programs.queue().values())
         except (SlurmDown, SlurmRefusal) as err:
             self._mirror.note_down(err)
@@ -146,9 +141,9 @@ class SlurmEngine:
                 found.add(launch.uid)
         return found
 
-    def _prepared(self, launch: Launch) -> bool:
+    def _try_prepare(self, launch: Launch) -> bool:
         try:
-            self._files.prepare(self._images.prepare(launch) if self._images else launch)
+            self.prepare(self._images.prepare(launch) if self._images else launch)
         except (OSError, ConfigError) as err:
             why = f"{err.strerror}: {launch.folder}" if isinstance(err, OSError) else str(err)
             self._watcher.fail(launch.uid, why)
@@ -173,19 +168,19 @@ class SlurmEngine:
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
             write_file(launch.folder / BATCH, f"{batch.name} {id} {'step' if batch.has_steps else 'batch'}")
         settings = batches.ScriptSettings(
-            self._command, known.partitions, known.default, self._site.options, batches.conf()
+            self._task_command, known.partitions, known.default, self._site.options, batches.conf()
         )
         job = programs.submit(batches.script(batch, path, settings))
         for launch, id in zip(batch.launches, batch.ids(job), strict=True):
             write_file(launch.folder / ID, id)
-        self._mirror.hurry()
+        self._mirror.poll_soon()
 
     # Watching and stopping
 
     def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
         if self._unsent and not self._mirror.is_pausing:
             waiting, self._unsent = list(self._unsent.values()), {}
-            self._send(waiting)
+            self._submit_new(waiting)
         return self._watcher.poll(tasks)
 
     def stop(self, task: Task) -> None:
@@ -196,7 +191,7 @@ class SlurmEngine:
 
     def forget(self, task: Task) -> None:
         """Remove what is not needed any more; peers that start later may still look for the place."""
-        self._files.forget(task)
+        super().forget(task)
         batch = task_files.batch_of(task.folder)
         for name in (ID, BATCH):
             with contextlib.suppress(OSError):
@@ -215,21 +210,12 @@ class SlurmEngine:
             del self._left[name]
             _remove_batch(path)
 
-    def notes(self, task: Task) -> Sequence[NewEvent]:
-        return [*self._files.notes(task), *(self._notes.fresh(task) if self.uses_images else ())]
-
-    def is_ssh_ready(self, task: Task) -> bool:
-        return self._files.is_ssh_ready(task)
-
-    def logs(self, task: Task) -> dict[str, int]:
-        return self._files.logs(task)
-
-    def open_log(self, task: Task, name: str) -> BinaryIO:
-        return self._files.open_log(task, name)
+    def notes(self, task: Task) -> tuple[NewEvent, ...]:
+        return (*super().notes(task), *(self._notes.read_new(task) if self.uses_images else ()))
 
     def close(self) -> None:
         self._cluster.close()
-        self._files.close()
+        super().close()
 
 
 def _tasks_left(path: Path) -> int:

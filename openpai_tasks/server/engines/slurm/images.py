@@ -1,9 +1,9 @@
 """Run tasks in their images on the nodes of Slurm, with the program that the site has.
 
-Scripts, variables and mounts are those of the container engine (../preparing.py). Podman runs under the same
-supervisor. Apptainer becomes the task's command: its processes are in the task's process group, so signals,
-exit codes and logs need nothing else. Pyxis runs the task as a step of the job. Slurm limits CPUs and memory.
-Nothing secret is on a command line: the container's first script reads its variables from a mounted file.
+Scripts, variables and mounts are those of the container engine. Podman runs under the same supervisor.
+Apptainer becomes the task's command: its processes are in the task's process group, so signals, exit codes
+and logs need nothing else. Pyxis runs the task as a step of the job. Slurm limits CPUs and memory. Nothing
+secret is on a command line: the container's first script reads its variables from a mounted file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from typing import NamedTuple
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server import variables
-from openpai_tasks.server.engines import creation, preparing
+from openpai_tasks.server.engines import container_files, container_program
 from openpai_tasks.server.engines.base import Launch
-from openpai_tasks.server.engines.creation import BindMount
-from openpai_tasks.server.engines.entry import BASE, WORK
+from openpai_tasks.server.engines.container_program import BASE, WORK, BindMount, ContainerProgram
 from openpai_tasks.server.engines.leftovers import MARK
-from openpai_tasks.server.engines.program import ContainerProgram
 from openpai_tasks.server.engines.slurm import programs
 from openpai_tasks.server.engines.slurm.site import NO_IMAGES
 
 APPTAINER, PYXIS, PODMAN = "apptainer", "pyxis", "podman"
 _PROGRAMS = {APPTAINER: ("apptainer", "singularity"), PODMAN: ("podman",)}
-_ENTRY = ["/bin/sh", *creation.COMMAND]
+_ENTRY = ["/bin/sh", *container_program.COMMAND]
 _OF_THE_LOGIN_NODE = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 _STEP = """\
 # A step within a step would take over the options of the outer one.
@@ -98,8 +96,9 @@ class ImageRunner:
     def prepare(self, launch: Launch) -> Launch:
         """Write what the container reads, and return a launch that starts it."""
         if self._program.kind == PODMAN:
-            return self._supervised(launch)
-        mounts = preparing.write_runtime(replace(launch, ssh=None), self._own_variables(launch))
+            return self._prepare_supervised(launch)
+        more = {"HOME": WORK} if self._program.kind == APPTAINER else {}  # its user cannot write elsewhere
+        mounts = container_files.write_runtime(replace(launch, ssh=None), more)
         return replace(
             launch,
             scripts={"command": script(self._program, launch, mounts)},
@@ -108,18 +107,14 @@ class ImageRunner:
             mounts=(),
         )
 
-    def _supervised(self, launch: Launch) -> Launch:
-        program = ContainerProgram(creation.PODMAN)
+    def _prepare_supervised(self, launch: Launch) -> Launch:
+        program = ContainerProgram(container_program.PODMAN)
         program.environment = self._environment
-        settings = preparing.ContainerSettings(program, self._home, 0, self._grace)
+        settings = container_files.ContainerSettings(program, self._home, 0, self._grace)
         limited = replace(launch.container, cpu=0, memory_mb=0)  # by Slurm
         return replace(
-            preparing.prepare(replace(launch, container=limited, ssh=None), settings), ssh=launch.ssh
+            container_files.prepare(replace(launch, container=limited, ssh=None), settings), ssh=launch.ssh
         )
-
-    def _own_variables(self, launch: Launch) -> dict[str, str]:
-        """Return variables that differ from those in other containers: its user cannot write elsewhere."""
-        return {"HOME": WORK} if self._program.kind == APPTAINER else {}
 
     def _login(self, launch: Launch) -> dict[str, str]:
         """Return the credentials for the image's registry, by variables that only its owner can read."""
@@ -135,7 +130,7 @@ def script(program: ImageProgram, launch: Launch, mounts: Sequence[BindMount]) -
     words = command(program, launch, mounts)
     if program.kind != PYXIS:
         return f"exec {shlex.join(words)}"
-    name = creation.container_name(launch.uid)
+    name = container_program.container_name(launch.uid)
     return _STEP.format(srun=shlex.quote(words[0]), name=name, words=shlex.join(words[1:])).rstrip("\n")
 
 
@@ -168,7 +163,7 @@ def _apptainer_image(image: str) -> str:
     """Return a file, an address such as ``oras://...``, or an image of a registry."""
     if _is_file(image) or re.fullmatch(r"(docker|oras|library|shub)://[\w./:@+-]+", image, re.ASCII):
         return image
-    return f"docker://{preparing.checked_image(image)}"
+    return f"docker://{container_files.check_image(image)}"
 
 
 def _enroot_image(image: str) -> str:
@@ -177,7 +172,7 @@ def _enroot_image(image: str) -> str:
         return image
     if "://" in image:
         raise ConfigError(f"invalid image name {image!r}")
-    first, slash, rest = preparing.checked_image(image).partition("/")
+    first, slash, rest = container_files.check_image(image).partition("/")
     is_registry = bool(slash) and ("." in first or ":" in first or first == "localhost")
     return f"{first}#{rest}" if is_registry else image
 

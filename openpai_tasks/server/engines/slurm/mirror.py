@@ -29,11 +29,11 @@ class QueueMirror:
         self._look_at = self._ask_again_at = float("-inf")
         self._interval = LOOK_SECONDS
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Look again with the next poll, as something will change."""
         self._look_at, self._interval = float("-inf"), LOOK_SECONDS
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Ask Slurm if it is time to; return whether ``rows`` are new."""
         if time.monotonic() < self._look_at or self.is_pausing:
             return False
@@ -52,7 +52,7 @@ class QueueMirror:
     def is_pausing(self) -> bool:
         return time.monotonic() < self._ask_again_at
 
-    def refuse_while_pausing(self) -> None:
+    def check_answering(self) -> None:
         if self.is_pausing:
             raise SlurmDown(self.trouble)
 

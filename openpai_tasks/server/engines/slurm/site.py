@@ -25,11 +25,8 @@ PATTERN = rf"^\s*({_OPTION}(\s+{_OPTION})*)?\s*$"
 
 
 class SlurmSite(NamedTuple):
-    images: str = NO_IMAGES  # what runs the images of jobs on the nodes
-    options: tuple[str, ...] = ()  # of sbatch
-
-
-NO_SITE = SlurmSite()
+    images: str  # what runs the images of jobs on the nodes
+    options: tuple[str, ...]  # of sbatch
 
 
 def read_site(options: Mapping[str, str]) -> SlurmSite:
@@ -39,7 +36,7 @@ def read_site(options: Mapping[str, str]) -> SlurmSite:
 
 
 def check(text: str, where: str) -> tuple[str, ...]:
-    """Return several options of sbatch, which are separated by spaces."""
+    """Return several options of sbatch, which are separated by spaces; settings find it by its name."""
     return merge_options(parse_option(word, where)[1] for word in text.split())
 
 

@@ -12,7 +12,7 @@ from openpai_tasks.server.engines.base import EngineCapacity
 from openpai_tasks.server.engines.process import write_file
 from openpai_tasks.server.engines.slurm import partitions
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
-from openpai_tasks.server.engines.slurm.partitions import SlurmNodes, SlurmPartition
+from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
 from openpai_tasks.server.engines.slurm.programs import SlurmDown, SlurmRefusal
 
 FRESH_SECONDS = 10.0  # that an answer is used
@@ -26,11 +26,10 @@ class SlurmSnapshot:
     def __init__(self, path: Path, mirror: QueueMirror) -> None:
         """``path`` is a file for the last answer; without it, Slurm must answer now."""
         self._path, self._mirror = path, mirror
-        saved = self._saved()
+        saved = self._load_saved()
         self._text, self._qualities = saved or ("", {})  # the qualities of service by partition
         self.nodes = partitions.parse_nodes(self._text)
-        self._made: tuple[tuple[SlurmNodes, object], tuple[dict[str, SlurmPartition], EngineCapacity]] | None
-        self._made = None
+        self._summarize()
         self._knows_qualities = False
         self._asked_at = float("-inf")
         self._closing = threading.Event()
@@ -44,19 +43,13 @@ class SlurmSnapshot:
     def capacity(self) -> EngineCapacity:
         if time.monotonic() - self._asked_at > FRESH_SECONDS and not self._thread.is_alive():
             self._thread = self._ask()
-        return self._summary()[1]
+        return self._capacity
 
     def virtual_clusters(self) -> dict[str, SlurmPartition]:
-        return self._summary()[0]
+        return self._virtual_clusters
 
-    def _summary(self) -> tuple[dict[str, SlurmPartition], EngineCapacity]:
-        """Return both, made once for each answer: a large cluster has thousands of nodes."""
-        source = (self.nodes, self._qualities)
-        if self._made is None or any(one is not two for one, two in zip(self._made[0], source, strict=True)):
-            self._made = source, self._summarize()
-        return self._made[1]
-
-    def _summarize(self) -> tuple[dict[str, SlurmPartition], EngineCapacity]:
+    def _summarize(self) -> None:
+        """Compute what is asked for, once for each answer: a large cluster has thousands of nodes."""
         found = {
             "default": SlurmPartition(),  # if Slurm has no nodes
             **dict(partitions.virtual_clusters(self.nodes, self._qualities)),
@@ -64,7 +57,8 @@ class SlurmSnapshot:
         amounts = {name: partition.amount for name, partition in found.items()}
         skus = {name: partitions.skus(partition) for name, partition in found.items()}
         types = {name: partitions.gpu_types(partition) for name, partition in found.items()}
-        return found, EngineCapacity(self.nodes.nodes, amounts, skus, types)
+        self._virtual_clusters = found
+        self._capacity = EngineCapacity(self.nodes.nodes, amounts, skus, types)
 
     def close(self) -> None:
         self._closing.set()
@@ -91,12 +85,13 @@ class SlurmSnapshot:
             self._knows_qualities = True
         self._mirror.note_up()
         self.nodes, self._text, self._asked_at = found, text, time.monotonic()
+        self._summarize()
         if before != (self._text, self._qualities):
             with contextlib.suppress(OSError):
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_file(self._path, json.dumps([self._text, self._qualities]))
 
-    def _saved(self) -> tuple[str, dict[str, tuple[str, ...]]] | None:
+    def _load_saved(self) -> tuple[str, dict[str, tuple[str, ...]]] | None:
         try:
             text, qualities = json.loads(self._path.read_text(encoding="utf-8"))
             return str(text), {str(name): tuple(map(str, names)) for name, names in qualities.items()}

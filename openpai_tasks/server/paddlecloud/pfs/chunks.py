@@ -55,14 +55,14 @@ def parse_range(query: Mapping[str, Any]) -> ChunkRange:
 
 def describe(tree: Tree, names: Names, offset: int, size: int) -> dict[str, Any]:
     """Return length and MD5 of a chunk; after the end of the file, those of nothing."""
-    _refuse_size(size)
+    _check_size(size)
     with tree.open(names) as file:
         return _describe(file, offset, size)
 
 
 def describe_all(tree: Tree, names: Names, size: int) -> list[dict[str, Any]]:
     """Return length and MD5 of all chunks of a file."""
-    _refuse_size(size)
+    _check_size(size)
     with tree.open(names) as file:
         whole = os.fstat(file).st_size
         if whole > LARGEST_LISTED:
@@ -113,7 +113,7 @@ def unframe(content_type: str, body: bytes) -> tuple[ChunkRange, bytes]:
         if end < 0:
             break
         head = body[at + len(mark) : end].decode("utf-8", "replace")
-        if part := _named(head):
+        if part := _parse_head(head):
             data = body[end + 4 : end + 4 + part.size]
             rest = body[end + 4 + len(data) :]
             if len(data) < part.size or not rest.startswith(b"\r\n" + mark):
@@ -124,7 +124,7 @@ def unframe(content_type: str, body: bytes) -> tuple[ChunkRange, bytes]:
     raise ValueError(BAD_JSON)
 
 
-def _named(head: str) -> ChunkRange | None:
+def _parse_head(head: str) -> ChunkRange | None:
     """Return the range in the head of a part; None if it is another part."""
     for line in head.split("\r\n"):
         title, _, value = line.partition(":")
@@ -141,7 +141,7 @@ def _number(query: Mapping[str, Any], name: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def _refuse_size(size: int) -> None:
+def _check_size(size: int) -> None:
     if not LEAST <= size <= MOST:
         raise ValueError(BAD_SIZE)
 

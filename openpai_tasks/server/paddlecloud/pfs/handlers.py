@@ -19,10 +19,11 @@ from typing import Any
 
 from openpai_tasks.errors import ApiError
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Body, Headed, Reply, Request, TextBody
+from openpai_tasks.server.api.request import Body, Reply, Request, TextBody, WithHeaders
 from openpai_tasks.server.paddlecloud import places
-from openpai_tasks.server.paddlecloud.pfs import chunks, patterns
-from openpai_tasks.server.paddlecloud.pfs.tree import Names, TreeEntry
+from openpai_tasks.server.paddlecloud.pfs import chunks
+from openpai_tasks.server.paddlecloud.pfs.tree import Names, TreeEntry, matches
+from openpai_tasks.server.paddlecloud.places import PfsPlace
 
 MISSING = "no such file or directory"
 AT_END = "this file reaches end"
@@ -40,28 +41,9 @@ def _reports_failures(handler: Callable[[Context, Request], Reply]) -> Callable[
         try:
             return handler(context, request)
         except ApiError as err:
-            return 200, Headed({"err": str(err), "results": None}, EXTENSIONS)
+            return 200, WithHeaders({"err": str(err), "results": None}, EXTENSIONS)
 
     return answer
-
-
-class _Area:
-    """The home of the caller or the public area, and the paths of its files."""
-
-    def __init__(self, context: Context, user: str, path: str, writes: bool = False) -> None:
-        place = places.locate(context, user, path, writes)
-        self.prefix, self.names, self.tree = place.prefix, place.names, place.tree
-
-    def path(self, names: Names) -> str:
-        return _text("/".join([self.prefix, *names]))
-
-    def row(self, facts: TreeEntry) -> dict[str, Any]:
-        return {
-            "Path": self.path(facts.names),
-            "ModTime": facts.mtime_ns,
-            "Size": facts.size,
-            "IsDir": facts.is_folder,
-        }
 
 
 @_reports_failures
@@ -72,9 +54,9 @@ def get_files(context: Context, request: Request) -> Reply:
         return _done(_list(context, request))
     if method == "stat":
         path = request.first("path")
-        with _naming(path):
-            area = _Area(context, request.caller.user, path)
-            return _done(area.row(area.tree.stat(area.names)))
+        with _errors_name(path):
+            area = places.locate(context, request.caller.user, path)
+            return _done(_row(area, area.tree.stat(area.names)))
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
@@ -104,10 +86,10 @@ def get_chunk_meta(context: Context, request: Request) -> Reply:
     if request.first("method") != "GetChunkMeta":
         return 405, {"err": f"Method Not Allowed:{request.first('method')}", "results": None}
     path, is_one = request.first("path"), "offset" in request.query
-    with _naming(path):
+    with _errors_name(path):
         query = request.query if is_one else {**request.query, "offset": ("0",)}
         part = chunks.parse_range(query)
-        area = _Area(context, request.caller.user, path)
+        area = places.locate(context, request.caller.user, path)
         if is_one:
             return _done(chunks.describe(area.tree, area.names, part.offset, part.size))
         return _done(chunks.describe_all(area.tree, area.names, part.size))
@@ -116,13 +98,14 @@ def get_chunk_meta(context: Context, request: Request) -> Reply:
 @_reports_failures
 def get_chunk(context: Context, request: Request) -> Reply:
     """Return the bytes of a chunk, in the form of an uploaded file."""
-    with _naming(request.first("path")):
+    with _errors_name(request.first("path")):
         part = chunks.parse_range(request.query)
-        area = _Area(context, request.caller.user, part.path)
+        area = places.locate(context, request.caller.user, part.path)
         data = chunks.read(area.tree, area.names, part)
-    end = _document({"err": "" if len(data) == part.size else AT_END, "results": None})
+    status = {"err": "" if len(data) == part.size else AT_END, "results": None}
+    end = json.dumps(status).encode() + b"\n"
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return 200, Headed(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
+    return 200, WithHeaders(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
 
 
 @_reports_failures
@@ -131,21 +114,17 @@ def put_chunk(context: Context, request: Request) -> Reply:
     if not request.headers.get("content-type", "").lower().startswith("multipart/"):
         return 400, {"err": "Bad Request", "results": None}
     path = ""
-    with _naming(lambda: path):
+    with _errors_name(lambda: path):
         part, data = chunks.unframe(request.headers["content-type"], request.body)
         path = part.path
-        area = _Area(context, request.caller.user, path, writes=True)
-        into = _Area(context, request.caller.user, part.into, writes=True) if part.into else None
+        area = places.locate(context, request.caller.user, path, writes=True)
+        into = places.locate(context, request.caller.user, part.into, writes=True) if part.into else None
         written = chunks.write(area.tree, area.names, part, data)
+        if into and area.prefix != into.prefix:
+            raise ApiError("invalid arguments", 400)
         if into:
-            _put_into_place(area, into)
+            area.tree.move(area.names, into.names)
         return _done(written)
-
-
-def _put_into_place(area: _Area, into: _Area) -> None:
-    if area.prefix != into.prefix:
-        raise ApiError("invalid arguments", 400)
-    area.tree.move(area.names, into.names)
 
 
 def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
@@ -154,17 +133,17 @@ def _list(context: Context, request: Request) -> list[dict[str, Any]] | None:
         raise ApiError("invalid arguments", 400)
     rows: list[dict[str, Any]] = []
     for path in request.query["arg"]:
-        with _naming(path):
-            area = _Area(context, request.caller.user, path)
+        with _errors_name(path):
+            area = places.locate(context, request.caller.user, path)
             for facts in _listed(area, recursive == "true"):
-                rows.append(area.row(facts))
+                rows.append(_row(area, facts))
                 if len(rows) > MOST_LISTED:
                     raise ApiError(f"more than {MOST_LISTED} files; list their folders one by one", 400)
     return rows or None
 
 
-def _listed(area: _Area, recursive: bool) -> Iterator[TreeEntry]:
-    found = list(patterns.matches(area.tree, area.names))
+def _listed(area: PfsPlace, recursive: bool) -> Iterator[TreeEntry]:
+    found = list(matches(area.tree, area.names))
     if not found:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for names in found:
@@ -178,8 +157,8 @@ def _touch(context: Context, user: str, body: dict[str, Any]) -> dict[str, str]:
         raise _bad()
     if not 0 <= size <= chunks.LARGEST:
         raise ApiError(f"bad file size:{size}", 400)
-    with _naming(path):
-        area = _Area(context, user, path, writes=True)
+    with _errors_name(path):
+        area = places.locate(context, user, path, writes=True)
         area.tree.resize(area.names, size, mtime)
     return {"path": path}
 
@@ -191,9 +170,9 @@ def _transfer(context: Context, user: str, body: dict[str, Any], is_move: bool) 
         raise _bad()
     if len(paths) != 2:
         raise ApiError("not enough arguments" if len(paths) < 2 else "invalid arguments", 400)
-    with _naming(paths[0]):
-        source = _Area(context, user, paths[0], writes=is_move)
-        target = _Area(context, user, paths[1], writes=True)
+    with _errors_name(paths[0]):
+        source = places.locate(context, user, paths[0], writes=is_move)
+        target = places.locate(context, user, paths[1], writes=True)
         if source.prefix != target.prefix:
             raise ApiError("invalid arguments", 400)
         if mtime is not None and is_move:
@@ -203,24 +182,37 @@ def _transfer(context: Context, user: str, body: dict[str, Any], is_move: bool) 
 
 
 def _make_folder(context: Context, user: str, path: str) -> dict[str, str]:
-    with _naming(path):
-        area = _Area(context, user, path, writes=True)
+    with _errors_name(path):
+        area = places.locate(context, user, path, writes=True)
         area.tree.make_folder(area.names)
     return {"path": path}
 
 
 def _remove(context: Context, user: str, path: str, recursive: bool) -> Iterable[str]:
-    with _naming(path):
-        area = _Area(context, user, path, writes=True)
-        found = list(patterns.matches(area.tree, area.names)) or _link(area)
+    with _errors_name(path):
+        area = places.locate(context, user, path, writes=True)
+        found = list(matches(area.tree, area.names)) or _link(area)
         for names in found:
             area.tree.remove(names, recursive)
-    return [area.path(names) for names in found]
+    return [_path(area, names) for names in found]
 
 
-def _link(area: _Area) -> list[Names]:
+def _link(area: PfsPlace) -> list[Names]:
     """Return the names of a link that leads nowhere or outside, which can still be removed."""
     return [area.names] if area.names and area.tree.is_link(area.names) else []
+
+
+def _path(area: PfsPlace, names: Names) -> str:
+    return _text("/".join([area.prefix, *names]))
+
+
+def _row(area: PfsPlace, facts: TreeEntry) -> dict[str, Any]:
+    return {
+        "Path": _path(area, facts.names),
+        "ModTime": facts.mtime_ns,
+        "Size": facts.size,
+        "IsDir": facts.is_folder,
+    }
 
 
 def _paths(body: dict[str, Any]) -> list[str]:
@@ -241,7 +233,7 @@ def _bad() -> ApiError:
 
 
 @contextlib.contextmanager
-def _naming(path: Any) -> Iterator[None]:
+def _errors_name(path: Any) -> Iterator[None]:
     """Turn errors of the system into messages with the user's path."""
     try:
         yield
@@ -256,11 +248,7 @@ def _naming(path: Any) -> Iterator[None]:
 
 def _done(results: Any) -> Reply:
     body: Body = {"err": "", "results": results}
-    return 200, Headed(body, EXTENSIONS)
-
-
-def _document(body: dict[str, Any]) -> bytes:
-    return json.dumps(body).encode() + b"\n"
+    return 200, WithHeaders(body, EXTENSIONS)
 
 
 def _text(path: str) -> str:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from openpai_tasks.clearing import remove_tree
+from openpai_tasks.files.removal import remove_tree
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.text import wildcards
 
 READ, WRITE = os.O_RDONLY, os.O_RDWR
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that nobody reads must not block
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER_MODE = 0o700
 PIECE = 1 << 20
+MAGIC = frozenset("*?[\\")
 
 Names = tuple[str, ...]
 
@@ -58,7 +61,7 @@ class Tree:
 
     def names(self, names: Names) -> Sequence[str]:
         """Return the names in the folder, also of links that lead outside."""
-        with self._held(self._folder(self._real(names))) as folder:
+        with self._closing(self._folder(self._real(names))) as folder:
             return os.listdir(folder)
 
     def make_folder(self, names: Names) -> None:
@@ -81,7 +84,10 @@ class Tree:
     def open(self, names: Names, mode: int = READ, create: bool = False) -> Iterator[int]:
         """Open a regular file; with ``create``, make it and its folders if they are missing."""
         real, mode = self._real(names), mode | os.O_CREAT if create else mode
-        with self._held(self._folder(real[:-1], create)) as folder, _opened(real[-1:], mode, folder) as file:
+        with (
+            self._closing(self._folder(real[:-1], create)) as folder,
+            _open_file(real[-1:], mode, folder) as file,
+        ):
             yield file
 
     def move(self, names: Names, target: Names) -> None:
@@ -90,7 +96,7 @@ class Tree:
         if not names or not to:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         here, there = self._folder(real[:-1]), self._folder(to[:-1], create=True)
-        with self._held(here), self._held(there), _opened(real[-1:], READ, here) as file:
+        with self._closing(here), self._closing(there), _open_file(real[-1:], READ, here) as file:
             with contextlib.suppress(FileNotFoundError):
                 old = os.stat(to[-1], dir_fd=there, follow_symlinks=False).st_mode
                 if not stat.S_ISREG(old):
@@ -110,7 +116,7 @@ class Tree:
         """Remove a file or a link; a folder, with everything in it, only if recursive."""
         if not names:
             raise PermissionError(errno.EPERM, "the home folder itself cannot be removed")
-        with self._held(self._folder(self._real(names[:-1]))) as folder:
+        with self._closing(self._folder(self._real(names[:-1]))) as folder:
             if not stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
                 os.unlink(names[-1], dir_fd=folder)
             elif not recursive:
@@ -121,13 +127,13 @@ class Tree:
     def is_link(self, names: Names) -> bool:
         """Whether the last name is a link, wherever it leads."""
         try:
-            with self._held(self._folder(self._real(names[:-1]))) as folder:
+            with self._closing(self._folder(self._real(names[:-1]))) as folder:
                 return stat.S_ISLNK(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
         except FileNotFoundError:
             return False
 
     def _entries(self, names: Names) -> Sequence[TreeEntry]:
-        with self._held(self._folder(self._real(names))) as folder:
+        with self._closing(self._folder(self._real(names))) as folder:
             found = []
             for name in sorted(os.listdir(folder)):
                 with contextlib.suppress(OSError):  # removed in between, or a link that leads outside
@@ -146,7 +152,7 @@ class Tree:
     @contextlib.contextmanager
     def _parent(self, names: Names) -> Iterator[tuple[int, str]]:
         real = self._real(names)
-        with self._held(self._folder(real[:-1])) as folder:
+        with self._closing(self._folder(real[:-1])) as folder:
             yield folder, real[-1] if real else "."
 
     def _folder(self, real: Names, create: bool = False) -> int:
@@ -168,7 +174,7 @@ class Tree:
         return folder
 
     @contextlib.contextmanager
-    def _held(self, folder: int) -> Iterator[int]:
+    def _closing(self, folder: int) -> Iterator[int]:
         try:
             yield folder
         finally:
@@ -176,7 +182,7 @@ class Tree:
 
 
 @contextlib.contextmanager
-def _opened(name: Names, mode: int, folder: int) -> Iterator[int]:
+def _open_file(name: Names, mode: int, folder: int) -> Iterator[int]:
     if not name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     file = os.open(name[0], mode | _SAFE, 0o666, dir_fd=folder)
@@ -191,3 +197,70 @@ def _opened(name: Names, mode: int, folder: int) -> Iterator[int]:
 def _facts(names: Names, facts: os.stat_result) -> TreeEntry:
     is_folder = stat.S_ISDIR(facts.st_mode)
     return TreeEntry(names, facts.st_mtime_ns, 0 if is_folder else facts.st_size, is_folder)
+
+
+# Patterns of names by the rules of PaddleCloud's server: `*`, `?`, `[a-z]`, `[^a]`; `\` takes the next
+# character as it is. A name that exists is never a pattern.
+
+
+def matches(tree: Tree, names: Names) -> Iterator[Names]:
+    """Yield the files and folders that the names mean, in order."""
+    if _exists(tree, names):
+        yield names
+    elif any(MAGIC & set(name) for name in names):
+        yield from _expand(tree, (), names)
+
+
+def _exists(tree: Tree, names: Names) -> bool:
+    try:
+        tree.stat(names)
+    except OSError:
+        return False
+    return True
+
+
+def _expand(tree: Tree, above: Names, rest: Names) -> Iterator[Names]:
+    if not rest:
+        yield above
+        return
+    name, below = rest[0], rest[1:]
+    if not MAGIC & set(name):
+        if _exists(tree, (*above, name)):
+            yield from _expand(tree, (*above, name), below)
+        return
+    wanted = compile_name(name)
+    try:
+        found = [facts.names[-1] for facts in tree.list(above)]
+    except OSError:
+        return
+    for one in found:
+        if wanted.fullmatch(one):
+            yield from _expand(tree, (*above, one), below)
+
+
+def compile_name(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of one name; raise ValueError for a malformed pattern."""
+    return wildcards.compile_name(pattern, _group)
+
+
+def _group(pattern: str, at: int) -> tuple[str, int]:
+    text = "["
+    if pattern[at : at + 1] == "^":
+        text, at = "[^", at + 1
+    begun = at
+    while pattern[at : at + 1] != "]" or at == begun:
+        first, at = _member(pattern, at)
+        text += re.escape(first)
+        if pattern[at : at + 1] == "-":
+            last, at = _member(pattern, at + 1)
+            if last < first:
+                raise ValueError("syntax error in pattern")
+            text += f"-{re.escape(last)}"
+    return f"{text}]", at + 1
+
+
+def _member(pattern: str, at: int) -> tuple[str, int]:
+    letter = pattern[at : at + 1]
+    if letter in ("", "-", "]"):
+        raise ValueError("syntax error in pattern")
+    return wildcards.read_letter(pattern, at + 1) if letter == "\\" else (letter, at + 1)

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
-from openpai_tasks.storage.hdfs.digest import CRCS, SUMS, Shape
+from openpai_tasks.storage import protobuf as pb
+from openpai_tasks.storage.hdfs.digest import CRC_NAMES, CRCS, SUMS, Shape
 from openpai_tasks.storage.hdfs.native.crc_combine import fits
-from openpai_tasks.storage.hdfs.native.protobuf import (
-    Fields,
-    delimited,
-    fields,
-    inner,
-    message,
-    number,
-    received,
-    text,
-)
 from openpai_tasks.storage.hdfs.native.rpc import Block
 from openpai_tasks.storage.hdfs.native.stream import Stream, Streams
-from openpai_tasks.storage.hdfs.ranges import ahead
+from openpai_tasks.storage.hdfs.ranges import read_ahead
 
 VERSION, WRITE, READ = 28, 80, 81
 PACKET = 1 << 20  # Java sends 64 KiB; fewer and larger packets are cheaper for an interpreter
@@ -32,11 +23,10 @@ PACKET_LIMIT = 16 << 20
 FEW = 1 << 15  # bytes; below this, combining CRCs takes longer than computing each one
 SETTING_UP = 6  # a new block
 ALL_RIGHT, SUMS_ARE_RIGHT = 0, 6
-CRC_NAMES = {1: "CRC32", 2: "CRC32C"}
-CRC_NUMBERS = {name: number for number, name in CRC_NAMES.items()}
+CRC_NUMBERS = {name: code for code, name in CRC_NAMES.items()}
 
 
-class Wrong(Exception):
+class BlockError(Exception):
     """Raised when a data node refuses a request, or when bytes do not match their CRC."""
 
 
@@ -51,38 +41,38 @@ class DataNodes:
 
     def read(self, block: Block, address: tuple[str, int], offset: int, length: int) -> Iterator[bytes]:
         """Yield bytes of the block, each piece verified first."""
-        asked = message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
-        with self._streams.borrowed(address) as stream:
-            stream.send(struct.pack(">hb", VERSION, READ) + delimited(asked))
-            answered = fields(inner(_answer(stream), 4))
-            skip, left = offset - number(answered, 2), length
-            for piece in _packets(stream, *_kind(fields(inner(answered, 1)))):
+        asked = pb.message((1, _header(block, block.size, self._client)), (2, offset), (3, length))
+        with self._streams.borrow(address) as stream:
+            stream.send(struct.pack(">hb", VERSION, READ) + pb.delimited(asked))
+            answered = pb.fields(pb.inner(_answer(stream), 4))
+            skip, left = offset - pb.number(answered, 2), length
+            for piece in _packets(stream, *_checksum_type(pb.fields(pb.inner(answered, 1)))):
                 piece, skip = (piece[skip:], 0) if skip else (piece, 0)
                 piece = piece[:left] if len(piece) > left else piece  # the node sends whole chunks
                 left -= len(piece)
                 yield piece
             if left:
-                raise Wrong(f"{left} bytes of a block are missing")
-            stream.send(delimited(message((1, SUMS_ARE_RIGHT))))
+                raise BlockError(f"{left} bytes of a block are missing")
+            stream.send(pb.delimited(pb.message((1, SUMS_ARE_RIGHT))))
 
-    def write(self, block: Block, shape: Shape, room: int, feed: Feed, is_large: bool = False) -> int:
+    def write(self, block: Block, shape: Shape, room: int, feed: PieceReader, is_large: bool = False) -> int:
         """Write the block from the feed; return its size once every data node has confirmed it.
 
         For a large file, the CRCs of the next packets are computed while one is sent.
         """
         stream = self._streams.new(block.addresses()[0])
         try:
-            stream.send(self._opening(block, shape))
+            stream.send(self._write_request(block, shape))
             _answer(stream)
-            content = _summed(feed, shape, room)
-            return _send(stream, ahead(content) if is_large else content)
+            content = _with_checksums(feed, shape, room)
+            return _send(stream, read_ahead(content) if is_large else content)
         finally:
             stream.close()
 
-    def _opening(self, block: Block, shape: Shape) -> bytes:
+    def _write_request(self, block: Block, shape: Shape) -> bytes:
         types = block.storage_types or (1,) * len(block.nodes)  # 1: a disk
         storages = block.storages or (None,) * len(block.nodes)
-        asked = message(
+        asked = pb.message(
             (1, _header(block, 0, self._client)),
             *((2, node) for node in block.nodes[1:]),  # the first node forwards it to these
             (4, SETTING_UP),
@@ -90,16 +80,16 @@ class DataNodes:
             (6, 0),
             (7, 0),
             (8, block.stamp),
-            (9, message((1, CRC_NUMBERS[shape.crc]), (2, shape.chunk))),
+            (9, pb.message((1, CRC_NUMBERS[shape.crc]), (2, shape.chunk))),
             (11, types[0]),
             *((12, kind) for kind in types[1:]),
             (16, storages[0]),
             *((17, name) for name in storages[1:]),
         )
-        return struct.pack(">hb", VERSION, WRITE) + delimited(asked)
+        return struct.pack(">hb", VERSION, WRITE) + pb.delimited(asked)
 
 
-class Feed:
+class PieceReader:
     """Pieces of any size, read in the sizes needed; ``began`` is set at the first read."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -127,7 +117,7 @@ class Feed:
         return not self._rest
 
 
-def _summed(feed: Feed, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
+def _with_checksums(feed: PieceReader, shape: Shape, room: int) -> Generator[tuple[bytes, bytes], None, None]:
     """Yield the CRCs and the data of each packet of a block."""
     sums = SUMS[shape.crc]
     while data := feed.read(min(PACKET, room)):
@@ -141,10 +131,10 @@ def _send(stream: Stream, content: Iterable[tuple[bytes, bytes]]) -> int:
         stream.send(_frame(len(crcs) + len(data), sent, packets, False, len(data)) + crcs, data)
         sent, packets = sent + len(data), packets + 1
         if packets - answered > WINDOW:
-            answered = _acknowledged(stream, answered)
+            answered = _wait_for_ack(stream, answered)
     stream.send(_frame(0, sent, packets, True, 0))
     while answered <= packets:
-        answered = _acknowledged(stream, answered)
+        answered = _wait_for_ack(stream, answered)
     return sent
 
 
@@ -153,22 +143,22 @@ def _frame(size: int, offset: int, packet: int, is_last: bool, length: int) -> b
     return FRAME.pack(4 + size, HEADER.size) + header
 
 
-def _acknowledged(stream: Stream, packet: int) -> int:
+def _wait_for_ack(stream: Stream, packet: int) -> int:
     """Wait until the data nodes confirm a packet; return the number of the next one."""
-    answered = fields(received(stream.exactly))
+    answered = pb.fields(pb.read_message(stream.exactly))
     if any(_statuses(answered)):
-        raise Wrong(f"a data node could not store packet {packet}")
+        raise BlockError(f"a data node could not store packet {packet}")
     return packet + 1
 
 
-def _statuses(answered: Fields) -> Iterator[int]:
+def _statuses(answered: pb.Fields) -> Iterator[int]:
     for reply in answered.get(2, []):
         yield from reply if isinstance(reply, bytes) else [reply]  # packed, or one at a time
 
 
 def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
     """Yield the data of packets; packets that arrived together are verified together."""
-    is_right, is_last = _test(crc, chunk), False
+    is_last = False
     while not is_last:
         crcs: list[memoryview] = []
         pieces: list[memoryview] = []
@@ -179,20 +169,17 @@ def _packets(stream: Stream, crc: str, chunk: int) -> Iterator[bytes]:
             if len(piece) % chunk:
                 break  # the CRCs of what follows start again
         data = b"".join(pieces)
-        if not is_right(data, b"".join(crcs)):
-            raise Wrong("bytes that do not fit their checksum")
+        if not _is_intact(data, b"".join(crcs), crc, chunk):
+            raise BlockError("bytes that do not fit their checksum")
         if data:
             yield data
 
 
-def _test(crc: str, chunk: int) -> Callable[[bytes, bytes], bool]:
-    """Return a function that checks bytes against their CRCs, all at once if possible."""
-    sums, whole = SUMS[crc], CRCS[crc]
-    if chunk & (chunk - 1) == 0:
-        return lambda data, crcs: (
-            fits(data, crcs, chunk, crc, whole) if len(data) > FEW else sums(data, chunk) == crcs
-        )
-    return lambda data, crcs: sums(data, chunk) == crcs
+def _is_intact(data: bytes, crcs: bytes, crc: str, chunk: int) -> bool:
+    """Check bytes against their CRCs, all at once if possible."""
+    if len(data) > FEW and chunk & (chunk - 1) == 0:
+        return fits(data, crcs, chunk, crc, CRCS[crc])
+    return SUMS[crc](data, chunk) == crcs
 
 
 def _packet(stream: Stream) -> tuple[memoryview, memoryview, bool]:
@@ -216,23 +203,23 @@ def _size(stream: Stream) -> int:
         return 0
     size, header = FRAME.unpack(stream.peek(FRAME.size))
     if not 4 <= size <= PACKET_LIMIT or header < HEADER.size:
-        raise Wrong("an invalid packet")
+        raise BlockError("an invalid packet")
     return FRAME.size + int(header) + int(size) - 4
 
 
-def _kind(checksum: Fields) -> tuple[str, int]:
-    crc = CRC_NAMES.get(number(checksum, 1))
+def _checksum_type(checksum: pb.Fields) -> tuple[str, int]:
+    crc = CRC_NAMES.get(pb.number(checksum, 1))
     if crc is None:
-        raise Wrong("a block without checksums")
-    return crc, number(checksum, 2)
+        raise BlockError("a block without checksums")
+    return crc, pb.number(checksum, 2)
 
 
 def _header(block: Block, size: int, client: str) -> bytes:
-    return message((1, message((1, block.named(size)), (2, block.token))), (2, client))
+    return pb.message((1, pb.message((1, block.wire_id(size)), (2, block.token))), (2, client))
 
 
-def _answer(stream: Stream) -> Fields:
-    answered = fields(received(stream.exactly))
-    if number(answered, 1) != ALL_RIGHT:
-        raise Wrong(text(answered, 5) or f"status {number(answered, 1)} from a data node")
+def _answer(stream: Stream) -> pb.Fields:
+    answered = pb.fields(pb.read_message(stream.exactly))
+    if pb.number(answered, 1) != ALL_RIGHT:
+        raise BlockError(pb.text(answered, 5) or f"status {pb.number(answered, 1)} from a data node")
     return answered

@@ -24,10 +24,10 @@ def fits(data: bytes, crcs: bytes, chunk: int, crc: str, whole: Callable[[bytes]
     if rest and whole(data[-rest:]) != int.from_bytes(crcs[-4:], "big"):
         return False
     even = data[:-rest] if rest else data
-    return not even or combined(crcs[: 4 * count], chunk, crc) == whole(even)
+    return not even or combine(crcs[: 4 * count], chunk, crc) == whole(even)
 
 
-def combined(crcs: bytes, chunk: int, crc: str) -> int:
+def combine(crcs: bytes, chunk: int, crc: str) -> int:
     """Return the CRC of all chunks together, given the CRC of each; ``chunk`` must be a power of two."""
     number = int.from_bytes
     rows = [crcs[place::4] for place in (3, 2, 1, 0)]  # lowest byte first
@@ -52,18 +52,18 @@ def combined(crcs: bytes, chunk: int, crc: str) -> int:
 @cache
 def _tables(crc: str, size: int) -> list[list[bytes]]:
     """Return what each byte of a CRC adds to each byte of the CRC shifted by ``size`` bytes."""
-    moved = _moving(crc, size)
+    moved = _shift_matrix(crc, size)
     found = [[_times(moved, value << 8 * place) for value in range(256)] for place in range(4)]
     return [[bytes(value >> 8 * out & 255 for value in row) for out in range(4)] for row in found]
 
 
 @cache
-def _moving(crc: str, size: int) -> Matrix:
+def _shift_matrix(crc: str, size: int) -> Matrix:
     """Return the effect of ``size`` zero bytes on a CRC: the effect of half as many, twice."""
     if size == 1:
         bit: Matrix = (POLYNOMIALS[crc], *(1 << place for place in range(31)))
         return _twice(_twice(_twice(bit)))
-    return _twice(_moving(crc, size // 2))
+    return _twice(_shift_matrix(crc, size // 2))
 
 
 def _twice(matrix: Matrix) -> Matrix:

@@ -14,19 +14,19 @@ from typing import TypeVar
 
 from openpai_tasks.errors import PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.net.http1 import why
+from openpai_tasks.net.http1 import error_text
 from openpai_tasks.storage.hdfs.digest import Shape
-from openpai_tasks.storage.hdfs.native.blocks import DataNodes, Feed, Wrong
-from openpai_tasks.storage.hdfs.native.protobuf import Garbled
-from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcRefused
-from openpai_tasks.storage.hdfs.ranges import ahead
+from openpai_tasks.storage.hdfs.native.blocks import BlockError, DataNodes, PieceReader
+from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcError
+from openpai_tasks.storage.hdfs.ranges import read_ahead
 from openpai_tasks.storage.hdfs.web.errors import RemoteError, make_error
+from openpai_tasks.storage.protobuf import InvalidMessage
 
 WIDE = 8 << 20  # bytes; to fetch less by another thread does not pay
 BARRED = 60.0  # seconds after a failure in which WebHDFS does it all
 RENEWAL = 20.0  # seconds; after 60 s of silence, a writer may lose the file
 FIRST_PAUSE, LONGEST_PAUSE, CLOSING = 0.001, 0.4, 60.0  # seconds, for a data node to report its block
-FAILED = (OSError, RpcRefused, Garbled, Wrong)
+FAILED = (OSError, RpcError, InvalidMessage, BlockError)
 ELSEWHERE = ("StandbyException", "RetriableException", "AccessControlException")
 """Refusals that another name node, or an authenticated client, may not get."""
 Result = TypeVar("Result")
@@ -41,7 +41,7 @@ class FileLayout:
     is_encrypted: bool = False  # in transit: only Java clients can encrypt
 
 
-class Direct:
+class NativeClient:
     """Access to the name node and the data nodes; after a failure, it is not used for a while.
 
     ``real`` is a file's path on HDFS; errors name the path that the caller gave.
@@ -85,7 +85,7 @@ class Direct:
         try:
             return question(names)
         except FAILED as err:
-            if not isinstance(err, RpcRefused) or err.kind in ELSEWHERE:
+            if not isinstance(err, RpcError) or err.kind in ELSEWHERE:
                 self._lost = time.monotonic() + BARRED
                 self.close()
             return None
@@ -99,29 +99,26 @@ class Direct:
         if blocks is None:
             return None
         pieces = self._blocks(nodes, path, blocks, offset, length)
-        return ahead(pieces) if length >= WIDE else pieces
+        return read_ahead(pieces) if length >= WIDE else pieces
 
     def write(
         self, real: str, path: str, pieces: Iterable[bytes], size: int | None, layout: FileLayout, mode: int
     ) -> bool:
-        """Write a new file, every byte verified.
-
-        Return False, with no piece read, if that is not possible.
-        """
+        """Write a new file, every byte verified; return False, with no piece read, if that is impossible."""
         names, nodes = self._names, self._nodes
         if names is None or nodes is None or time.monotonic() < self._barred:
             return False
-        feed = Feed(_kept(pieces, names))
+        feed = PieceReader(_renewing_lease(pieces, names))
         try:
-            writing = _Writing(names, nodes, real, layout, mode)
+            writing = _FileWriter(names, nodes, real, layout, mode)
             is_empty = size == 0 or (size is None and feed.is_empty)
             writing.run(feed, is_empty, is_large=size is None or size >= WIDE)
         except PaiError:  # from the source of the pieces; some of ours are also OSErrors
             raise
         except FAILED as err:
-            self._bar(err)
+            self._disable_for_a_while(err)
             if feed.began:
-                raise _ours(err, path) from err
+                raise _make_error(err, path) from err
             return False
         return True
 
@@ -140,64 +137,64 @@ class Direct:
                         yield piece
                 except FAILED as err:
                     if not addresses:
-                        self._bar(err)
-                        raise _ours(err, path) from err
+                        self._disable_for_a_while(err)
+                        raise _make_error(err, path) from err
 
-    def _bar(self, err: Exception) -> None:
-        if not isinstance(err, RpcRefused):  # a refusal concerns this file, not the connection
+    def _disable_for_a_while(self, err: Exception) -> None:
+        if not isinstance(err, RpcError):  # a refusal concerns this file, not the connection
             self._barred = time.monotonic() + BARRED
 
 
-class _Writing:
+class _FileWriter:
     """The writing of one new file: its blocks in order, then closing it."""
 
     def __init__(self, names: NameNode, nodes: DataNodes, path: str, layout: FileLayout, mode: int) -> None:
         self._names, self._nodes, self._path, self._shape = names, nodes, path, layout.shape
         self._file = names.create(path, layout.replication, layout.shape.block, mode)
 
-    def run(self, feed: Feed, is_empty: bool, is_large: bool) -> None:
+    def run(self, feed: PieceReader, is_empty: bool, is_large: bool) -> None:
         """Set up the first block before reading a piece, so that WebHDFS can still be used if that fails."""
         if not self._file.is_plain:
-            raise Wrong("an encrypted or striped file")
+            raise BlockError("an encrypted or striped file")
         last = None
         while not is_empty:
-            block = _once_reported(partial(self._add_block, last))
+            block = _wait_until_reported(partial(self._add_block, last))
             if not block.is_plain:
-                raise Wrong("a block behind a token")
+                raise BlockError("a block behind a token")
             size = self._nodes.write(block, self._shape, self._file.block_size, feed, is_large)
-            last = block.named(size)
+            last = block.wire_id(size)
             is_empty = feed.is_empty
-        _once_reported(lambda: self._names.complete(self._path, self._file, last) or None)
+        _wait_until_reported(lambda: self._names.complete(self._path, self._file, last) or None)
 
     def _add_block(self, last: bytes | None) -> Block | None:
         """Return the next block; None while no data node has reported the last one."""
         try:
             return self._names.add_block(self._path, self._file, last)
-        except RpcRefused as err:
+        except RpcError as err:
             if err.kind != "NotReplicatedYetException":
                 raise
             return None
 
 
-def _once_reported(attempt: Callable[[], Result | None]) -> Result:
+def _wait_until_reported(attempt: Callable[[], Result | None]) -> Result:
     """Return the result of the first attempt that has one: a data node reports a block some time later."""
     pause, end = FIRST_PAUSE, time.monotonic() + CLOSING
     while (result := attempt()) is None:
         if time.monotonic() > end:
-            raise Wrong("no data node knows its block")
+            raise BlockError("no data node knows its block")
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
     return result
 
 
-def _ours(err: Exception, path: str) -> PaiError:
+def _make_error(err: Exception, path: str) -> PaiError:
     """Return the error that WebHDFS would have raised."""
-    if not isinstance(err, RpcRefused):
-        return Unreachable(f"{path}: HDFS does not answer: {why(err)}")
+    if not isinstance(err, RpcError):
+        return Unreachable(f"{path}: HDFS does not answer: {error_text(err)}")
     return make_error(RemoteError(err.kind, str(err)), path)
 
 
-def _kept(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
+def _renewing_lease(pieces: Iterable[bytes], names: NameNode) -> Iterator[bytes]:
     """Yield the pieces, and renew the lease at the name node now and then."""
     renewed = time.monotonic()
     for piece in pieces:

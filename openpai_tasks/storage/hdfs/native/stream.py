@@ -104,7 +104,7 @@ class Streams:
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def borrowed(self, key: tuple[str, int]) -> Iterator[Stream]:
+    def borrow(self, key: tuple[str, int]) -> Iterator[Stream]:
         """Yield an idle or new connection; keep it for the next caller unless an error occurs."""
         stream = self._acquire(key)
         try:

@@ -25,7 +25,7 @@ class NoAnswer(Exception):
     """Raised when a node gives no answer, or none of WebHDFS."""
 
 
-class DataNodeGone(NoAnswer):
+class DataNodeError(NoAnswer):
     """Raised when a data node fails; ``host`` is its machine."""
 
     def __init__(self, message: str, host: str) -> None:
@@ -40,17 +40,8 @@ class RemoteError(Exception):
         super().__init__(f"{kind}: {message}")
         self.kind, self.message, self.status = kind, message, status
 
-    @property
-    def is_past_end(self) -> bool:
-        return bool(PAST_END.search(self.message))
-
-    @property
-    def is_still_open(self) -> bool:
-        return bool(STILL_OPEN.search(str(self)))
-
-    @property
-    def is_without_data_node(self) -> bool:
-        return bool(NO_DATA_NODE.search(self.message))
+    def matches(self, pattern: re.Pattern[str]) -> bool:
+        return pattern.search(str(self)) is not None
 
     @property
     def is_unknown_operation(self) -> bool:
@@ -58,10 +49,10 @@ class RemoteError(Exception):
         return self.kind.endswith("IllegalArgumentException") and '"op"' in self.message
 
 
-FOREIGN = (RemoteError, NoAnswer)
+HDFS_ERRORS = (RemoteError, NoAnswer)
 
 
-class BelowFile(PathError):
+class ParentIsFile(PathError):
     """Raised for a path that uses a file as a folder."""
 
 
@@ -79,7 +70,7 @@ def make_error(err: Exception, path: str) -> PaiError:
     if err.kind == "FileAlreadyExistsException":
         return PathError(f"{path}: there is a file or folder of that name")
     if NO_FOLDER.search(line):
-        return BelowFile(f"{path}: its parent is a file, not a folder")
+        return ParentIsFile(f"{path}: its parent is a file, not a folder")
     if err.kind in REFUSALS:
         return Denied(f"{path}: HDFS refuses: {line}", 403)
     if err.kind == "PathIsNotEmptyDirectoryException":

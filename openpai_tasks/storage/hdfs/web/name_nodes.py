@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urlencode
 
-from openpai_tasks.errors import Unreachable
-from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.errors import PaiError, PathError, Unreachable
 from openpai_tasks.net.retry import RetryPolicy
-from openpai_tasks.protocol.fields import text
+from openpai_tasks.protocol.fields import MALFORMED, count, mapping, moment, rows, text, whole
 from openpai_tasks.protocol.json_text import parse
-from openpai_tasks.storage.hdfs.web import answers
-from openpai_tasks.storage.hdfs.web.answers import reading
-from openpai_tasks.storage.hdfs.web.connections import V1, Wire, redirected
-from openpai_tasks.storage.hdfs.web.errors import FOREIGN, ON_STANDBY, NoAnswer, RemoteError, make_error
-from openpai_tasks.storage.retry import paused
+from openpai_tasks.storage.hdfs.native.rpc import Status
+from openpai_tasks.storage.hdfs.web.client import V1, WebHdfsClient, check_redirect
+from openpai_tasks.storage.hdfs.web.errors import HDFS_ERRORS, ON_STANDBY, NoAnswer, RemoteError, make_error
+from openpai_tasks.storage.retry import wait_before_retry
 
 if TYPE_CHECKING:
     import pyhdfs
@@ -24,38 +23,31 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Number of tries, and pauses between them: doubled each time, with some randomness.
-
-    An HDFS that has answered before gets the time that its nodes may need to restart or to fail over; a host
-    that never answered may be a wrong address.
-    """
-
-    tries: int = 9
-    first: float = 0.2
-    longest: float = 5.0
-    unknown_tries: int = 5
-
-    def pause(self, number: int, is_known: bool = True) -> float | None:
-        """Return the seconds to wait after try ``number`` (from 0); None after the last try."""
-        tries = self.tries if is_known else min(self.tries, self.unknown_tries)
-        return RetryPolicy(tries, self.first, longest_pause=self.longest).pause(number)
+RETRIES = RetryPolicy(9, 0.2, longest_pause=5.0)
+"""For an HDFS that has answered before: its nodes may need this time to restart or to fail over."""
+UNKNOWN_TRIES = 5
+"""For a host that has never answered: it may be a wrong address."""
 
 
 class NameNodes:
     """All name nodes of one HDFS; the active one answers."""
 
     def __init__(
-        self, hosts: tuple[str, ...], user: str, scheme: str, prefix: str, wire: Wire, patience: Patience
+        self,
+        hosts: tuple[str, ...],
+        user: str,
+        scheme: str,
+        prefix: str,
+        client: WebHdfsClient,
+        retries: RetryPolicy,
     ) -> None:
         self.servers = [f"{scheme}://{host}" for host in hosts]  # the one that answered last is the first
-        self._hosts, self._user, self._prefix, self._wire = hosts, user, prefix, wire
-        self.patience = patience
+        self._hosts, self._user, self._prefix, self._client = hosts, user, prefix, client
+        self.retries = retries
         self._has_answered = False
         self._clients: dict[str, pyhdfs.HdfsClient] = {}
 
-    def patiently(self, operation: Callable[[int], Result], path: str) -> Result:
+    def retry(self, operation: Callable[[int], Result], path: str) -> Result:
         """Return ``operation(number of the try)``; retry after temporary errors, never after a refusal.
 
         Callers do not retry again: there is one layer of retries.
@@ -63,10 +55,11 @@ class NameNodes:
         for number in itertools.count():
             try:
                 return operation(number)
-            except FOREIGN as err:
+            except HDFS_ERRORS as err:
                 ours = make_error(err, path)
-                pause = self.patience.pause(number, self._has_answered)
-                if pause is None or not isinstance(ours, Unreachable) or paused(pause):
+                tries = self.retries.tries if self._has_answered else min(self.retries.tries, UNKNOWN_TRIES)
+                pause = self.retries._replace(tries=tries).pause(number)
+                if pause is None or not isinstance(ours, Unreachable) or wait_before_retry(pause):
                     ours.is_given_up = True
                     raise ours from err
         raise AssertionError("counting never ends")
@@ -85,50 +78,50 @@ class NameNodes:
     def set_mode(self, path: str, mode: int) -> None:
         self._change(path, lambda client: client.set_permission(path, permission=f"{mode:o}"))
 
-    def list_batch(self, path: str, after: str) -> tuple[list[dict[str, Any]], int]:
+    def list_batch(self, path: str, after: str) -> tuple[list[Status], int]:
         """Return some of a folder's entries, those after a name, and the number of those left."""
-        with reading(path):
-            return answers.batch(self._json(path, "LISTSTATUS_BATCH", startAfter=after))
+        with parsing_answer(path):
+            return _parse_batch(self._json(path, "LISTSTATUS_BATCH", startAfter=after))
 
-    def list_all(self, path: str) -> list[dict[str, Any]]:
+    def list_all(self, path: str) -> list[Status]:
         """Return a folder's entries in one answer, for an HDFS that does not support batches."""
-        with reading(path):
-            return answers.statuses(self._json(path, "LISTSTATUS"))
+        with parsing_answer(path):
+            return _parse_statuses(self._json(path, "LISTSTATUS"))
 
-    def file_status(self, path: str) -> dict[str, Any]:
+    def file_status(self, path: str) -> Status:
         """Return the status of one file or folder."""
-        with reading(path):
-            return answers.status(self._json(path, "GETFILESTATUS")["FileStatus"])
+        with parsing_answer(path):
+            return _parse_status(self._json(path, "GETFILESTATUS")["FileStatus"])
 
     def checksum(self, path: str, **options: str) -> tuple[str, str]:
         """Return the kind and the value of a file's digest, which a data node computes."""
         there = self.data_node("GET", path, "GETFILECHECKSUM", **options)
-        with reading(path):
-            found = parse(self._wire.follow("GET", there).content)["FileChecksum"]
+        with parsing_answer(path):
+            found = parse(self._client.follow("GET", there).content)["FileChecksum"]
             return text(found["algorithm"]), text(found["bytes"])
 
     def server_defaults(self) -> dict[str, int]:
         """Return the defaults of new files: blockSize, bytesPerChecksum, checksumType and so on."""
-        with reading("/"):
-            return answers.defaults(self._json("/", "GETSERVERDEFAULTS"))
+        with parsing_answer("/"):
+            return _parse_defaults(self._json("/", "GETSERVERDEFAULTS"))
 
     def is_open(self, path: str) -> bool:
         """Whether the file is still open for writing, as far as the name node knows."""
-        with reading(path):
+        with parsing_answer(path):
             return bool(self._json(path, "GET_BLOCK_LOCATIONS")["LocatedBlocks"]["isUnderConstruction"])
 
     def rename(self, path: str, target: str) -> None:
         """Rename a file in one step, replacing the file that has the name."""
         target = self._target(path, "RENAME", destination=target, renameoptions="OVERWRITE")
-        self._active(lambda server: self._wire.ask("PUT", server, target))
+        self._active(lambda server: self._client.ask("PUT", server, target))
 
     def data_node(self, method: str, path: str, op: str, **options: str) -> SplitResult:
         """Return the URL at a data node that a name node redirects an operation to."""
         target = self._target(path, op, **options)
 
         def ask(server: str) -> SplitResult:
-            answer = self._wire.ask(method, server, target, expected=307)
-            return redirected(server, answer.headers.get("location", ""))
+            answer = self._client.ask(method, server, target, expected=307)
+            return check_redirect(server, answer.headers.get("location", ""))
 
         return self._active(ask)
 
@@ -142,7 +135,7 @@ class NameNodes:
 
     def _json(self, path: str, op: str, **options: str) -> Any:
         target = self._target(path, op, **options)
-        return parse(self._active(lambda server: self._wire.ask("GET", server, target)).content)
+        return parse(self._active(lambda server: self._client.ask("GET", server, target)).content)
 
     def _target(self, path: str, op: str, **options: str) -> str:
         query = {**options, "user.name": self._user, "op": op}
@@ -183,9 +176,57 @@ class NameNodes:
 
         def ask(server: str) -> Result:
             if server not in self._clients:
-                opened = pyhdfs_client.open_client(server, self._user, self._prefix, self._wire)
+                opened = pyhdfs_client.open_client(server, self._user, self._prefix, self._client)
                 self._clients[server] = opened
             return change(self._clients[server])
 
-        with reading(path), pyhdfs_client.mapping_errors():
+        with parsing_answer(path), pyhdfs_client.mapping_errors():
             return self._active(ask)
+
+
+class InvalidAnswer(PathError):
+    """Raised for an answer that WebHDFS would not give."""
+
+
+@contextlib.contextmanager
+def parsing_answer(path: str) -> Iterator[None]:
+    """Raise InvalidAnswer if a field is missing or has another type."""
+    try:
+        yield
+    except PaiError:
+        raise
+    except MALFORMED as err:
+        raise InvalidAnswer(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
+
+
+def _parse_status(value: Any) -> Status:
+    """Parse a FileStatus; only fields that some versions lack may be missing."""
+    kind, size, mode = value["type"], whole(value["length"]), int(text(value["permission"]) or "0", 8)
+    if kind not in ("FILE", "DIRECTORY", "SYMLINK") or size is None or size < 0:
+        raise ValueError("no status of a file")
+    mtime_ms = moment(value["modificationTime"]) or 0
+    names = text(value.get("fileId")), text(value.get("pathSuffix"))
+    return Status(kind == "DIRECTORY", kind == "SYMLINK", size, mode & 0o7777, mtime_ms, *names)
+
+
+def _parse_statuses(value: Any) -> list[Status]:
+    found = value["FileStatuses"]["FileStatus"]
+    if len(rows(found)) != len(found):
+        raise TypeError("no list of files")
+    return [_parse_status(one) for one in found]
+
+
+def _parse_batch(value: Any) -> tuple[list[Status], int]:
+    """Parse some of a folder's entries, and the number of those left."""
+    listing = mapping(value)["DirectoryListing"]
+    return _parse_statuses(listing["partialListing"]), count(listing["remainingEntries"])
+
+
+def _parse_defaults(value: Any) -> dict[str, int]:
+    """Parse the defaults of new files, all of which are needed."""
+    defaults = value["FsServerDefaults"]
+    keys = ("blockSize", "bytesPerChecksum", "checksumType", "replication")
+    found = {key: count(defaults[key]) for key in keys}
+    if not found["blockSize"] or not found["bytesPerChecksum"]:
+        raise ValueError("no sizes of blocks")
+    return found | {"encryptDataTransfer": bool(defaults["encryptDataTransfer"])}

@@ -7,11 +7,12 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import adlfs  # type: ignore[import-untyped]
 import aiohttp
 from azure.core import MatchConditions
 from azure.core.exceptions import (
@@ -23,22 +24,22 @@ from azure.core.exceptions import (
 from azure.storage.blob import BlobBlock, BlobProperties, ContentSettings
 from fsspec.asyn import sync  # type: ignore[import-untyped]
 
-from openpai_tasks.errors import Denied, NotFound, PaiError, PathError
-from openpai_tasks.storage.objects.azure.account import Account
+from openpai_tasks.errors import ConfigError, Denied, NotFound, PaiError, PathError
+from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.storage.objects import errors
 from openpai_tasks.storage.objects.errors import (
     PastEnd,
-    limited,
     line,
     make_error,
     mute,
+    no_answer_error,
+    parsing_answer,
     release,
-    silent,
-    understood,
 )
 from openpai_tasks.storage.objects.md5 import MD5
-from openpai_tasks.storage.objects.store import Note, ObjectEntry, ObjectPage, ignore, resumed
+from openpai_tasks.storage.objects.store import Note, ObjectEntry, ObjectPage, ignore, read_resuming
 from openpai_tasks.storage.objects.upload import ObjectBody
-from openpai_tasks.storage.retry import Damaged
+from openpai_tasks.storage.retry import CorruptData
 from openpai_tasks.storage.store import Digest
 
 FOREIGN = (AzureError, OSError, asyncio.TimeoutError, aiohttp.ClientError)
@@ -49,6 +50,39 @@ MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d
 FOLDER = "hdi_isfolder"  # by which Azure's own tools, such as blobfuse, recognise a folder
 FOLDERS = (FOLDER, "is_directory")
 CALM = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}  # we retry by ourselves
+CLOUD = "blob.core.windows.net"
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account and its credentials; for a URL without a key, this machine's login to Azure."""
+
+    name: str = ""
+    endpoint: str = ""
+    key: str = field(default="", repr=False)
+    sas: str = field(default="", repr=False)
+    connection: str = field(default="", repr=False)
+
+    @property
+    def url(self) -> str:
+        endpoint = dict(row.partition("=")[::2] for row in self.connection.split(";")).get("BlobEndpoint", "")
+        return self.endpoint or endpoint or f"https://{self.name}.{CLOUD}"
+
+    def open_filesystem(self) -> Any:
+        connection = self.connection
+        if self.key:
+            connection = f"BlobEndpoint={self.url};AccountName={self.name};AccountKey={self.key}"
+        elif self.sas:
+            connection = f"BlobEndpoint={self.url};SharedAccessSignature={self.sas.lstrip('?')}"
+        options: dict[str, Any] = {"account_name": self.name, "account_host": self.url.partition("://")[2]}
+        if connection:
+            options = {"connection_string": connection}
+        try:
+            return adlfs.AzureBlobFileSystem(**options, skip_instance_cache=True, use_listings_cache=False)
+        except ValueError as err:
+            raise ConfigError(
+                f"the account {self.name!r} of Azure Blob: invalid key or connection string"
+            ) from err
 
 
 class BlobContainer:
@@ -63,7 +97,7 @@ class BlobContainer:
         mute()
         self.address = f"az://{name}"
         self.identity = f"az://{account.url.partition('://')[2].rstrip('/')}/{name}"
-        self._fs = account.connected()
+        self._fs = account.open_filesystem()
         self._container = self._fs.service_client.get_container_client(name)
 
     def close(self) -> None:
@@ -71,8 +105,9 @@ class BlobContainer:
 
     def head(self, key: str) -> ObjectEntry | None:
         try:
-            with understood(key, self.address):
-                return _thing(self.run(key, self._container.get_blob_client(key).get_blob_properties, **CALM))
+            with parsing_answer(key, self.address):
+                blob = self._container.get_blob_client(key)
+                return _parse_blob(self.run(key, blob.get_blob_properties, **CALM))
         except NotFound:
             return None
 
@@ -85,17 +120,17 @@ class BlobContainer:
 
         async def first() -> ObjectPage:
             try:
-                things = [_thing(one) async for one in await pages.__anext__()]
+                entries = [_parse_blob(one) async for one in await pages.__anext__()]
             except StopAsyncIteration:
                 return ObjectPage([])
-            return ObjectPage(things, pages.continuation_token or None)
+            return ObjectPage(entries, pages.continuation_token or None)
 
         page: ObjectPage = self.run("", first)
         return page
 
     def get(self, key: str, offset: int, length: int | None, note: Note = ignore) -> Iterator[bytes]:
         version: dict[str, Any] = {}
-        return resumed(lambda at, left: self._get(key, at, left, version, note), offset, length)
+        return read_resuming(lambda at, left: self._get(key, at, left, version, note), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         """Send the bytes with their MD5, by which the server refuses damaged ones."""
@@ -118,7 +153,7 @@ class BlobContainer:
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> BlobSession:
         return BlobSession(self, key, self._container.get_blob_client(key), mtime_ms)
 
-    def delete(self, keys: list[str]) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         self.run(keys[0] if len(keys) == 1 else "", self._delete, keys)
 
     def copy(self, source: str, target: str) -> None:
@@ -140,13 +175,13 @@ class BlobContainer:
         """Run the request in the event loop and return its result, from another thread."""
         size = max((len(value) for value in args if isinstance(value, bytes)), default=CHUNK)
         try:
-            with understood(key, self.address):
-                return sync(self._fs.loop, limited, size, operation, *args, **values)
+            with parsing_answer(key, self.address):
+                return sync(self._fs.loop, _limited, size, operation, *args, **values)
         except FOREIGN as err:
             release(err)
             raise self._make_error(err, key) from err
 
-    async def _delete(self, keys: list[str]) -> None:
+    async def _delete(self, keys: Sequence[str]) -> None:
         gate = asyncio.Semaphore(PARALLEL_DELETIONS)
 
         async def one(key: str) -> None:
@@ -176,7 +211,7 @@ class BlobContainer:
             version.update(etag=facts.etag, match_condition=MatchConditions.IfNotModified)
             offset += len(piece)
             size = int((facts.content_range or f"/{offset}").rpartition("/")[2])
-            note(replace(_thing(facts), size=size))
+            note(replace(_parse_blob(facts), size=size))
             end = size if end is None else min(end, size)
             if not piece:
                 return
@@ -184,7 +219,7 @@ class BlobContainer:
 
     def _make_error(self, err: BaseException, key: str) -> PaiError:
         if not isinstance(err, HttpResponseError):
-            return silent(err, key, self.address)
+            return no_answer_error(err, key, self.address)
         code, status = str(err.error_code if hasattr(err, "error_code") else ""), err.status_code or 0
         code = code.rpartition(".")[2]
         if status == 416:
@@ -210,9 +245,8 @@ class BlobSession:
 
     def complete(self, md5: bytes) -> None:
         blocks = [BlobBlock(block_id=self._id(number)) for number in sorted(self._blocks)]
-        settings = _settings(md5)
-        commit = self._blob.commit_block_list
-        answer = self._run(commit, blocks, content_settings=settings, metadata=self._metadata)
+        options = {"content_settings": _settings(md5), "metadata": self._metadata}
+        answer = self._run(self._blob.commit_block_list, blocks, **options)
         self._version = str(answer["etag"])
 
     def remove(self) -> bool:
@@ -221,16 +255,16 @@ class BlobSession:
         try:
             mine = {"etag": self._version, "match_condition": MatchConditions.IfNotModified}
             self._run(self._blob.delete_blob, **mine)
-        except Damaged:  # another version is there
+        except CorruptData:  # another version is there
             return False
         except NotFound:
-            return True
+            pass
         return True
 
     def abort(self) -> None:
         """Do nothing: blocks of an unfinished upload are invisible and cannot be removed."""
 
-    def is_right(self, size: int, md5: bytes) -> bool:
+    def is_intact(self, size: int, md5: bytes) -> bool:
         there = self._container.head(self._key)
         return there is not None and (there.size, there.digest) == (size, Digest(MD5, md5.hex()))
 
@@ -241,7 +275,12 @@ class BlobSession:
         return self._container.run(self._key, operation, *args, **values, **CALM)
 
 
-def _thing(one: Any) -> ObjectEntry:
+async def _limited(size: int, operation: Callable[..., Awaitable[Any]], *args: Any, **values: Any) -> Any:
+    """Run a request that moves ``size`` bytes, with a time limit in case the server stops reading."""
+    return await asyncio.wait_for(operation(*args, **values), errors.LONGEST + size / errors.SLOWEST)
+
+
+def _parse_blob(one: Any) -> ObjectEntry:
     if not isinstance(one, BlobProperties):  # a common prefix of several names
         return ObjectEntry(str(one.name), True)
     metadata = {name.lower(): value for name, value in (one.metadata or {}).items()}

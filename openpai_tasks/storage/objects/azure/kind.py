@@ -8,19 +8,18 @@ import shlex
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.net import addresses
 from openpai_tasks.storage.kinds import UserStorage, split_names
 from openpai_tasks.storage.objects.store import ObjectStore
 from openpai_tasks.storage.store import StorageSpec
+from openpai_tasks.text.hints import command
 
 CONTAINER = re.compile(r"[a-z0-9$](?:[a-z0-9-]{1,61}[a-z0-9])")
 
 
 def open_store(spec: StorageSpec) -> ObjectStore:
     """Open a storage of a cluster, with the account and key that the cluster gives its users."""
-    from openpai_tasks.storage.objects.azure.account import Account
-    from openpai_tasks.storage.objects.azure.container import BlobContainer
+    from openpai_tasks.storage.objects.azure.container import Account, BlobContainer
 
     data = spec.data
     name = str(data.get("containerName") or "")
@@ -44,8 +43,7 @@ def open_store(spec: StorageSpec) -> ObjectStore:
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
     """Open ``az://container/path`` or ``az://container@account.…/path`` with the usual Azure settings."""
-    from openpai_tasks.storage.objects.azure.account import Account
-    from openpai_tasks.storage.objects.azure.container import BlobContainer
+    from openpai_tasks.storage.objects.azure.container import Account, BlobContainer
 
     where, slash, path = url.partition("://")[2].partition("/")
     name, _, host = where.partition("@")

@@ -77,7 +77,7 @@ class S3Account:
         names = _text(headers["Authorization"]).partition("Credential=")[2].partition(",")[0].split("/")
         is_express = SESSION_TOKEN in headers
         if is_express:
-            self._credentials = self._of_session(client)
+            self._credentials = self._session_credentials(client)
         signs_payload = (client.meta.config.s3 or {}).get("payload_signing_enabled")
         return S3Endpoint(
             urlsplit(url.removesuffix("/-")),
@@ -89,7 +89,7 @@ class S3Account:
     def _invalid(self, err: Exception) -> ConfigError:
         return ConfigError(f"s3://{self._bucket}: invalid AWS settings: {err}")
 
-    def _of_session(self, client: Any) -> RefreshableCredentials:
+    def _session_credentials(self, client: Any) -> RefreshableCredentials:
         """Return the credentials of a session, which S3 Express needs; they are renewed in time."""
 
         def renew() -> dict[str, str]:

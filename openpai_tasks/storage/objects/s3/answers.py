@@ -62,7 +62,7 @@ def error(content: bytes) -> dict[str, str]:
     return fields(root) if local_name(root) == "Error" else {}
 
 
-def thing(key: str, headers: Mapping[str, str]) -> ObjectEntry:
+def parse_object(key: str, headers: Mapping[str, str]) -> ObjectEntry:
     """Read an object from the headers of an answer about it."""
     size = int(headers.get("content-range", "").rpartition("/")[2] or headers["content-length"])
     part_size = headers.get(f"{METADATA}{PART_SIZE}", "")
@@ -72,7 +72,7 @@ def thing(key: str, headers: Mapping[str, str]) -> ObjectEntry:
     return ObjectEntry(key, False, size, arrived, mtime_ms, version(headers), digest)
 
 
-def listed(one: Mapping[str, str], decode: Callable[[str], str]) -> ObjectEntry:
+def parse_listed(one: Mapping[str, str], decode: Callable[[str], str]) -> ObjectEntry:
     """Read an object from a listing; ``decode`` is for its key."""
     key, size, etag = decode(one["Key"]), int(one["Size"]), one.get("ETag", "")
     digest = _digest(etag, size, "")
@@ -100,12 +100,12 @@ def md5_of(headers: Mapping[str, str]) -> str | None:
     return etag if _has_md5(headers) and _MD5.fullmatch(etag) else None
 
 
-def checked(body: ObjectBody) -> dict[str, str]:
+def md5_header(body: ObjectBody) -> dict[str, str]:
     """Return the header with the body's MD5."""
     return {"content-md5": base64.b64encode(body.md5).decode()}
 
 
-def dated(mtime_ms: int | None) -> dict[str, str]:
+def mtime_header(mtime_ms: int | None) -> dict[str, str]:
     """Return the header with the file's own modification time."""
     return {} if mtime_ms is None else {f"{METADATA}{MTIME}": f"{Decimal(mtime_ms) / 1000}"}
 

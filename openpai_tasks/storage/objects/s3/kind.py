@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.hints import command
 from openpai_tasks.storage.kinds import UserStorage, split_names
 from openpai_tasks.storage.objects.store import ObjectStore
 from openpai_tasks.storage.store import StorageSpec, join
+from openpai_tasks.text.hints import command
 
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
@@ -17,20 +17,20 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 def open_store(spec: StorageSpec) -> ObjectStore:
     """Open a bucket that the user added, or that a cluster names together with a key."""
     from openpai_tasks.storage.objects.s3.bucket import S3Bucket
-    from openpai_tasks.storage.objects.s3.connection import S3Wire, checked_endpoint
+    from openpai_tasks.storage.objects.s3.client import S3Client, check_endpoint
 
     data = spec.data
     name = str(data.get("bucket") or data.get("bucketName") or "")
     if not BUCKET.fullmatch(name):
         raise ConfigError(f"{spec.title} {_describe_bucket(name)}")
     endpoint = str(data.get("endpoint") or data.get("address") or "")
-    endpoint = endpoint and checked_endpoint(endpoint, spec.title)
+    endpoint = endpoint and check_endpoint(endpoint, spec.title)
     if not spec.is_own and not (data.get("accessKeyId") and data.get("secretAccessKey")):
         raise ConfigError(
             f"{spec.title} has no key, and yours is not used for buckets that a cluster names; "
             f"add it yourself: `{command('storage.add')} NAME --type s3 --path {name}`"
         )
-    wire = S3Wire(
+    client = S3Client(
         name,
         endpoint,
         str(data.get("accessKeyId") or ""),
@@ -38,18 +38,18 @@ def open_store(spec: StorageSpec) -> ObjectStore:
         str(data.get("sessionToken") or ""),
     )
     root = spec.users_folder(str(data.get("path") or data.get("rootPath") or ""))
-    return ObjectStore(S3Bucket(wire), root, spec.read_only)
+    return ObjectStore(S3Bucket(client), root, spec.read_only)
 
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
     """Open ``s3://bucket/path`` with the keys and the server of the usual AWS settings."""
     from openpai_tasks.storage.objects.s3.bucket import S3Bucket
-    from openpai_tasks.storage.objects.s3.connection import S3Wire
+    from openpai_tasks.storage.objects.s3.client import S3Client
 
     name, slash, path = url.partition("://")[2].partition("/")
     if not BUCKET.fullmatch(name):
         raise ConfigError(f"{url!r} {_describe_bucket(name)}; expected s3://BUCKET/PATH")
-    return ObjectStore(S3Bucket(S3Wire(name))), slash + path or "/"
+    return ObjectStore(S3Bucket(S3Client(name))), slash + path or "/"
 
 
 def server(spec: StorageSpec) -> str:

@@ -53,7 +53,7 @@ class S3Request:
         return "&".join(f"{name}={value}" for name, value in pairs)
 
 
-def signed(
+def sign(
     request: S3Request,
     access_key: str,
     secret: str,
@@ -66,13 +66,13 @@ def signed(
     content = hashlib.sha256(request.body).hexdigest() if signs_body else UNSIGNED
     headers = {**request.headers, "x-amz-content-sha256": content, "x-amz-date": moment}
     names = sorted(headers)
-    listed = ";".join(names)
+    signed_names = ";".join(names)
     lines = "".join(f"{name}:{headers[name]}\n" for name in names)
-    canonical = f"{request.method}\n{request.path}\n{request.query_text}\n{lines}\n{listed}\n{content}"
+    canonical = f"{request.method}\n{request.path}\n{request.query_text}\n{lines}\n{signed_names}\n{content}"
     valid = f"{moment[:8]}/{scope.region}/{scope.service}/aws4_request"
     text = f"{ALGORITHM}\n{moment}\n{valid}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     signature = hmac.digest(_key(secret, moment[:8], scope), text.encode(), "sha256").hex()
-    login = f"Credential={access_key}/{valid}, SignedHeaders={listed}, Signature={signature}"
+    login = f"Credential={access_key}/{valid}, SignedHeaders={signed_names}, Signature={signature}"
     return {**headers, "authorization": f"{ALGORITHM} {login}"}
 
 

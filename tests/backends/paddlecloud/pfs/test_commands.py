@@ -114,6 +114,6 @@ def test_unknown_datacenters_are_named_with_the_known_ones(shell, monkeypatch):
     for name in ("HOME", "OPENPAI_HOME"):
         monkeypatch.setenv(name, shell.environment[name])
     book = ClusterStorages(Settings.load())
-    assert book.pfs("local", "home/x") == "pai://local-paddle/pfs/home/x"
+    assert book.cluster_url("/pfs/local/home/x") == "pai://local-paddle/pfs/home/x"
     with pytest.raises(ConfigError, match=r"no datacenter 'dc9' \(known: local\)"):
-        book.pfs("dc9", "home/x")
+        book.cluster_url("/pfs/dc9/home/x")

@@ -13,7 +13,7 @@ from openpai_tasks.backends.paddlecloud.pfs.store import PfsStore
 from openpai_tasks.errors import ConfigError, Denied, PathError, Unreachable
 from openpai_tasks.storage import retry
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.plan import copies
+from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location, open_storage
@@ -62,7 +62,7 @@ class Line:
     def copied(self, source: Location, target: Location, **options) -> dict[str, int]:
         """Copy a file, which must succeed; return the bytes that travelled."""
         before = dict(self.relay.moved)
-        assert copy(copies([source], target), **options).failed == ()
+        assert copy(plan_copy([source], target), **options).failed == ()
         return {way: self.relay.moved[way] - before[way] for way in before}
 
 
@@ -163,7 +163,7 @@ def test_an_interrupted_upload_leaves_the_old_file_and_continues(line, tmp_path,
         return [part for part in line.here.glob(f"{PART}*") if part.stat().st_size >= CHUNK]
 
     with pytest.raises(Interrupted):
-        copy(copies([here(tmp_path / "f")], line.at("f")), watch=StopWhen(2 * CHUNK + CHUNK // 2, begun))
+        copy(plan_copy([here(tmp_path / "f")], line.at("f")), watch=StopWhen(2 * CHUNK + CHUNK // 2, begun))
     assert file.read_bytes() == old if old else not file.exists()
     (part,) = begun()
     have, starts = part.read_bytes(), range(0, SIZE, CHUNK)
@@ -268,7 +268,7 @@ def test_an_upload_that_fails_is_reported_and_leaves_the_old_file(line, tmp_path
     noise(tmp_path / "f")
     (line.here / "f").write_bytes(b"old")
     line.relay.faults.append(Fault("cut", TO_SERVER, CHUNK // 2, times=99))
-    copied = copy(copies([here(tmp_path / "f")], line.at("f")))
+    copied = copy(plan_copy([here(tmp_path / "f")], line.at("f")))
     assert "no answer" in copied.failed[0].reason
     assert (line.here / "f").read_bytes() == b"old"
 
@@ -286,7 +286,7 @@ def test_a_refused_token_is_renewed_once_for_all_threads(server, folder, tmp_pat
     store = server.store(token="0" * 40, renew=renew)
     noise(tmp_path / "f")
     path = f"/home/{server.user}/{folder}/f"
-    assert copy(copies([here(tmp_path / "f")], Location(store, path, path))).failed == ()
+    assert copy(plan_copy([here(tmp_path / "f")], Location(store, path, path))).failed == ()
     assert asked == [1]
     assert server.store(token="", renew=renew).stat(path) is not None and asked == [1, 1]
 
@@ -352,7 +352,7 @@ def test_the_original_server_gets_only_changed_chunks(original, tmp_path):
     store = opened(original)
     target = Location(store, "/home/ann/f", "f")
     content = noise(tmp_path / "f")
-    assert copy(copies([here(tmp_path / "f")], target)).files == 1
+    assert copy(plan_copy([here(tmp_path / "f")], target)).files == 1
     assert (original.folder / "f").read_bytes() == content and len(original.sent) == 4
     assert original.sent[-1][1] == 3 * CHUNK  # the size of the file is right only at the end
     for changed, offsets in (
@@ -363,7 +363,7 @@ def test_the_original_server_gets_only_changed_chunks(original, tmp_path):
     ):
         original.sent.clear()
         (tmp_path / "f").write_bytes(changed)
-        assert copy(copies([here(tmp_path / "f")], target)).files == 1
+        assert copy(plan_copy([here(tmp_path / "f")], target)).files == 1
         assert (original.folder / "f").read_bytes() == changed
         sent = [offset for _, offset, _ in original.sent]
         assert sorted(sent) == offsets and sent[-1:] == offsets[-1:]
@@ -372,12 +372,12 @@ def test_the_original_server_gets_only_changed_chunks(original, tmp_path):
 def test_the_original_server_is_read_and_verified(original, tmp_path):
     store, content = opened(original), noise(original.folder / "f")
     source = Location(store, "/home/ann/f", "f")
-    assert copy(copies([source], here(tmp_path / "f"))).files == 1
+    assert copy(plan_copy([source], here(tmp_path / "f"))).files == 1
     assert (tmp_path / "f").read_bytes() == content
-    assert copy(copies([source], here(tmp_path / "f"))).skipped == 1
+    assert copy(plan_copy([source], here(tmp_path / "f"))).skipped == 1
     change(original.folder / "f", CHUNK)
     original.calls.clear()
-    assert copy(copies([source], here(tmp_path / "f"))).files == 1
+    assert copy(plan_copy([source], here(tmp_path / "f"))).files == 1
     assert original.calls.count("GET chunk") == 1
     assert (tmp_path / "f").read_bytes() == (original.folder / "f").read_bytes()
     assert [b"".join(store.read("/home/ann/f", offset, 5)) for offset in (0, SIZE - 2, SIZE)] == [

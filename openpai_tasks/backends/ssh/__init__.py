@@ -1,0 +1,1 @@
+"""Any machine with ssh: our own server there, which speaks OpenPAI's API, reached through the user's ssh."""

@@ -1,0 +1,1 @@
+"""Files and folders of this machine that others may have replaced."""

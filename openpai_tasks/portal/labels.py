@@ -1,0 +1,33 @@
+"""The labels of the portal's fields, which also name them in errors."""
+
+from __future__ import annotations
+
+from openpai_tasks.text.hints import flag
+
+LABELS = {
+    "command": "Command",
+    "job_name": "Job name",
+    "image": "Docker image",
+    "gpu": "GPUs per task",
+    "cpu": "CPU cores per task",
+    "memoryMB": "Memory per task",
+    "instances": "Tasks",
+    "virtual_cluster": "Virtual cluster",
+    "sources": "Sources",
+    "env": "Environment",
+    "secret": "Secrets",
+    "retries": "Retries",
+    "max_time": "Time limit of a task",
+    "shm": "Shared memory",
+    "tag": "Tags",
+    "outputs": "Files to keep",
+    "pip_installs": "Python packages",
+}
+"""Labels of the form for a job, by the names of the options."""
+ELSEWHERE = {"attempt": "Attempt", "role": "Role", "index": "Index", "state": "State", "level": "Level"}
+
+
+def label(name: str) -> str:
+    """Name an option for users of the portal: “Memory per task”; those without a field by their flag."""
+    found = LABELS.get(name) or ELSEWHERE.get(name)
+    return f"“{found}”" if found else flag(name)

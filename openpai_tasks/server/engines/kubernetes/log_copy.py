@@ -1,0 +1,122 @@
+"""The log of a pod, copied to a file of this machine as it grows, exactly once.
+
+Kubernetes keeps only the last part of a long log, and none of a deleted pod. Each line comes with its time,
+but lines of the two streams may be out of order by a moment. The position file has the size of the copy, its
+latest time, and how many of its lines are not older than the second before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
+from openpai_tasks.server.engines.kubernetes.pods import TASK
+from openpai_tasks.server.engines.process import write_file
+
+PIECE = 16384  # bytes after which a node splits a line
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) ")
+
+
+class LogCopy:
+    def __init__(self, api: KubeApi, namespace: str, pod: str, folder: Path) -> None:
+        self._api, self._namespace, self._pod = api, namespace, pod
+        self._path, self._position = folder / "logs" / "all", folder / "logs" / ".position"
+        self._size, self._time, self._count = 0, b"", 0  # what is known to be in the copy
+        self._recent: dict[bytes, int] = {}  # lines of the copy by second, of the last two seconds
+
+    async def run(self, follow: bool) -> None:
+        """Append what is new; with ``follow``, until the container has ended."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._read_position()
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        with open(handle, "wb", buffering=0) as file:
+            file.truncate(self._size)
+            file.seek(self._size)
+            async with contextlib.aclosing(self._new_pieces(follow)) as pieces:
+                async for data in pieces:
+                    file.write(data)
+                    self._size += len(data)
+                    self._write_position()
+
+    async def _new_pieces(self, follow: bool) -> AsyncGenerator[bytes, None]:
+        """Yield the lines that are not in the copy, several at a time."""
+        query = {"container": TASK, "timestamps": "true", "follow": "true" if follow else "false"}
+        if self._time:
+            query["sinceTime"] = f"{_second_before(self._time).decode()}Z"
+        skip = LinesToSkip(self._time, self._count)
+        self._recent = {}
+        rest = b""
+        source = self._api.stream(path(self._namespace, "pods", self._pod, "log", **query))
+        async with contextlib.aclosing(source) as data:
+            async for piece in data:
+                *lines, rest = (rest + piece).split(b"\n")
+                if new := b"".join(text + b"\n" for text in self._note(lines, skip)):
+                    yield new
+        if new := b"".join(self._note([rest] if rest else [], skip)):
+            yield new
+
+    def _note(self, lines: Iterable[bytes], skip: LinesToSkip) -> Iterator[bytes]:
+        """Yield the texts of lines that are not in the copy, and note their times."""
+        for line in lines:
+            when, text = _split(line)
+            if not when:  # the node could not read on
+                raise KubeError(text.decode("utf-8", "replace"))
+            is_new = not skip.has(when)
+            self._count_line(when)
+            if is_new:
+                yield text
+
+    def _count_line(self, when: bytes) -> None:
+        second = when[:19]
+        if second > self._time[:19]:
+            oldest = _second_before(when)
+            self._recent = {one: lines for one, lines in self._recent.items() if one >= oldest}
+        self._time = max(self._time, when)
+        self._recent[second] = self._recent.get(second, 0) + 1
+
+    def _read_position(self) -> None:
+        self._size, self._time, self._count = 0, b"", 0
+        with contextlib.suppress(OSError, ValueError):
+            size, when, count = self._position.read_bytes().split()
+            self._size, self._time, self._count = int(size), when, int(count)
+
+    def _write_position(self) -> None:
+        oldest = _second_before(self._time)
+        self._count = sum(lines for second, lines in self._recent.items() if second >= oldest)
+        write_file(self._position, f"{self._size} {self._time.decode()} {self._count}\n")
+
+
+class LinesToSkip:
+    """The first lines of an answer, but none after a time: an older part of the log may be gone."""
+
+    def __init__(self, last: bytes, count: int) -> None:
+        self._last, self._left = last, count
+
+    def has(self, when: bytes) -> bool:
+        if self._left and when <= self._last:
+            self._left -= 1
+            return True
+        return False
+
+
+def _second_before(when: bytes) -> bytes:
+    moment = datetime.fromisoformat(when[:19].decode()) - timedelta(seconds=1)
+    return moment.isoformat(timespec="seconds").encode()
+
+
+def _split(line: bytes) -> tuple[bytes, bytes]:
+    """Return the time of a line and its text; a long line has a time in front of each piece."""
+    match = _TIME.match(line)
+    if not match:
+        return b"", line
+    text = line[match.end() :]
+    pieces = []
+    while len(text) > PIECE and (found := _TIME.match(text, PIECE)):
+        pieces.append(text[:PIECE])
+        text = text[found.end() :]
+    return match[1] + (match[2] or b".").ljust(10, b"0"), b"".join([*pieces, text])

@@ -1,0 +1,201 @@
+"""What Kubernetes says about a pod, in few fields and in plain words: pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from openpai_tasks.server.engines import task_state
+from openpai_tasks.server.engines.base import TaskExit
+from openpai_tasks.server.engines.container_supervisor import (
+    NO_IMAGE,
+    NO_SHELL,
+    NODE_LOST,
+    NOT_STARTED,
+    REMOVED_OUTSIDE,
+    USAGE,
+)
+from openpai_tasks.server.engines.kubernetes.pods import FILES, FOLDER, TASK, UID
+from openpai_tasks.server.engines.process import RUNTIME_FAILED
+
+NO_IMAGES = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+)
+NOT_STARTING = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError")
+KILLED = 128 + 9  # exit code of a killed command
+DELETED = "its pod was deleted by someone else; its output is what was seen until then"
+LOST = "its node was lost; it may still run there"
+EVICTED = "was evicted from its node"
+PREEMPTED = "was preempted by a pod with a higher priority"
+REASONS = {
+    "Evicted": (NODE_LOST, EVICTED),
+    "Preempting": (NODE_LOST, PREEMPTED),
+    "NodeLost": (NODE_LOST, LOST),
+    "Shutdown": (NODE_LOST, "was ended because its node was shut down"),
+    "Terminated": (NODE_LOST, "was ended because its node was shut down"),
+    "DeadlineExceeded": (RUNTIME_FAILED, "reached its time limit"),
+}
+"""Why Kubernetes ended a pod: the platform's exit code, and what to say."""
+DISRUPTIONS = {
+    "PreemptionByScheduler": (NODE_LOST, PREEMPTED),
+    "DeletionByTaintManager": (NODE_LOST, "was ended because its node cannot be used any more"),
+    "EvictionByEvictionAPI": (NODE_LOST, EVICTED),
+    "DeletionByPodGC": (NODE_LOST, LOST),
+    "TerminationByKubelet": (NODE_LOST, "was ended by its node, which is short of resources or shuts down"),
+}
+"""Why a pod is about to be deleted, as newer versions of Kubernetes report it."""
+
+
+class ContainerEnd(NamedTuple):
+    code: int
+    reason: str
+    message: str
+    ended: int | None  # ms
+
+
+class PodState(NamedTuple):
+    name: str
+    uid: str  # of the task
+    namespace: str
+    folder: str
+    phase: str
+    node: str = ""
+    ip: str = ""
+    reason: str = ""  # why the whole pod was ended
+    message: str = ""
+    is_scheduled: bool = False
+    why_unscheduled: str = ""
+    waiting: tuple[str, str] = ("", "")  # reason and message of the task's container
+    is_running: bool = False  # the task's container
+    end: ContainerEnd | None = None
+    keeps_files: bool = False  # the outputs have to be fetched
+    is_deleted: bool = False  # someone has asked to delete it
+    disruption: str = ""  # why Kubernetes itself deletes it
+    is_gone: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.end is not None or self.phase in ("Succeeded", "Failed")
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodState:
+    """Return what we need to know about a pod."""
+    about, status = pod["metadata"], pod.get("status") or {}
+    states = {one["name"]: one.get("state") or {} for one in status.get("containerStatuses") or ()}
+    task, files = states.get(TASK, {}), states.get(FILES, {})
+    ended, waiting = task.get("terminated"), task.get("waiting") or {}
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    return PodState(
+        name=about["name"],
+        uid=about["labels"][UID],
+        namespace=about["namespace"],
+        folder=(about.get("annotations") or {}).get(FOLDER, ""),
+        phase=status.get("phase", ""),
+        node=pod["spec"].get("nodeName", ""),
+        ip=status.get("podIP", ""),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        is_scheduled=scheduled.get("status") == "True",
+        why_unscheduled=scheduled.get("message", ""),
+        waiting=(waiting.get("reason", ""), waiting.get("message", "")),
+        is_running="running" in task,
+        end=_container_end(ended) if ended else None,
+        keeps_files="running" in files,
+        is_deleted="deletionTimestamp" in about,
+        disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
+    )
+
+
+def _container_end(found: Mapping[str, Any]) -> ContainerEnd:
+    ended = found.get("finishedAt")
+    moment = read_time(ended) if ended else None
+    return ContainerEnd(
+        found.get("exitCode", 0),
+        found.get("reason", ""),
+        found.get("message", ""),
+        int(moment.timestamp() * 1000) if moment and moment.year > 1970 else None,
+    )
+
+
+def read_time(text: str) -> datetime:
+    """Return a time of Kubernetes, which Python 3.10 cannot read with a ``Z``."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def why_waiting(pod: PodState | None, image: str) -> str:
+    """Return why a pod does not run yet."""
+    if pod is None:
+        return "it is being created"
+    if not pod.is_scheduled:
+        return f"Kubernetes cannot place it yet: {pod.why_unscheduled or 'it has not been looked at'}"
+    reason, message = pod.waiting
+    if reason in NO_IMAGES:
+        return no_image(pod, image)
+    if reason in ("", "ContainerCreating", "PodInitializing"):
+        return f"node {pod.node} is preparing its container"
+    return f"node {pod.node} cannot start its container: {message or reason}"
+
+
+def no_image(pod: PodState, image: str) -> str:
+    return f"its image {image} cannot be pulled: {pod.waiting[1] or pod.waiting[0]}"
+
+
+def start_failure(pod: PodState, image: str) -> TaskExit:
+    """Return the exit of a task whose container cannot be started, however often it is tried."""
+    is_image = pod.waiting[0] in NO_IMAGES
+    words = no_image(pod, image) if is_image else why_waiting(pod, image)
+    return TaskExit(None, words, NO_IMAGE if is_image else NOT_STARTED)
+
+
+def read_exit(pod: PodState, is_stopped: bool) -> TaskExit:
+    """Return how the task of a pod that is over has ended."""
+    if pod.reason in REASONS and (pod.end is None or pod.reason != "NodeLost"):
+        code, words = REASONS[pod.reason]
+        detail = f": {pod.message}" if pod.message and pod.reason == "Evicted" else ""
+        return TaskExit(None, words + detail, code, is_stopped, ended=pod.end.ended if pod.end else None)
+    if pod.is_deleted and not is_stopped and (pod.end is None or pod.end.code):
+        return deleted_exit(pod)
+    if pod.end is None:
+        words = f"could not be started by Kubernetes: {pod.message or pod.reason or pod.phase}"
+        return TaskExit(None, words, NOT_STARTED, is_stopped)
+    end = pod.end
+    if end.reason in ("StartError", "ContainerCannotRun"):
+        code = NO_SHELL if "/bin/sh" in end.message else NOT_STARTED
+        return TaskExit(None, f"its container could not be started: {end.message}", code, is_stopped)
+    usage = _usage(end.message)
+    is_too_large = end.reason == "OOMKilled" and end.code
+    reason = "used more memory than it asked for" if is_too_large else ""
+    if end.reason == "ContainerStatusUnknown":
+        return TaskExit(None, LOST, NODE_LOST, is_stopped)
+    return TaskExit(end.code, reason, None, is_stopped, end.ended, **usage)
+
+
+def deleted_exit(pod: PodState | None) -> TaskExit:
+    """Return the exit of a task whose pod was deleted by others."""
+    code, words = DISRUPTIONS.get(pod.disruption if pod else "", (REMOVED_OUTSIDE, DELETED))
+    return TaskExit(None, words, code, ended=pod.end.ended if pod and pod.end else None)
+
+
+def stopped_exit(has_begun: bool) -> TaskExit:
+    """Return the exit of a task whose pod was deleted because it was to stop."""
+    if has_begun:
+        return TaskExit(KILLED, stopped=True)
+    return TaskExit(None, "was stopped before it started", RUNTIME_FAILED, stopped=True)
+
+
+def _usage(message: str) -> task_state.Usage:
+    """Return what the task used, which the entry script leaves as the container's message."""
+    found: dict[str, int] = {}
+    for line in message.splitlines():
+        match = re.fullmatch(r"(\S+(?: usage_usec)?) (\d{1,18})", line)
+        if match and match[1] in USAGE:
+            name, unit = USAGE[match[1]]
+            found[name] = int(match[2]) // unit
+    return task_state.usage(found.get("peak"), found.get("cpu"))

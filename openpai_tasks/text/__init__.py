@@ -1,0 +1,1 @@
+"""Text that users type and read: hints, durations, plurals, wildcards, safe characters."""

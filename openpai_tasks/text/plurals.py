@@ -1,0 +1,8 @@
+"""Numbers with their nouns."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun: ``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,197 @@
+"""A namespace of a real Kubernetes for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openpai_tasks.server.engines.kubernetes.api import KubeApi
+from openpai_tasks.server.engines.kubernetes.engine import KubernetesEngine
+from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl
+from openpai_tasks.settings.engines import find_engine
+from tests.needs import require
+
+KUBECONFIG = "OPENPAI_TEST_KUBECONFIG"
+IMAGE = os.environ.get("OPENPAI_TEST_KUBE_IMAGE", "busybox")
+"""An image with a POSIX shell and little else, which the cluster can pull."""
+
+
+@dataclass(frozen=True)
+class Kube:
+    """A namespace, and kubectl for it."""
+
+    kubeconfig: str
+    namespace: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, sent: str = "", check: bool = True) -> str:
+        argv = ["kubectl", f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *words]
+        return subprocess.run(
+            argv, input=sent, capture_output=True, text=True, check=check, timeout=120
+        ).stdout
+
+    def names(self, kind: str) -> list[str]:
+        """The names of our objects of a kind."""
+        found = self.run("get", kind, "--selector=openpai-tasks/home", "--output=name")
+        return [line.partition("/")[2] for line in found.split()]
+
+    def clean(self) -> None:
+        """Delete our objects at once."""
+        ours = ("--selector=openpai-tasks/home", "--grace-period=0", "--force")
+        self.run("delete", "pods,secrets", *ours)
+
+    def pretend(self, node: str, gpus: int | None, resource: str = "nvidia.com/gpu") -> None:
+        """Let a node have GPUs, as a device plug-in does; None takes them away.
+
+        kubectl cannot change a status before 1.24.
+        """
+        amounts = {resource: None if gpus is None else str(gpus)}
+        kubectl = Kubectl(self.kubeconfig, "")
+
+        async def patch(socket: Path) -> None:
+            assert await kubectl.wait_for_proxy(socket)
+            target = f"/api/v1/nodes/{node.removeprefix('node/')}/status"
+            await KubeApi(str(socket)).patch(
+                target, {"status": {"capacity": amounts, "allocatable": amounts}}
+            )
+
+        with tempfile.TemporaryDirectory() as folder:
+            socket = Path(folder, "proxy")
+            kubectl.start_proxy(socket)
+            try:
+                asyncio.run(patch(socket))
+            finally:
+                kubectl.close()
+
+    def wait_until_empty(self) -> None:
+        """Wait until none of our objects is left."""
+        for kind in ("pods", "secrets"):
+            ours = ("--selector=openpai-tasks/home", "--for=delete", "--timeout=60s")
+            self.run("wait", kind, *ours, check=False)
+            assert not self.names(kind)
+
+    def _token(self, account: str) -> str:
+        """Ask for a token as `kubectl create token` does since 1.24."""
+        target = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
+        wanted = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": ["api"]},
+        }
+        found = json.loads(self.run("create", "--raw", target, "--filename=-", sent=json.dumps(wanted)))
+        return str(found["status"]["token"])
+
+    def get(self, what: str, name: str) -> dict[str, Any]:
+        """An object; empty if there is none."""
+        found: dict[str, Any] = json.loads(self.run("get", what, name, "--output=json", check=False) or "{}")
+        return found
+
+    def user(self, folder: Path, *rules: str) -> str:
+        """Return a kubeconfig of a user who may only do this in the namespace: VERBS:RESOURCES."""
+        name = f"user-{uuid.uuid4().hex[:8]}"
+        self.run("create", "serviceaccount", name)
+        for number, rule in enumerate(rules):
+            verbs, _, resources = rule.partition(":")
+            role = f"{name}-{number}"
+            self.run("create", "role", role, f"--verb={verbs}", f"--resource={resources}")
+            self.run(
+                "create", "rolebinding", role, f"--role={role}", f"--serviceaccount={self.namespace}:{name}"
+            )
+        content = json.loads(self.run("config", "view", "--raw", "--minify", "--output=json"))
+        content["users"][0]["user"] = {"token": self._token(name)}
+        path = folder / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    def engine(self, folder: Path, grace: float = 30.0, **options: str) -> KubernetesEngine:
+        named = {f"kubernetes-{name.replace('_', '-')}": value for name, value in options.items()}
+        return KubernetesEngine(folder, grace, find_engine("kubernetes").read_options(self.options | named))
+
+
+@contextlib.contextmanager
+def kube_namespace(gpus: int = 0) -> Iterator[Kube]:
+    """Yield a new namespace, which is removed in the end; skip where there is no cluster.
+
+    With ``gpus``, each node pretends to have so many.
+    """
+    kubeconfig = os.environ.get(KUBECONFIG, "")
+    if not kubeconfig:
+        pytest.skip(f"needs a Kubernetes cluster: set {KUBECONFIG} to a kubeconfig (kind, minikube)")
+    require("kubectl")
+    name = f"pai-test-{uuid.uuid4().hex[:8]}"
+    options = {"kubernetes-kubeconfig": kubeconfig, "kubernetes-namespace": name}
+    kube = Kube(kubeconfig, name, options)
+    kube.run("create", "namespace", name)
+    try:
+        if gpus:
+            for node in kube.run("get", "nodes", "--output=name").split():
+                kube.pretend(node, gpus)
+        yield kube
+    finally:
+        kube.run("delete", "namespace", name, "--wait=false")
+
+
+CLUSTER = "OPENPAI_TEST_KUBE_DIR"
+
+
+@dataclass(frozen=True)
+class Component:
+    """A process of a cluster that is ours to break."""
+
+    argv: tuple[str, ...]
+    folder: str
+    log: str
+    pid: int
+
+    @classmethod
+    def find(cls, *marks: str) -> Component:
+        """Find a process by words of its command line; skip where the cluster is not ours."""
+        root = os.environ.get(CLUSTER, "")
+        if not root or os.geteuid():
+            pytest.skip(f"needs a cluster on this machine that may be broken: set {CLUSTER} to its folder")
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                argv = [word for word in (entry / "cmdline").read_text().split("\0") if word]
+                folder = os.readlink(entry / "cwd")
+                if folder == os.path.realpath(root) and all(mark in " ".join(argv) for mark in marks):
+                    return cls(tuple(argv), folder, os.readlink(entry / "fd" / "1"), int(entry.name))
+        raise AssertionError(f"no process of the cluster in {root} has {marks} in its command line")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def start(self) -> None:
+        """Start it again as it was."""
+        with open(self.log, "ab") as log:
+            started = subprocess.Popen(
+                self.argv,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        started.returncode = 0  # it outlives the tests
+        pids = Path(self.folder, "pids")
+        pids.write_text(pids.read_text().replace(f"{self.pid} ", f"{started.pid} "))
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Kill it, and start it again in the end."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
