@@ -121,7 +121,7 @@ def test_cgroup_of_a_task_goes_with_it_also_if_server_and_runner_are_killed(shel
     if not limits.startswith("memory enforced"):
         pytest.skip(limits)
     shell.ok("job.sub", "cat /proc/self/cgroup; exec sleep 1000", "-j", "long", "--memoryMB", "64")
-    [folder] = (shell.home / "local" / "jobs").glob("*~long/0/main-0-0")
+    folder = until(lambda: next((shell.home / "local" / "jobs").glob("*~long/0/main-0-0"), None))
     log = folder / "logs" / "stdout"
     until(lambda: log.exists() and log.read_text().endswith("\n"))
     [group] = groups(log.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -46,18 +47,14 @@ def submit(shell: Shell, name: str, *more: str) -> None:
 
 def services(shell: Shell) -> list[int]:
     """The processes that serve ssh for pods of this home."""
-    return [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if os.fsencode(shell.home) in (line := _read(path)) and b"serve_ssh" in line
-    ]
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _serves(process, shell.home)]
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def _serves(process: Path, home: Path) -> bool:
+    with contextlib.suppress(OSError):
+        works_there = (process / "cwd").readlink().is_relative_to(home)
+        return works_there and b"serve_ssh" in (process / "cmdline").read_bytes()
+    return False
 
 
 def test_a_command_keeps_its_arguments_streams_and_exit_code(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import ContainerSpec, Launch
 from openpai_tasks.server.engines.kubernetes import gang, mirror, pod_state, pods
-from openpai_tasks.server.engines.kubernetes.api import KubeError
+from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError
 from openpai_tasks.server.engines.kubernetes.gang import FreeNode, PodNeed
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
@@ -239,10 +240,11 @@ def test_a_stopped_task_keeps_its_exit_code_although_its_pod_is_deleted() -> Non
 # The mirror
 
 
-class Answers:
+class Answers(KubeApi):
     """An API server that answers with what is prepared; it is the edge of the mirror."""
 
     def __init__(self, lists: list[list[str]], watches: list[list[dict[str, Any]] | KubeError]) -> None:
+        super().__init__("")
         self._lists, self._watches = iter(lists), iter(watches)
         self.lists = 0
 
@@ -286,14 +288,15 @@ def test_a_watch_that_is_too_old_or_lost_is_replaced_by_a_new_list(
         [[{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "5"}}}], failure],
     )
     changes: list[str] = []
-    found = PodMirror(api, "home", tmp_path / "trouble", changes.append)  # type: ignore[arg-type]
+    found = PodMirror(api, "home", tmp_path / "trouble", changes.append)
 
     async def run() -> None:
         running = asyncio.create_task(found.run("ns"))
-        while "new" not in found.pods or found.trouble:
+        while not running.done() and ("new" not in found.pods or found.trouble):
             await asyncio.sleep(0.01)
         running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
     asyncio.run(run())
     assert {name: one.is_gone for name, one in found.pods.items()} == {

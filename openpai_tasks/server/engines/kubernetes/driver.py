@@ -380,7 +380,23 @@ class TaskDriver:
         """
         if self._has_begun or not self.launch.scripts:
             return None
-        files = self._pod_files()
+        sending = asyncio.create_task(self._send_inputs(self._pod_files()))
+        over = asyncio.create_task(self._until_over())  # a command in a container that ends may hang
+        try:
+            await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)
+            return await sending if sending.done() else None
+        except (TransferFailed, OSError):
+            if self._is_alive:
+                raise
+            return None  # an earlier server has sent everything, or the exit of the pod says what happened
+        finally:
+            await end_tasks((sending, over))
+
+    async def _until_over(self) -> None:
+        while self._is_alive:
+            await self._wait(LOOK)
+
+    async def _send_inputs(self, files: PodFiles) -> TaskExit | None:
         if not self._files.is_small:
             for target, source in self._files.inputs.items():
                 await self._retry_transfer(lambda source=source, target=target: files.put(source, target))  # type: ignore[misc]

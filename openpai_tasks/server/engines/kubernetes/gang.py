@@ -155,8 +155,13 @@ class Gang:
     def is_settled(self) -> bool:
         """Whether all pods have a node, or one of the tasks ends, so that it is not to start any more."""
         return any(one.is_ending for one in self.members) or all(
-            one.pod and one.pod.is_scheduled for one in self.members
+            one.is_created and one.pod and one.pod.is_scheduled for one in self.members
         )
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether it has pods, perhaps of a server that was killed before it noted them."""
+        return any(one.is_created or one.pod for one in self.members)
 
     def is_stuck(self) -> bool:
         """Whether some pods have waited for a node for long, while others have one."""
@@ -199,9 +204,6 @@ class GangQueue:
         self.changed = asyncio.Event()  # a pod has changed, so there may be room
 
     def add(self, gang: Gang) -> None:
-        """Take care of a gang; one whose pods exist was admitted before the server was restarted."""
-        if any(one.is_created for one in gang.members):
-            gang.admitted.set()
         self._gangs.append(gang)
         self._looks = 0
         self.changed.set()
@@ -210,6 +212,9 @@ class GangQueue:
         """Look after gangs for ever."""
         while True:
             self._gangs = [gang for gang in self._gangs if not gang.is_settled]
+            for gang in self._gangs:
+                if gang.has_pods:  # it was admitted before the server was restarted
+                    gang.admitted.set()
             for gang in [gang for gang in self._gangs if gang.is_stuck()]:
                 gang.withdraw()
             try:
