@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -116,7 +117,7 @@ class SharedConnection:
     def _log_in(self) -> None:
         """Start the process; ssh asks for passwords and codes on the terminal."""
         for path in self.folder.iterdir():
-            if path.is_socket():  # of a process that was killed
+            if stat.S_ISSOCK(path.lstat().st_mode):  # of a process that was killed
                 path.unlink()
         is_batch = not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
         options = (*_MASTER, f"BatchMode={'yes' if is_batch else 'no'}")

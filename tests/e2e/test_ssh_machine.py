@@ -67,6 +67,16 @@ def test_containers_and_their_ports_are_reached_through_the_connection(laptop: L
     shell.ok("job.stop", "open", "-a", "box")
 
 
+def test_a_lost_connection_is_restored_where_the_path_of_the_server_cannot_be_looked_up_here(
+    laptop: Laptop,
+) -> None:
+    laptop.kill_tunnel()
+    (link,) = (laptop.shell.home / "ssh" / "login").glob("*.target")
+    link.unlink()
+    link.symlink_to("/" + "x" * 300)  # as /root/.openpai for an ordinary user
+    laptop.shell.ok("job.list", "-a", "box")
+
+
 def test_a_restarted_server_takes_over_its_running_jobs(laptop: Laptop) -> None:
     shell, go = laptop.shell, laptop.folder / "go"
     waiting = f"echo begun; until [ -e {go} ]; do sleep 0.1; done; echo ended"
