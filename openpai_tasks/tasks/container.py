@@ -149,13 +149,9 @@ def _copy(
     found = sdk.containers.reach(client, name, given)
     container = sdk.containers.first_running(found, role, index)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
-    with (
-        sdk.containers.open_files(client, found, container, given) as store,
-        views.transfers.copying(c, output, preview) as meter,
-    ):
-        copied = copy_files(store, container.label, paths, given, rules, meter)
-    show(c, copied, views.listings.describe_copy, output)
-    sdk.files.check_copied(copied)
+    with sdk.containers.open_files(client, found, container, given) as store:
+        copy = functools.partial(copy_files, store, container.label, paths, given, rules)
+        views.transfers.run_copy(c, copy, output, preview)
 
 
 copy_flags = with_flags([*inspect.signature(_copy).parameters.values()][4:])

@@ -66,7 +66,7 @@ def submit(
         return
     terminal.put("Collecting package ... Done")
     places = paddlecloud.PfsPlaces(client, given, say)
-    with views.paddle.copying() as meter:
+    with views.transfers.copying() as meter:
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
@@ -184,7 +184,7 @@ def pfs_cp(
     chunk = paddlecloud.check_chunk_size(chunksize)
     sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
     done = "Uploaded" if target.origin else "Downloaded"
-    with views.paddle.copying(done, sources[0].origin, verbose) as meter:
+    with views.transfers.copying(views.paddle.file_lines(done, sources[0].origin, verbose)) as meter:
         copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
     views.paddle.report_failures(copied)
     show(c, copied, views.paddle.copy_summary, output)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
-from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.views import listings, submitting
-from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, report_interrupt
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
@@ -146,32 +143,10 @@ def show_preview(package: Package, folder: str, url: str, body: dict[str, Any]) 
     terminal.exact(render.format_values(body, (), "json") + "\n")
 
 
-class PfsMeter(Meter):
-    """A copy to or from PFS, with a line for each file that has arrived."""
-
-    def __init__(self, done: str, origin: str, verbose: bool) -> None:
-        super().__init__()
-        self._done_word, self._origin, self._verbose = done, origin, verbose
-
-    def ended(self, name: str, outcome: str, size: int) -> None:
-        super().ended(name, outcome, size)
-        word = {"copied": self._done_word, "skipped": "Unchanged" if self._verbose else ""}.get(outcome, "")
-        if word:
-            terminal.say(f"[INFO]  {word} {render.cell('path', self._origin + name)}")
-
-    def skipped(self, sizes: Mapping[str, int]) -> None:
-        if self._verbose:
-            Watch.skipped(self, sizes)
-        else:
-            super().skipped(sizes)
-
-
-@contextlib.contextmanager
-def copying(done: str = "", origin: str = "", verbose: bool = False) -> Iterator[PfsMeter]:
-    """Show the progress of a copy, with ``done`` and the name of each file; after Ctrl-C, what was copied."""
-    meter = PfsMeter(done, origin, verbose)
-    with contextlib.closing(meter), report_interrupt(lambda: copied_so_far(meter)):
-        yield meter
+def file_lines(done: str, origin: str, verbose: bool) -> dict[str, str]:
+    """Return how the lines about copied files begin and, if ``verbose``, those about unchanged ones."""
+    lines = {"copied": f"[INFO]  {done} {origin}"}
+    return lines | ({"skipped": f"[INFO]  Unchanged {origin}"} if verbose else {})
 
 
 def copy_summary(copied: Copied) -> str:
