@@ -63,15 +63,6 @@ class QuotaRow:
     used: str = ""
 
 
-@dataclass(frozen=True)
-class JobOutput:
-    """The pods of a job, and the last lines of their output."""
-
-    job: str
-    pods: tuple[PaddlePod, ...]
-    text: str
-
-
 def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
     """List jobs, newest first, without those of `pai`.
 
@@ -281,11 +272,11 @@ def check_logs(lines: int, worker: str, follow: bool) -> None:
         raise InvalidArgument("-f follows all trainers: leave out -w")
 
 
-def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
-    """Return the last lines of a job's workers, or those of one of them."""
+def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> tuple[tuple[PaddlePod, ...], str]:
+    """Return the workers of a job and the last lines of their output, or only those of one worker."""
     name = known_job(client, job) if job else newest_job(client)
     pods = () if worker else client.workers(name)
-    return JobOutput(name, pods, client.logs(name, lines, worker))
+    return pods, client.logs(name, lines, worker)
 
 
 def check_own(client: PaddleClient, name: str) -> None:

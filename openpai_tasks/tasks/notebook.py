@@ -16,7 +16,6 @@ from openpai_tasks.tasks.framework.task import flags_of, with_flags
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.job import RESUBMIT_HELP
 from openpai_tasks.tasks.views.job_flags import (
-    NAME_HELP,
     RUN,
     job_options,
     job_request,
@@ -88,7 +87,6 @@ def local(c: Context, file: str, *, flags: dict[str, Any]) -> None:
 
 @task(
     help={
-        "name": NAME_HELP,
         "folder": "folder for the results (default: next to the notebook)",
         "follow": "wait until the job ends first, and show its progress",
         "no-browser": NO_BROWSER_HELP,
@@ -248,7 +246,6 @@ def _reconnect(c: Context, client: Backend, name: str, session: ServeSession) ->
 
 @task(
     help={
-        "name": NAME_HELP,
         "target": "folder for the files (default: where they came from)",
     },
 )

@@ -122,7 +122,6 @@ def makedir(c: Context, paths: list[str]) -> None:
         "paths": PATH_HELP,
         "recursive": "remove folders with their contents",
         "ask": "ask before removing anything; without a terminal, files of this machine need --yes",
-        "yes": "do not ask",
     },
 )
 def remove(
@@ -341,7 +340,7 @@ def usage(
 ) -> None:
     """Show the files that jobs left on the storage, and their size."""
     client, home = _home(c, cluster_alias, workspace)
-    show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
+    show(c, sdk.files.find_leftovers(client, home), views.listings.storage_usage, output)
 
 
 @task(
@@ -351,7 +350,6 @@ def usage(
         "older-than": "only files of jobs that ended, or parts of copies of other machines that changed, "
         "longer ago than this: 30d, 12h, 90m",
         "state": STATE_HELP,
-        "yes": "do not ask",
         "preview": "only show what would be removed",
         "workspace": WORKSPACE_HELP,
     },
@@ -376,7 +374,7 @@ def clean(
             )
         places = sdk.files.locate_all(paths, _storages(c))
         parts = sdk.files.clean_parts(places, age, preview)
-        show(c, parts, views.leftovers.cleaned_parts, output)
+        show(c, parts, views.listings.cleaned_parts, output)
         return sdk.files.check_parts(parts)
     if age is None:
         raise ConfigError("--older-than is required, for example --older-than 30d")
@@ -385,13 +383,13 @@ def clean(
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
         jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
         count = f"{jobs} and {archives} of sources"
-        views.leftovers.confirm(
-            views.leftovers.table(cleaning.jobs),
+        views.listings.confirm_cleanup(
+            views.listings.leftovers_table(cleaning.jobs),
             f"remove the files of {count} ({render.size(cleaning.size)}) from {home.url}?",
             f"not removed from {home.url}: {count}; add --yes to remove or --preview to list them",
         )
     cleaned = sdk.files.clean_up(client, home, cleaning, preview)
-    show(c, cleaned, views.leftovers.cleaned, output)
+    show(c, cleaned, views.listings.cleaned, output)
     sdk.files.check_cleaned(cleaned)
 
 

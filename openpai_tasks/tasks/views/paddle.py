@@ -15,7 +15,7 @@ from openpai_tasks.text.plurals import counted
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import PaddlePod
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
-    from openpai_tasks.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
+    from openpai_tasks.paddlecloud.jobs import PaddleJobRow, QuotaRow
     from openpai_tasks.paddlecloud.package import Package
     from openpai_tasks.paddlecloud.pfs_places import PfsFile, PfsListing
     from openpai_tasks.render import TextTable
@@ -88,12 +88,12 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
-def show_logs(output: JobOutput) -> None:
+def show_logs(pods: Sequence[PaddlePod], text: str) -> None:
     """Print the pods of the job in one line, then the last lines of their output."""
-    if output.pods:
-        pods = ", ".join(f"({_quoted(pod.phase)}, {_quoted(pod.ip)})" for pod in output.pods)
-        terminal.put(f"running pod list:  [{pods}]")
-    terminal.put(output.text.removesuffix("\n"))
+    if pods:
+        shown = ", ".join(f"({_quoted(pod.phase)}, {_quoted(pod.ip)})" for pod in pods)
+        terminal.put(f"running pod list:  [{shown}]")
+    terminal.put(text.removesuffix("\n"))
 
 
 def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:

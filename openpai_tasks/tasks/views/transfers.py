@@ -18,7 +18,7 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.signals import Terminated, terminable
+from openpai_tasks.tasks.framework.task import Terminated, terminable
 from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
