@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend, RemovedJob, RemovedOrphan
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.files.cleaning import CleanupResult, KeptFile, PartsCleanup
-    from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
+    from openpai_tasks.sdk.files.leftovers import JobLeftovers, Leftovers
     from openpai_tasks.sdk.files.operations import FileInfo, StorageUsage
     from openpai_tasks.sdk.files.removing import Removal
     from openpai_tasks.storage.copying.progress import Copied
@@ -115,7 +115,7 @@ def leftovers_table(jobs: Sequence[JobLeftovers]) -> TextTable:
         {
             "job": job.name,
             "state": job.state,
-            "age": _age(job.age),
+            "age": f"{job.age / 86400:.0f}d" if job.age >= 2 * 86400 else render.duration(job.age),
             "source": render.size(job.source),
             "output": render.size(job.output),
             "files": job.files,
@@ -127,10 +127,6 @@ def leftovers_table(jobs: Sequence[JobLeftovers]) -> TextTable:
     return render.rows(rows, ("job", "state", "age", "source", "output", "files", "other", "archive"))
 
 
-def _age(seconds: float) -> str:
-    return f"{seconds / 86400:.0f}d" if seconds >= 2 * 86400 else render.duration(seconds)
-
-
 def storage_usage(found: Leftovers) -> Page:
     shared = [one for one in found.archives if len(one.jobs) > 1]
     unused = [one for one in found.archives if not one.jobs]
@@ -139,13 +135,12 @@ def storage_usage(found: Leftovers) -> Page:
     archives += f", {len(shared)} of them shared by several jobs" if shared else ""
     archives += f", {len(unused)} unused" if unused else ""
     total = f"{counted(len(found.jobs), 'job')}; {archives}; {render.size(found.total)} in all"
-    lines = [_other_folder(one) for one in found.others] + [f"{render.cell('url', found.url)}: {total}"]
+    lines = []
+    for one in found.others:
+        amount = f"{counted(one.files, 'file')}, {render.size(one.size)}"
+        lines.append(f"not a job's: {render.cell('name', one.name)} ({amount})")
+    lines.append(f"{render.cell('url', found.url)}: {total}")
     return render.Page([leftovers_table(found.jobs), *lines] if found.jobs else lines, spaced=False)
-
-
-def _other_folder(folder: Folder) -> str:
-    files = counted(folder.files, "file")
-    return f"not a job's: {render.cell('name', folder.name)} ({files}, {render.size(folder.size)})"
 
 
 def cleaned(found: CleanupResult) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
     from openpai_tasks.paddlecloud.jobs import PaddleJobRow, QuotaRow
     from openpai_tasks.paddlecloud.package import Package
-    from openpai_tasks.paddlecloud.pfs_places import PfsFile, PfsListing
+    from openpai_tasks.paddlecloud.pfs_places import PfsListing
     from openpai_tasks.render import TextTable
     from openpai_tasks.storage.copying.progress import Copied
 
@@ -28,36 +28,31 @@ TRAINER = "trainer"
 def jobs_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `get jobs`."""
     header = ("NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL")
-    return _table(header, [_job_cells(job) for job in jobs])
-
-
-def _job_cells(job: PaddleJobRow) -> tuple[Any, ...]:
-    if not job.is_listed:
-        return (job.name, job.state, *[NOTHING] * 6)
-    times = (_utc(job.started), _utc(job.completed))
-    return (job.name, job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
+    rows: list[tuple[Any, ...]] = []
+    for job in jobs:
+        times = (_utc(job.started), _utc(job.completed))
+        counts = (job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
+        rows.append((job.name, *(counts if job.is_listed else (job.state, *[NOTHING] * 6))))
+    return _table(header, rows)
 
 
 def short_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `jobs`."""
     header = ("NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE")
-    return _table(header, [_short_cells(job) for job in jobs])
-
-
-def _short_cells(job: PaddleJobRow) -> tuple[Any, ...]:
-    if not job.is_listed:
-        return job.namespace, job.name, NOTHING, job.state, _age(job.age)
-    return job.namespace, job.name, job.desired, job.succeeded, _age(job.age)
+    rows: list[tuple[Any, ...]] = []
+    for job in jobs:
+        counts = (job.desired, job.succeeded) if job.is_listed else (NOTHING, job.state)
+        rows.append((job.namespace, job.name, *counts, _age(job.age)))
+    return _table(header, rows)
 
 
 def workers_table(pods: Sequence[PaddlePod]) -> TextTable:
     header = ("NAME", "STATUS", "START", "EXIT_CODE", "MSG")
-    rows = [(pod.name, pod.phase, _utc(pod.started), pod.exit_code, _message(pod)) for pod in pods]
+    rows: list[tuple[Any, ...]] = []
+    for pod in pods:
+        message = ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
+        rows.append((pod.name, pod.phase, _utc(pod.started), pod.exit_code, message))
     return _table(header, rows)
-
-
-def _message(pod: PaddlePod) -> str:
-    return ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
 
 
 def quota_table(rows: Sequence[QuotaRow]) -> TextTable:
@@ -111,21 +106,15 @@ def _quoted(text: str) -> str:
 
 def pfs_listings(found: Sequence[PfsListing]) -> str:
     """The files of each path, with the time, type and size of each."""
-    return "\n\n".join("\n".join([f"{render.cell('', one.path)} :", *_lines(one.entries)]) for one in found)
-
-
-def _lines(entries: Sequence[PfsFile]) -> list[str]:
-    wide = max((len(str(entry.size)) for entry in entries), default=0)
-    return [
-        f"{_when(entry.modified):19} {'d' if entry.is_folder else 'f'} {entry.size:>{wide}} "
-        + render.cell("", entry.path)
-        for entry in entries
-    ]
-
-
-def _when(milliseconds: int) -> str:
-    """Format a time of this machine; folders on PFS have none."""
-    return render.cell("modified", milliseconds or None)
+    shown = []
+    for one in found:
+        lines = [f"{render.cell('', one.path)} :"]
+        wide = max((len(str(entry.size)) for entry in one.entries), default=0)
+        for entry in one.entries:
+            when, kind = render.cell("modified", entry.modified or None), "d" if entry.is_folder else "f"
+            lines.append(f"{when:19} {kind} {entry.size:>{wide}} {render.cell('', entry.path)}")
+        shown.append("\n".join(lines))
+    return "\n\n".join(shown)
 
 
 def names(found: Sequence[PfsListing]) -> str:
