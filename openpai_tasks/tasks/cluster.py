@@ -231,11 +231,11 @@ def restart(
     """Restart the server of the embedded cluster or of a machine with ssh; its jobs continue."""
     if cluster_alias not in (None, user_settings.registry.LOCAL):
         sdk.clusters.restart_server(settings(c), cluster_alias, install, say)
-        return show(c, sdk.clusters.tunnel_status(settings(c), cluster_alias), render.facts, output)
-    if install:
+    elif install:
         raise ConfigError("--install is for a cluster that is reached by ssh")
-    sdk.clusters.restart_embedded(sdk.clusters.start_request(settings(c)), say)
-    show(c, sdk.clusters.embedded_status(), render.facts, output)
+    else:
+        sdk.clusters.restart_embedded(sdk.clusters.start_request(settings(c)), say)
+    status.body(c, cluster_alias, output)
 
 
 @task(

@@ -114,10 +114,7 @@ def status(
         sdk.jobs.count_gpus(client, sdk.jobs.describe(client, one.name, one.job if one.is_whole else None))
         for one in sdk.sweeps.choose_jobs(client, name)
     ]
-    if len(found) == 1:
-        show(c, found[0], render.status, output, ages=not absolute)
-    else:
-        show(c, found, render.statuses, output, ages=not absolute)
+    show(c, found[0] if len(found) == 1 else found, render.status, output, ages=not absolute)
 
 
 @task()
@@ -530,7 +527,4 @@ def why(c: Context, name: list[str], cluster_alias: str | None = None, output: s
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)
     found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
-    if len(found) == 1:
-        show(c, found[0], render.explanation, output)
-    else:
-        show(c, found, render.explanations, output)
+    show(c, found[0] if len(found) == 1 else found, render.explanation, output)

@@ -15,7 +15,7 @@ from openpai_tasks.errors import JobFailed
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.terminal import say_coloured
+from openpai_tasks.tasks.framework.terminal import put_coloured
 from openpai_tasks.tasks.views.submitting import job_continues
 from openpai_tasks.text.hints import command
 
@@ -165,4 +165,4 @@ def _show_failed_cell(summary: RunSummary) -> None:
     say(f"cell {summary.cell} of {summary.of}:")
     for line in summary.source.splitlines():
         say(f"    {line}")
-    say_coloured(sdk.notebooks.plain_traceback(summary.traceback, sys.stderr.isatty()))
+    put_coloured(sys.stderr, sdk.notebooks.plain_traceback(summary.traceback, sys.stderr.isatty()))
