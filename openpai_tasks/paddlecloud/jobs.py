@@ -175,7 +175,7 @@ def list_workers(client: PaddleClient, job: str = "") -> list[PaddlePod]:
     name = known_job(client, job)
     found = list(client.workers(name))
     if not found and all(known.job != name for known in client.trainer_sets()):
-        raise NotFound(f"no job named {name!r} on {client.datacenter}", 404)
+        raise NotFound(f"no job named {name!r} on {client.datacenter}")
     return found
 
 
@@ -222,9 +222,9 @@ def _choose_name(client: PaddleClient, wanted: str) -> str:
     if wanted:
         if _is_foreign(client, wanted, wanted in there):
             folder = job_folder(client, wanted)
-            raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname", 409)
+            raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname")
         if wanted in there:
-            raise Conflict(_describe_conflict(there[wanted]), 409)
+            raise Conflict(_describe_conflict(there[wanted]))
         return wanted
     taken = {*there, *_folders(client)}
     names = itertools.chain([DEFAULT_NAME], (f"{DEFAULT_NAME}-{number}" for number in itertools.count(2)))

@@ -65,11 +65,8 @@ class Verb(NamedTuple):
 
     @property
     def usage(self) -> str:
-        words = (f"[{word[:-1]}]" if word[-1] == "?" else f"{word.rstrip('*')}" for word in self.words)
-        shown = [
-            word.upper() + ("..." if raw[-1] == "*" else "")
-            for word, raw in zip(words, self.words, strict=True)
-        ]
+        marks = {"?": "[{}]", "*": "{}..."}
+        shown = [marks.get(word[-1], "{}").format(word.rstrip("?*").upper()) for word in self.words]
         return " ".join(["paddlecloud", self.name, *(["[options]"] if self.options else []), *shown])
 
 
