@@ -52,7 +52,7 @@ def start(
     output: str | None,
     fetch: str = "",
 ) -> JobInfo | None:
-    """Submit the job and return it, or None if the command ends here; ``fetch`` gets its results later."""
+    """Submit the job and return it, or None if the command ends here; the task ``fetch`` gets its results."""
     job = submit_or_preview(client, submission, preview)
     if job and follow:
         say(f"job {job.name} submitted to {client.cluster.alias}")
