@@ -93,10 +93,11 @@ class ApiError(PaiError):
     """The server refused a request, with the HTTP ``status`` and OpenPAI's ``code``."""
 
     exit_code = exits.REFUSED
+    status = 0
 
     def __init__(self, message: str, status: int = 0, code: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status or self.status
         self.code = code
 
 
@@ -107,14 +108,13 @@ class Denied(ApiError):
 class NotFound(ApiError):
     """The server does not know the job, cluster or other thing that was named (404)."""
 
+    status = 404
+
 
 class NoSuchPath(NotFound):
     """A file or folder does not exist, on this machine or on a storage."""
 
     exit_code = exits.BAD_PATH
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, 404)
 
 
 class Unsupported(NotFound):
@@ -122,12 +122,11 @@ class Unsupported(NotFound):
 
     exit_code = exits.BAD_INPUT
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, 404)
-
 
 class Conflict(ApiError):
     """It exists already, such as a job of this name (409)."""
+
+    status = 409
 
 
 class TooManyRequests(ApiError):

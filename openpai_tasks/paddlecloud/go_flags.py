@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-SWITCH, TEXT, NUMBER = bool, str, int
+from openpai_tasks.paddlecloud.request import Option
+from openpai_tasks.tasks.framework.suggestions import suggestion
+
 Value = bool | str | int
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
@@ -18,16 +20,6 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 class UsageError(Exception):
     """Raised for a command line that cannot be read; the text is one line for the user."""
-
-
-class Option(NamedTuple):
-    """An option: its name, the kind of its value, its short name, what it means."""
-
-    name: str
-    kind: type[Value]
-    help: str
-    short: str = ""
-    default: str = ""  # as the help shows it
 
 
 class Line(NamedTuple):
@@ -53,10 +45,11 @@ def read_line(argv: Iterable[str], options: Iterable[Option]) -> Line:
         name, equals, text = word.lstrip("-").partition("=")
         option = known.get(name.replace("-", "_"))
         if option is None:
-            raise UsageError(f"unknown option {word.partition('=')[0]}{suggestion(name, known, '-')}")
-        if not equals and option.kind is not SWITCH:
+            hint = suggestion(f"-{name}", [f"-{one}" for one in known])
+            raise UsageError(f"unknown option {word.partition('=')[0]}{hint}")
+        if not equals and option.kind is not bool:
             text = _next_value(word, rest, known)
-        line.values[option.name] = _value(option, text if equals or option.kind is not SWITCH else "true")
+        line.values[option.name] = _value(option, text if equals or option.kind is not bool else "true")
         line.spelling[option.name] = word.partition("=")[0]
     return line
 
@@ -76,23 +69,15 @@ def _next_value(word: str, rest: list[str], known: Mapping[str, Option]) -> str:
 
 
 def _value(option: Option, text: str) -> Value:
-    if option.kind is SWITCH:
+    if option.kind is bool:
         if option.name == "v" and text.isdigit():  # the Go client has levels of logging before the command
             return text != "0"
         if text not in _TRUE + _FALSE:
             raise UsageError(f"-{option.name} is true or false, got {text!r}")
         return text in _TRUE
-    if option.kind is NUMBER:
+    if option.kind is int:
         digits = text.removeprefix("-").removeprefix("+")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
             raise UsageError(f"-{option.name} needs a whole number, got {text!r}")
         return int(text)
     return text
-
-
-def suggestion(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the end of a message about an unknown word, if a known one is similar."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f", did you mean {prefix}{near[0]}?" if near else ""

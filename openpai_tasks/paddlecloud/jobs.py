@@ -63,15 +63,6 @@ class QuotaRow:
     used: str = ""
 
 
-@dataclass(frozen=True)
-class JobOutput:
-    """The pods of a job, and the last lines of their output."""
-
-    job: str
-    pods: tuple[PaddlePod, ...]
-    text: str
-
-
 def list_jobs(client: PaddleClient, all: bool = False) -> list[PaddleJobRow]:
     """List jobs, newest first, without those of `pai`.
 
@@ -184,7 +175,7 @@ def list_workers(client: PaddleClient, job: str = "") -> list[PaddlePod]:
     name = known_job(client, job)
     found = list(client.workers(name))
     if not found and all(known.job != name for known in client.trainer_sets()):
-        raise NotFound(f"no job named {name!r} on {client.datacenter}", 404)
+        raise NotFound(f"no job named {name!r} on {client.datacenter}")
     return found
 
 
@@ -231,9 +222,9 @@ def _choose_name(client: PaddleClient, wanted: str) -> str:
     if wanted:
         if _is_foreign(client, wanted, wanted in there):
             folder = job_folder(client, wanted)
-            raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname", 409)
+            raise Conflict(f"{folder} holds the files of a job of pai: use another -jobname")
         if wanted in there:
-            raise Conflict(_describe_conflict(there[wanted]), 409)
+            raise Conflict(_describe_conflict(there[wanted]))
         return wanted
     taken = {*there, *_folders(client)}
     names = itertools.chain([DEFAULT_NAME], (f"{DEFAULT_NAME}-{number}" for number in itertools.count(2)))
@@ -281,11 +272,11 @@ def check_logs(lines: int, worker: str, follow: bool) -> None:
         raise InvalidArgument("-f follows all trainers: leave out -w")
 
 
-def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> JobOutput:
-    """Return the last lines of a job's workers, or those of one of them."""
+def read_logs(client: PaddleClient, job: str, lines: int, worker: str) -> tuple[tuple[PaddlePod, ...], str]:
+    """Return the workers of a job and the last lines of their output, or only those of one worker."""
     name = known_job(client, job) if job else newest_job(client)
     pods = () if worker else client.workers(name)
-    return JobOutput(name, pods, client.logs(name, lines, worker))
+    return pods, client.logs(name, lines, worker)
 
 
 def check_own(client: PaddleClient, name: str) -> None:

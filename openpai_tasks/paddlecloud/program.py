@@ -13,9 +13,11 @@ from typing import Any
 from invoke.exceptions import Exit
 
 from openpai_tasks import __version__, exits
-from openpai_tasks.paddlecloud.go_flags import SWITCH, Line, Option, UsageError, read_line, suggestion
+from openpai_tasks.paddlecloud.go_flags import Line, UsageError, read_line
+from openpai_tasks.paddlecloud.request import Option
 from openpai_tasks.paddlecloud.verbs import EVERYWHERE, IGNORED, INSTEAD, OPTIONS, VERBS, Verb
 from openpai_tasks.tasks.framework import terminal
+from openpai_tasks.tasks.framework.suggestions import suggestion
 from openpai_tasks.text import hints
 
 FAILED, MISTAKE = 1, 2
@@ -162,10 +164,7 @@ def _page(verb: Verb) -> str:
     options = [*verb.options, *EVERYWHERE]
     names = [_option_names(option) for option in options]
     wide = max(map(len, names))
-    rows = [
-        f"  {name:{wide}}  {option.help}" + (f" (default: {option.default})" if option.default else "")
-        for name, option in zip(names, options, strict=True)
-    ]
+    rows = [f"  {name:{wide}}  {option.help()}" for name, option in zip(names, options, strict=True)]
     return "\n".join(
         [
             verb.summary,
@@ -180,7 +179,7 @@ def _page(verb: Verb) -> str:
 
 def _option_names(option: Option) -> str:
     names = ", ".join(f"-{name}" for name in (option.name, option.short) if name)
-    return names if option.kind is SWITCH else f"{names} {'N' if option.kind is int else 'VALUE'}"
+    return names if option.kind is bool else f"{names} {'N' if option.kind is int else 'VALUE'}"
 
 
 # The paths of `file put` and `file get`, as the paths of a copy

@@ -55,26 +55,26 @@ class PaddleRequest:
     max_instance: int = _option(1, "largest number of trainers of a fault-tolerant job", least=1)
 
 
-class SubmitOption(NamedTuple):
-    """An option of `submit`, from which the task and the program take theirs."""
+class Option(NamedTuple):
+    """An option of a command, from which the task and the program take theirs."""
 
     name: str
     kind: type
-    default: Any
     about: str
-    short: str
-    shown: str  # its default in words; empty if there is none
-    least: int | None
+    short: str = ""
+    shown: str = ""  # its default in words
+    default: Any = None
+    least: int | None = None
 
-    @property
-    def help(self) -> str:
-        is_shown = self.shown and self.shown != str(self.default)
+    def help(self, known: Any = None) -> str:
+        """Return what it means, with its default unless ``known`` says the same."""
+        is_shown = self.shown not in ("", str(known))
         return f"{self.about} (default: {self.shown})" if is_shown else self.about
 
 
 _KINDS = {"str": str, "int": int, "int | None": int, "bool": bool}
 OPTIONS = tuple(
-    SubmitOption(one.name, _KINDS[str(one.type)], one.default, **one.metadata)
+    Option(one.name, _KINDS[str(one.type)], default=one.default, **one.metadata)
     for one in fields(PaddleRequest)
     if one.metadata
 )

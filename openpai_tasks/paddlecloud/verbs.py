@@ -4,48 +4,46 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from openpai_tasks.paddlecloud.go_flags import NUMBER, SWITCH, TEXT, Option
-from openpai_tasks.paddlecloud.request import OPTIONS as OPTIONS_OF_SUBMIT
+from openpai_tasks.paddlecloud import request
+from openpai_tasks.paddlecloud.request import Option
 
 SUBMIT = (
-    *(Option(one.name, one.kind, one.about, one.short, one.shown) for one in OPTIONS_OF_SUBMIT),
-    Option("preview", SWITCH, "only show what would be uploaded and sent", "dry_run"),
+    *request.OPTIONS,
+    Option("preview", bool, "only show what would be uploaded and sent", "dry_run"),
 )
-ALL = Option("all", SWITCH, "also killed jobs, those of pai, workers of all jobs, every resource", "a")
-OUTPUT = Option("output", TEXT, "output format: table, json, yaml or csv", "o", "table")
-RECURSIVE = Option("r", SWITCH, "folders with everything in them", "recursive")
-VERBOSE = Option("v", SWITCH, "also list files that are unchanged", "verbose")
+ALL = Option("all", bool, "also killed jobs, those of pai, workers of all jobs, every resource", "a")
+OUTPUT = Option("output", str, "output format: table, json, yaml or csv", "o", "table")
+RECURSIVE = Option("r", bool, "folders with everything in them", "recursive")
+VERBOSE = Option("v", bool, "also list files that are unchanged", "verbose")
 COPY = (
-    Option(
-        "r", SWITCH, "accepted for `cp -r`: folders are always copied with everything in them", "recursive"
-    ),
+    Option("r", bool, "accepted for `cp -r`: folders are always copied with everything in them", "recursive"),
     VERBOSE,
-    Option("chunksize", NUMBER, "size of the pieces that travel, in KiB", default="4096"),
+    Option("chunksize", int, "size of the pieces that travel, in KiB", shown="4096"),
 )
-YES = Option("y", SWITCH, "do not ask", "yes")
+YES = Option("y", bool, "do not ask", "yes")
 REMOVE = (RECURSIVE, YES)
 LOGS = (
-    Option("n", NUMBER, "number of lines of each trainer", "lines", "10"),
-    Option("w", TEXT, "only this worker", "worker"),
-    Option("f", SWITCH, "follow the output until the job ends", "follow"),
+    Option("n", int, "number of lines of each trainer", "lines", "10"),
+    Option("w", str, "only this worker", "worker"),
+    Option("f", bool, "follow the output until the job ends", "follow"),
 )
-KILL = (Option("rm", SWITCH, "also remove the job's folder with its package, output and logs", "remove"), YES)
+KILL = (Option("rm", bool, "also remove the job's folder with its package, output and logs", "remove"), YES)
 REGISTRY = tuple(
-    Option(name, TEXT, f"the registry's {name}") for name in ("name", "username", "password", "server")
+    Option(name, str, f"the registry's {name}") for name in ("name", "username", "password", "server")
 )
 EVERYWHERE = (
-    Option("datacenter", TEXT, "datacenter or cluster to use", "dc", "the current one"),
-    Option("help", SWITCH, "show the options of the command", "h"),
+    Option("datacenter", str, "datacenter or cluster to use", "dc", "the current one"),
+    Option("help", bool, "show the options of the command", "h"),
 )
 IGNORED = tuple(
     Option(name, kind, "ignored: of the logs of the Go client")
     for name, kind in {
-        "logtostderr": SWITCH,
-        "alsologtostderr": SWITCH,
-        "log_dir": TEXT,
-        "stderrthreshold": TEXT,
-        "vmodule": TEXT,
-        "log_backtrace_at": TEXT,
+        "logtostderr": bool,
+        "alsologtostderr": bool,
+        "log_dir": str,
+        "stderrthreshold": str,
+        "vmodule": str,
+        "log_backtrace_at": str,
     }.items()
 )
 
@@ -67,11 +65,8 @@ class Verb(NamedTuple):
 
     @property
     def usage(self) -> str:
-        words = (f"[{word[:-1]}]" if word[-1] == "?" else f"{word.rstrip('*')}" for word in self.words)
-        shown = [
-            word.upper() + ("..." if raw[-1] == "*" else "")
-            for word, raw in zip(words, self.words, strict=True)
-        ]
+        marks = {"?": "[{}]", "*": "{}..."}
+        shown = [marks.get(word[-1], "{}").format(word.rstrip("?*").upper()) for word in self.words]
         return " ".join(["paddlecloud", self.name, *(["[options]"] if self.options else []), *shown])
 
 

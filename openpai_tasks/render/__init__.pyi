@@ -12,7 +12,6 @@ from .text import difference as difference
 from .text import document as document
 from .text import duration as duration
 from .text import explanation as explanation
-from .text import explanations as explanations
 from .text import facts as facts
 from .text import flat_table as flat_table
 from .text import format_values as format_values
@@ -22,7 +21,6 @@ from .text import progress as progress
 from .text import rows as rows
 from .text import size as size
 from .text import status as status
-from .text import statuses as statuses
 from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when

@@ -32,7 +32,7 @@ _LEFT = "text-align:left"
 def picture(items: Any, columns: text.Columns) -> str | None:
     """Return the HTML that a notebook shows instead of the text; None where the text is better."""
     if columns is text.status:
-        return status(items)
+        return "".join(map(status, text.listed(items)))
     if columns is text.flat_table:
         return table(*text.flat(items))
     return _view(columns(items)) if callable(columns) else table(items, columns)
@@ -59,7 +59,7 @@ def values(items: Any, columns: text.Columns) -> list[dict[str, Any]]:
 
 def table(items: Any, columns: Sequence[str]) -> str:
     """One row for each item, with a header."""
-    found = list(items) if isinstance(items, (list, tuple)) else [items]
+    found = text.listed(items)
     header = [text.header(name) for name in columns]
     return _table(header, text.cells(found[:ROWS], columns), columns, len(found))
 

@@ -57,8 +57,12 @@ def rows(items: Any, columns: Sequence[str]) -> TextTable:
 
 def cells(items: Any, columns: Sequence[str]) -> list[list[str]]:
     """Return the rows of a table, as people read them."""
-    rows = items if isinstance(items, (list, tuple)) else [items]
-    return [[cell(name, _get(row, name)) for name in columns] for row in rows]
+    return [[cell(name, _get(row, name)) for name in columns] for row in listed(items)]
+
+
+def listed(items: Any) -> Sequence[Any]:
+    """Return the values of a list, or one value as a list."""
+    return items if isinstance(items, (list, tuple)) else [items]
 
 
 def cell(name: str, value: Any) -> str:
@@ -127,19 +131,16 @@ TASK = ("role", "index", "state", "ip", "ports", "exit_code", "peak_memory_mb", 
 EVENT = ("time", "count", "type", "reason", "message")
 
 
-def status(job: Any) -> Page:
-    """A job, the reason of its failure, its tasks and its events."""
-    parts: list[TextTable | str] = [rows([job], JOB)]
-    parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
-    parts += [f"Python: {cell('python', job.python)}"] if job.python else []
-    parts += [rows(job.tasks, TASK)] if job.tasks else []
-    parts += [rows(job.events, EVENT)] if job.events else []
+def status(jobs: Any) -> Page:
+    """One or more jobs, each with the reason of its failure, its tasks and its events."""
+    parts: list[TextTable | str] = []
+    for job in listed(jobs):
+        parts.append(rows([job], JOB))
+        parts += ["\n".join(lines)] if (lines := end_lines(job)) else []
+        parts += [f"Python: {cell('python', job.python)}"] if job.python else []
+        parts += [rows(job.tasks, TASK)] if job.tasks else []
+        parts += [rows(job.events, EVENT)] if job.events else []
     return Page(parts)
-
-
-def statuses(jobs: Sequence[Any]) -> Page:
-    """Several jobs, each as ``status`` shows it."""
-    return Page([part for job in jobs for part in status(job).parts])
 
 
 def end_lines(job: Any) -> list[str]:
@@ -161,20 +162,17 @@ def verdicts(items: Any) -> str:
     return "\n".join(lines)
 
 
-def explanation(item: Any) -> str:
-    """The reason for the state of a job, related facts, its last output, and advice."""
-    parts = [one_line(f"{item.name} is {item.state}: {item.why}")]
-    parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
-    parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
-    parts += [f"its output as the cluster kept it:\n{_quoted(item.kept_log)}"] if item.kept_log else []
-    advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
-    parts += [f"what to do:\n{advice}"] if advice else []
+def explanation(items: Any) -> str:
+    """The reason for the state of one or more jobs, related facts, their last output, and advice."""
+    parts = []
+    for item in listed(items):
+        parts.append(one_line(f"{item.name} is {item.state}: {item.why}"))
+        parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
+        parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
+        parts += [f"its output as the cluster kept it:\n{_quoted(item.kept_log)}"] if item.kept_log else []
+        advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
+        parts += [f"what to do:\n{advice}"] if advice else []
     return "\n\n".join(parts)
-
-
-def explanations(items: Sequence[Any]) -> str:
-    """The explanations of several jobs."""
-    return "\n\n".join(map(explanation, items))
 
 
 def _quoted(lines: Sequence[str]) -> str:
@@ -193,7 +191,7 @@ def flat_table(items: Any) -> TextTable:
 
 def flat(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """Return rows without nested mappings, and the names of all their columns."""
-    rows = [_flat_row(_plain(item)) for item in (items if isinstance(items, (list, tuple)) else [items])]
+    rows = [_flat_row(_plain(item)) for item in listed(items)]
     return rows, list(dict.fromkeys(name for row in rows for name in row))
 
 
@@ -287,8 +285,8 @@ def _csv(items: Any, columns: Columns) -> str:
 
     rows, names = flat(items)
     if not callable(columns) and columns:
-        listed = items if isinstance(items, (list, tuple)) else [items]
-        rows, names = [{name: _plain(_get(row, name)) for name in columns} for row in listed], list(columns)
+        names = list(columns)
+        rows = [{name: _plain(_get(row, name)) for name in columns} for row in listed(items)]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writerow({name: plain(name) for name in names})  # csv of Python 3.10 refuses NUL

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
@@ -21,9 +20,6 @@ from openpai_tasks.tasks.framework.task import with_flags
 from openpai_tasks.tasks.framework.terminal import exact
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
-
-if TYPE_CHECKING:
-    pass
 
 LISTED = ("alias", "selected", "uri", "user", "product", "virtual_clusters")
 UPDATED = ("alias", "uri", "generation", "virtual_clusters", "storages", "problem")
@@ -104,7 +100,6 @@ def add(
     help={
         "cluster-aliases": "clusters to remove, with their passwords and tokens",
         "ask": "ask first on a terminal",
-        "yes": "do not ask",
         "stop": "also stop the server on a machine that is reached by ssh, and its jobs",
     },
 )
@@ -236,11 +231,11 @@ def restart(
     """Restart the server of the embedded cluster or of a machine with ssh; its jobs continue."""
     if cluster_alias not in (None, user_settings.registry.LOCAL):
         sdk.clusters.restart_server(settings(c), cluster_alias, install, say)
-        return show(c, sdk.clusters.tunnel_status(settings(c), cluster_alias), render.facts, output)
-    if install:
+    elif install:
         raise ConfigError("--install is for a cluster that is reached by ssh")
-    sdk.clusters.restart_embedded(sdk.clusters.start_request(settings(c)), say)
-    show(c, sdk.clusters.embedded_status(), render.facts, output)
+    else:
+        sdk.clusters.restart_embedded(sdk.clusters.start_request(settings(c)), say)
+    status.body(c, cluster_alias, output)
 
 
 @task(
@@ -261,7 +256,6 @@ def stop(c: Context, keep_jobs: bool = False, force: bool = False) -> None:
         "orphans": "instead of jobs, remove what embedded clusters of this machine whose folder is gone have "
         "left in Kubernetes",
         "preview": "only show what would be removed",
-        "yes": "do not ask",
     },
 )
 def clean(
@@ -277,8 +271,8 @@ def clean(
     given = settings_for(c, cluster_alias)
     client = connect(c, cluster_alias)
     if orphans:
-        left = views.leftovers.clean_orphans(client, preview, yes)
-        show(c, left, views.leftovers.removed_orphans, output)
+        left = views.listings.clean_orphans(client, preview, yes)
+        show(c, left, views.listings.removed_orphans, output)
         say(f"{'would remove' if preview else 'removed'} {counted(len(left), 'orphan')}")
         return
     limits = keep or given.local_keep
@@ -287,13 +281,13 @@ def clean(
     if found and not preview:
         if not yes:
             size = render.size(sum(job.size for job in found))
-            views.leftovers.confirm(
-                views.leftovers.removed_jobs(found),
+            views.listings.confirm_cleanup(
+                views.listings.removed_jobs(found),
                 f"remove {len(found)} finished jobs ({size})?",
                 f"{counted(len(found), 'job')} not removed: add --yes to remove or --preview to list them",
             )
         found = client.clean_jobs(limits, preview=False)
-    show(c, found, views.leftovers.removed_jobs, output)
+    show(c, found, views.listings.removed_jobs, output)
     total = f"{len(found)} finished jobs, {render.size(sum(job.size for job in found))}"
     say(f"would remove {total}" if preview else f"removed {total}")
 

@@ -69,7 +69,7 @@ def unset(c: Context, names: list[str], is_global: bool = False) -> None:
     kept = user_settings.layers.read_defaults(path)
     needed = [name for name in names if name in kept or not _explain_old(name)]
     if needed:
-        given = [_known(name, path) for name in needed]
+        given = [name if name in kept else user_settings.config.find(name).name for name in needed]
         removed = user_settings.config.change_defaults(path, {}, given)
         if removed:
             say(f"unset {', '.join(removed)} in {path}")
@@ -157,18 +157,12 @@ def _pair(word: str) -> tuple[str, Any]:
     return variable.name, variable.read(text, "config.set")
 
 
-def _known(name: str, path: Path) -> str:
-    """Return the name of a setting, also of an unknown one that is in the file."""
-    return name if name in user_settings.layers.read_defaults(path) else user_settings.config.find(name).name
-
-
 @task(
     positional=["folder"],
     help={
         "folder": "the project folder; created if missing (default: this folder)",
         "image": "the docker image that jobs run in; asked for on a terminal",
         "cluster-alias": "the cluster that jobs run on (default: the selected one); asked for on a terminal",
-        "yes": "do not ask",
     },
 )
 def init(

@@ -22,14 +22,12 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.signals import terminable
+from openpai_tasks.tasks.framework.task import terminable, with_flags
 from openpai_tasks.tasks.framework.task import typed_task as task
-from openpai_tasks.tasks.framework.task import with_flags
 from openpai_tasks.tasks.views.job_flags import (
     COMMAND_HELP,
     COPY_HELP,
     FLAGS,
-    NAME_HELP,
     job_options,
     job_request,
     job_settings,
@@ -40,7 +38,10 @@ from openpai_tasks.text import hints
 if TYPE_CHECKING:
     from invoke.runners import Result
 
+    from openpai_tasks.backends.base import Backend
+    from openpai_tasks.sdk.containers.endpoints import RunningJob
     from openpai_tasks.sdk.containers.interactive import ReadyContainer
+    from openpai_tasks.settings.config import Settings
     from openpai_tasks.storage.copying.progress import Copied
 
 CONTAINERS = ("role", "index", "state", "host", "port", "user")
@@ -51,16 +52,21 @@ PROGRAMS = ("program", "there", "version", "required", "needed_for")
 STDOUT = "-"
 
 CONTAINER_HELP = {
-    "name": NAME_HELP,
     "role": "task role of the container (default: the first that is running)",
     "index": "index of the task in its role",
 }
 
 
-@task(name="list", help={"name": NAME_HELP})
+def _reach(c: Context, name: str, cluster_alias: str | None) -> tuple[Backend, Settings, RunningJob]:
+    """Return the cluster, the settings and the containers of a job."""
+    client, given = connect(c, cluster_alias), settings(c)
+    return client, given, sdk.containers.reach(client, name, given)
+
+
+@task(name="list")
 def list_(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """List a job's containers and their ssh addresses."""
-    found = sdk.containers.reach(connect(c, cluster_alias), name, settings(c))
+    _, _, found = _reach(c, name, cluster_alias)
     show(c, list(found.containers), CONTAINERS, output)
 
 
@@ -74,8 +80,7 @@ def ssh(
     cluster_alias: str | None = None,
 ) -> None:
     """Open a shell in a container; the exit code is the shell's."""
-    client, given = connect(c, cluster_alias), settings(c)
-    found = sdk.containers.reach(client, name, given)
+    client, given, found = _reach(c, name, cluster_alias)
     container = sdk.containers.first_running(found, role, index)
     if print_command:
         target = sdk.containers.ssh_target(client, found, container, given)
@@ -113,8 +118,7 @@ def run(
         raise ConfigError(
             f"no command given; for example `{hints.command('container.run', name)} -- nvidia-smi`"
         )
-    client, given = connect(c, cluster_alias), settings(c)
-    found = sdk.containers.reach(client, name, given)
+    client, given, found = _reach(c, name, cluster_alias)
     if all:
         chosen = views.containers.skip_ended(found, sdk.containers.choose(found, role, index))
         with sdk.containers.Fanout(client, found, chosen, given) as fanout, terminable():
@@ -145,17 +149,12 @@ def _copy(
     cluster_alias: str | None = None,
     output: str | None = None,
 ) -> None:
-    client, given = connect(c, cluster_alias), settings(c)
-    found = sdk.containers.reach(client, name, given)
+    client, given, found = _reach(c, name, cluster_alias)
     container = sdk.containers.first_running(found, role, index)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
-    with (
-        sdk.containers.open_files(client, found, container, given) as store,
-        views.transfers.copying(c, output, preview) as meter,
-    ):
-        copied = copy_files(store, container.label, paths, given, rules, meter)
-    show(c, copied, views.listings.describe_copy, output)
-    sdk.files.check_copied(copied)
+    with sdk.containers.open_files(client, found, container, given) as store:
+        copy = functools.partial(copy_files, store, container.label, paths, given, rules)
+        views.transfers.run_copy(c, copy, output, preview)
 
 
 copy_flags = with_flags([*inspect.signature(_copy).parameters.values()][4:])
@@ -203,8 +202,7 @@ def forward(
 ) -> None:
     """Forward ports of a container to this machine, until Ctrl-C or the end of the job."""
     typed = [sdk.containers.parse_port(text) for text in ports]
-    client, given = connect(c, cluster_alias), settings(c)
-    found = sdk.containers.reach(client, name, given)
+    client, given, found = _reach(c, name, cluster_alias)
     container = sdk.containers.first_running(found, role, index)
     wanted = sdk.containers.find_ports(client, found.job, container.role, container.index, typed)
     with views.containers.forward(client, found, container, given, wanted) as forward:
@@ -236,8 +234,7 @@ def top(
 ) -> None:
     """Show the CPU, memory and GPU usage of a job's containers."""
     pause = sdk.containers.check_interval(every)
-    client, given = connect(c, cluster_alias), settings(c, output=output)
-    found = sdk.containers.reach(client, name, given)
+    client, given, found = _reach(c, name, cluster_alias)
     screen = LiveView(sys.stdout)
     with (
         screen,
@@ -245,7 +242,7 @@ def top(
     ):
         for label, stay in sdk.containers.read_stays(fanout).items():
             views.containers.show_idle(found.job.name, stay, f"the GPUs of {label}")
-        if once or given.output != "table" or not screen.is_drawn:
+        if once or (output or given.output) != "table" or not screen.is_drawn:
             show(c, fanout.look(), views.containers.usage_table, output)
             return
         while not sdk.jobs.find(client, name).final:
@@ -254,7 +251,7 @@ def top(
             time.sleep(pause)
 
 
-@task(help={"name": NAME_HELP, "target": "write the key to this file"})
+@task(help={"target": "write the key to this file"})
 def key(
     c: Context,
     name: str,
@@ -274,7 +271,6 @@ def key(
 
 @task(
     help={
-        "name": NAME_HELP,
         "print": "print the entries without writing them",
         "yes": "include them in ~/.ssh/config without asking",
     },

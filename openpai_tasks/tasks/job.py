@@ -20,7 +20,6 @@ from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.views.job_flags import (
     COMMAND_HELP,
     FLAGS,
-    NAME_HELP,
     job_options,
     job_request,
     job_settings,
@@ -115,13 +114,10 @@ def status(
         sdk.jobs.count_gpus(client, sdk.jobs.describe(client, one.name, one.job if one.is_whole else None))
         for one in sdk.sweeps.choose_jobs(client, name)
     ]
-    if len(found) == 1:
-        show(c, found[0], render.status, output, ages=not absolute)
-    else:
-        show(c, found, render.statuses, output, ages=not absolute)
+    show(c, found[0] if len(found) == 1 else found, render.status, output, ages=not absolute)
 
 
-@task(help={"name": NAME_HELP})
+@task()
 def config(c: Context, name: str, cluster_alias: str | None = None, output: str | None = None) -> None:
     """Show the document that a job was submitted with, secrets masked."""
     show(c, sdk.jobs.submitted_document(connect(c, cluster_alias), name), render.document, output or "yaml")
@@ -182,7 +178,7 @@ def logs(
         views.following.conclude(client, sdk.jobs.wait_all(client, names), notify)
 
 
-@task(help={"names": NAMES_HELP, "yes": "do not ask"})
+@task(help={"names": NAMES_HELP})
 def stop(
     c: Context,
     names: list[str],
@@ -219,7 +215,7 @@ def wait(
     views.following.conclude(client, jobs, notify)
 
 
-@task(name="connect", help={"name": NAME_HELP})
+@task(name="connect")
 def connect_(
     c: Context, name: str, notify: bool = False, absolute: bool = False, cluster_alias: str | None = None
 ) -> None:
@@ -433,7 +429,6 @@ def new(
     help={
         **RESUBMIT_HELP,
         **FOLLOW_HELP,
-        "name": NAME_HELP,
         "gpu": "GPUs of each task that uses any",
         "secret": "name of a secret of the job, to read from your environment; repeat for more",
         "to": "the cluster to run it on (default: the same)",
@@ -520,7 +515,7 @@ def outputs(
         show(c, rows, ("job", *columns), output)
 
 
-@task(name="open", help={"name": NAME_HELP, "no-browser": "only print the address"})
+@task(name="open", help={"no-browser": "only print the address"})
 def open_(c: Context, name: str, no_browser: bool = False, cluster_alias: str | None = None) -> None:
     """Open a job's page in the web portal, and print its address."""
     client = connect(c, cluster_alias)
@@ -532,7 +527,4 @@ def why(c: Context, name: list[str], cluster_alias: str | None = None, output: s
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)
     found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
-    if len(found) == 1:
-        show(c, found[0], render.explanation, output)
-    else:
-        show(c, found, render.explanations, output)
+    show(c, found[0] if len(found) == 1 else found, render.explanation, output)

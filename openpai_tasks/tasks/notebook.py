@@ -15,14 +15,7 @@ from openpai_tasks.tasks.framework.base import connect, say, settings, show
 from openpai_tasks.tasks.framework.task import flags_of, with_flags
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.job import RESUBMIT_HELP
-from openpai_tasks.tasks.views.job_flags import (
-    NAME_HELP,
-    RUN,
-    job_options,
-    job_request,
-    job_settings,
-    job_task,
-)
+from openpai_tasks.tasks.views.job_flags import RUN, job_options, job_request, job_settings, job_task
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
@@ -74,7 +67,7 @@ def run(
     client, mounted = connect(c, cluster_alias), sdk.files.mounts(given)
     submission = sdk.notebooks.plan_run(client, notebook, options, request, here, mounted)
     only = views.submitting.is_preview(c, flags)
-    sent = views.notebooks.launch(c, client, submission, only, detach, output)
+    sent = views.submitting.start(c, client, submission, not detach, only, output, "notebook.fetch")
     if sent:
         views.notebooks.finish(c, client, sent.name, notebook.path.parent, no_browser, output, mounted)
 
@@ -88,7 +81,6 @@ def local(c: Context, file: str, *, flags: dict[str, Any]) -> None:
 
 @task(
     help={
-        "name": NAME_HELP,
         "folder": "folder for the results (default: next to the notebook)",
         "follow": "wait until the job ends first, and show its progress",
         "no-browser": NO_BROWSER_HELP,
@@ -160,9 +152,8 @@ def resubmit(
     )
     say(f"running again: {prepared.description}")
     views.notebooks.show_notes(prepared.remarks)
-    sent = views.notebooks.launch(
-        c, target, prepared.submission, views.submitting.is_preview(c, flags), detach, output
-    )
+    only, again = views.submitting.is_preview(c, flags), "notebook.fetch"
+    sent = views.submitting.start(c, target, prepared.submission, not detach, only, output, again)
     if sent:
         found = sdk.notebooks.find_results(target, sent.name, mounted)
         where = sdk.notebooks.results_folder(here, target.cluster.alias, found)
@@ -248,7 +239,6 @@ def _reconnect(c: Context, client: Backend, name: str, session: ServeSession) ->
 
 @task(
     help={
-        "name": NAME_HELP,
         "target": "folder for the files (default: where they came from)",
     },
 )

@@ -37,7 +37,7 @@ def task(help: Mapping[str, str], **options: Any) -> Callable[[Callable[..., Any
     nicknames={one.name: one.short for one in OPTIONS if one.short},
     help={
         "package": "the folder to upload and run",
-        **{one.name.replace("_", "-"): one.help for one in OPTIONS},
+        **{one.name.replace("_", "-"): one.help(one.default) for one in OPTIONS},
         "preview": "only show what would be uploaded and sent",
     },
 )
@@ -66,7 +66,7 @@ def submit(
         return
     terminal.put("Collecting package ... Done")
     places = paddlecloud.PfsPlaces(client, given, say)
-    with views.paddle.copying() as meter:
+    with views.transfers.copying() as meter:
         views.paddle.report_failures(copied := places.upload(collected, training.package, meter))
     sdk.files.check_copied(copied)
     terminal.put("Uploading package ... Done")
@@ -79,7 +79,6 @@ def submit(
     help={
         "job": JOB_HELP,
         "remove": "also remove the job's folder, with its package, output and logs",
-        "yes": "do not ask",
     },
     nicknames={"remove": "rm"},
 )
@@ -155,7 +154,7 @@ def logs(
     if follow:
         views.paddle.follow_logs(client, job or paddlecloud.newest_job(client), lines)
     else:
-        views.paddle.show_logs(paddlecloud.read_logs(client, job, lines, worker))
+        views.paddle.show_logs(*paddlecloud.read_logs(client, job, lines, worker))
 
 
 @task(
@@ -184,7 +183,7 @@ def pfs_cp(
     chunk = paddlecloud.check_chunk_size(chunksize)
     sources, target = _places(c, cluster_alias, chunk).locate_pair(paths)
     done = "Uploaded" if target.origin else "Downloaded"
-    with views.paddle.copying(done, sources[0].origin, verbose) as meter:
+    with views.transfers.copying(views.paddle.file_lines(done, sources[0].origin, verbose)) as meter:
         copied = sdk.files.copy(sources, target, sdk.files.copy_rules(workers), meter)
     views.paddle.report_failures(copied)
     show(c, copied, views.paddle.copy_summary, output)
@@ -218,7 +217,6 @@ def pfs_ls(
     help={
         "paths": PFS_HELP,
         "recursive": "remove folders with their contents",
-        "yes": "do not ask",
     },
 )
 def pfs_rm(

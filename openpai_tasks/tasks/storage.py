@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.files.job_folders import Home
     from openpai_tasks.sdk.files.storages import ClusterStorages
     from openpai_tasks.settings.config import Settings
-    from openpai_tasks.storage.copying.progress import Copied
     from openpai_tasks.storage.location import Location
 
 STORAGES = (
@@ -81,12 +81,9 @@ def copy(
     output: str | None = None,
 ) -> None:
     """Copy files and folders; run it again to continue."""
-    *sources, target = sdk.files.require_two(paths)
-    book, rules = _storages(c), sdk.files.copy_rules(workers, checksum, preview=preview)
-    places = [sdk.files.locate(source, book) for source in sources]
-    with views.transfers.copying(c, output, preview) as meter:
-        copied = sdk.files.copy(places, sdk.files.locate(target, book), rules, meter)
-    _report(c, copied, output)
+    wanted, rules = sdk.files.require_two(paths), sdk.files.copy_rules(workers, checksum, preview=preview)
+    *sources, target = _locate(c, *wanted)
+    views.transfers.run_copy(c, partial(sdk.files.copy, sources, target, rules), output, preview)
 
 
 @task(
@@ -108,10 +105,9 @@ def sync(
     output: str | None = None,
 ) -> None:
     """Make a folder identical to another one, copying only what differs."""
-    book, rules = _storages(c), sdk.files.copy_rules(workers, checksum, delete, preview)
-    with views.transfers.copying(c, output, preview) as meter:
-        copied = sdk.files.sync(sdk.files.locate(source, book), sdk.files.locate(target, book), rules, meter)
-    _report(c, copied, output)
+    rules = sdk.files.copy_rules(workers, checksum, delete, preview)
+    original, place = _locate(c, source, target)
+    views.transfers.run_copy(c, partial(sdk.files.sync, original, place, rules), output, preview)
 
 
 @task(aliases=("mkdir", "makedirs"), help={"paths": PATH_HELP})
@@ -126,7 +122,6 @@ def makedir(c: Context, paths: list[str]) -> None:
         "paths": PATH_HELP,
         "recursive": "remove folders with their contents",
         "ask": "ask before removing anything; without a terminal, files of this machine need --yes",
-        "yes": "do not ask",
     },
 )
 def remove(
@@ -202,9 +197,9 @@ def _storages(c: Context) -> ClusterStorages:
     return sdk.files.ClusterStorages(settings(c), say)
 
 
-def _report(c: Context, copied: Copied, output: str | None) -> None:
-    show(c, copied, views.listings.describe_copy, output)
-    sdk.files.check_copied(copied)
+def _locate(c: Context, *texts: str) -> list[Location]:
+    storages = _storages(c)
+    return [sdk.files.locate(text, storages) for text in texts]
 
 
 @task(
@@ -334,16 +329,9 @@ def unpack(
     output: str | None = None,
 ) -> None:
     """Unpack packed files; run it again to continue."""
-    packed, place = _locate(c, source, target)
     rules = sdk.files.copy_rules(workers, checksum, preview=preview)
-    with views.transfers.copying(c, output, preview) as meter:
-        copied = sdk.files.unpack(packed, place, rules, meter)
-    _report(c, copied, output)
-
-
-def _locate(c: Context, *texts: str) -> list[Location]:
-    book = _storages(c)
-    return [sdk.files.locate(text, book) for text in texts]
+    packed, place = _locate(c, source, target)
+    views.transfers.run_copy(c, partial(sdk.files.unpack, packed, place, rules), output, preview)
 
 
 @task(help={"workspace": WORKSPACE_HELP})
@@ -352,7 +340,7 @@ def usage(
 ) -> None:
     """Show the files that jobs left on the storage, and their size."""
     client, home = _home(c, cluster_alias, workspace)
-    show(c, sdk.files.find_leftovers(client, home), views.leftovers.usage, output)
+    show(c, sdk.files.find_leftovers(client, home), views.listings.storage_usage, output)
 
 
 @task(
@@ -362,7 +350,6 @@ def usage(
         "older-than": "only files of jobs that ended, or parts of copies of other machines that changed, "
         "longer ago than this: 30d, 12h, 90m",
         "state": STATE_HELP,
-        "yes": "do not ask",
         "preview": "only show what would be removed",
         "workspace": WORKSPACE_HELP,
     },
@@ -387,7 +374,7 @@ def clean(
             )
         places = sdk.files.locate_all(paths, _storages(c))
         parts = sdk.files.clean_parts(places, age, preview)
-        show(c, parts, views.leftovers.cleaned_parts, output)
+        show(c, parts, views.listings.cleaned_parts, output)
         return sdk.files.check_parts(parts)
     if age is None:
         raise ConfigError("--older-than is required, for example --older-than 30d")
@@ -396,13 +383,13 @@ def clean(
     if not preview and not yes and (cleaning.jobs or cleaning.archives):
         jobs, archives = counted(len(cleaning.jobs), "job"), counted(len(cleaning.archives), "archive")
         count = f"{jobs} and {archives} of sources"
-        views.leftovers.confirm(
-            views.leftovers.table(cleaning.jobs),
+        views.listings.confirm_cleanup(
+            views.listings.leftovers_table(cleaning.jobs),
             f"remove the files of {count} ({render.size(cleaning.size)}) from {home.url}?",
             f"not removed from {home.url}: {count}; add --yes to remove or --preview to list them",
         )
     cleaned = sdk.files.clean_up(client, home, cleaning, preview)
-    show(c, cleaned, views.leftovers.cleaned, output)
+    show(c, cleaned, views.listings.cleaned, output)
     sdk.files.check_cleaned(cleaned)
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from openpai_tasks.paddlecloud.go_flags import Option, UsageError, read_line
+from openpai_tasks.paddlecloud.go_flags import UsageError, read_line
+from openpai_tasks.paddlecloud.request import Option
 
 OPTIONS = (
     Option("parallelism", int, "", "p"),

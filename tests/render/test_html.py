@@ -2,6 +2,7 @@
 
 import pytest
 
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.render import html as render_html
 from openpai_tasks.render import text
 from openpai_tasks.render.charts import Chart, Series
@@ -52,6 +53,14 @@ def test_a_sweep_is_a_table_of_its_points():
     html = render_html.picture(rows, text.flat_table)
     assert html.count("<th ") == 3 and ">0.2<" in html
     assert render_html.values(rows, text.flat_table)[0] == {"name": "x", "rate": 0.1}
+
+
+def test_several_jobs_are_tables_below_each_other():
+    unknown = dict.fromkeys(("submitted", "launched", "completed", "exit_code", "platform_exit_code"))
+    more = {**unknown, "retries": 0, "attempt": 0, "gpus": None, "task_count": 1, "tags": ()}
+    jobs = [JobInfo(name, "ann", "WAITING", "default", **more) for name in ("one", "two")]
+    html = render_html.picture(jobs, text.status)
+    assert html == "".join(map(render_html.status, jobs)) and html.count("<table>") == 2
 
 
 def test_documents_are_not_rendered_as_html():

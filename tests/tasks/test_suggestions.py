@@ -31,6 +31,7 @@ MEANT = [
     ("list", "job.list"),
     ("lsit", "job.list"),
     ("jobs.lst", "job.list"),
+    ("job.confi", "job.config"),  # `config` alone is a task, too
     ("jbo.stpo", "job.stop"),
     ("container.kill", "container.stop"),
     ("container.exec", "container.run"),

@@ -46,7 +46,7 @@ def test_names_are_printed_above_the_bar(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
     monkeypatch.setattr(transfers, "DRAW_SECONDS", 0.0)
-    with contextlib.closing(transfers.Meter(names=True)) as watch:
+    with contextlib.closing(transfers.Meter(words=transfers.PREVIEW)) as watch:
         for number in range(50):
             watch.found(1 << 20)
             watch.moved(1 << 20)

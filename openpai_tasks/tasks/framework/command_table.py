@@ -95,13 +95,12 @@ def command_table(program: Program) -> dict[str, Command]:
 
 
 def _command(name: str, context: ParserContext, task: Any) -> Command:
-    words = [_word(name, argument) for argument in context.positional_args]
+    words = [
+        _kind(name, argument.names[0], argument) + (MANY if argument.kind is list else "")
+        for argument in context.positional_args
+    ]
     about = (helpline(task) or "") if task else ""
     return Command(_line(about), tuple(_flags(name, context)), tuple(words))
-
-
-def _word(name: str, argument: Argument) -> str:
-    return _kind(name, argument.names[0], argument) + (MANY if argument.kind is list else "")
 
 
 def _flags(name: str, context: ParserContext) -> list[Flag]:

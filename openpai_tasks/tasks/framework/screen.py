@@ -22,15 +22,19 @@ def print_view(view: View, ages: bool = False) -> None:
     if isinstance(view, str) or not sys.stdout.isatty():
         terminal.put(str(view))
     else:
-        terminal.put_coloured(render.drawing.draw(view, terminal.size(sys.stdout).columns, ages))
+        _draw(sys.stdout, view, ages)
 
 
 def say_view(view: View) -> None:
     """Print a view for the user on stderr: fitted and coloured on a terminal, as plain text elsewhere."""
     if sys.stderr.isatty():
-        terminal.say_coloured(render.drawing.draw(view, terminal.size(sys.stderr).columns))
+        _draw(sys.stderr, view)
     else:
         terminal.say(*str(view).split("\n"), always=True)
+
+
+def _draw(stream: TextIO, view: View, ages: bool = False) -> None:
+    terminal.put_coloured(stream, render.drawing.draw(view, terminal.size(stream).columns, ages))
 
 
 class LiveView:

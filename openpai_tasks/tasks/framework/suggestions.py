@@ -7,7 +7,7 @@ only for a word that means that, or for an obvious slip of its name.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 _STOPPING = "abort cancel end halt kill quit stop terminate"
 _REMOVING = "clear del delete drop erase purge remove rm wipe"
@@ -52,21 +52,20 @@ SYNONYMS = {word: targets for words, targets in MEANINGS.items() for word in wor
 
 
 def closest_task(
-    name: str, tasks: Mapping[str, str], flat: Collection[str], collections: Collection[str]
+    name: str, tasks: Collection[str], flat: Collection[str], collections: Collection[str]
 ) -> str:
     """Return the command that was probably meant, or an empty string.
 
-    ``tasks`` maps each name of a task to its primary one, ``flat`` are the flat commands.
+    ``tasks`` are all names of tasks, ``flat`` the flat commands.
     """
-    words = KnownWords(tasks, flat)
-    collection, _, tail = name.rpartition(".")
+    collection, _, word = name.rpartition(".")
     if not collection:
-        collection, tail = _hyphenated(name, collections)
+        collection, word = _hyphenated(name, collections)
     if not collection:
-        return words.anywhere(name)
+        return _anywhere(word, tasks, flat)
     if collection not in collections:
         collection = _closest(collection, collections)
-    return words.inside(collection, tail) if collection else ""
+    return _inside(collection, word, tasks) if collection else ""
 
 
 def _hyphenated(name: str, collections: Collection[str]) -> tuple[str, str]:
@@ -78,44 +77,40 @@ def _hyphenated(name: str, collections: Collection[str]) -> tuple[str, str]:
     return "", name
 
 
-class KnownWords:
-    """The words that can be suggested."""
+def _anywhere(word: str, tasks: Collection[str], flat: Collection[str]) -> str:
+    """Return what a word without a collection stands for."""
+    jobs_last = sorted(tasks, key=lambda task: task.startswith("job."))
+    known = {task.rpartition(".")[2]: task for task in jobs_last}  # `logs` may stand for `job.logs`
+    known |= {name: name for name in (*flat, *tasks)}
+    similar = word if word in known else _most_similar(word, [*known, *SYNONYMS], is_destructive)
+    return _synonym(word, tasks) or _synonym(similar, tasks) or known.get(similar, "")
 
-    def __init__(self, tasks: Mapping[str, str], flat: Iterable[str]) -> None:
-        self._tasks = tasks
-        jobs_last = sorted(tasks, key=lambda task: task.startswith("job."))
-        tails = {task.rpartition(".")[2]: task for task in jobs_last}  # `logs` may stand for `job.logs`
-        self._known = tails | {name: name for name in (*flat, *tasks)}
-        self._harmless = {word for word in (*tails, *SYNONYMS) if not is_destructive(word)}
 
-    def anywhere(self, word: str) -> str:
-        """Return what a word without a collection stands for."""
-        spelt = self._most_similar(word, {**self._known, **dict.fromkeys(SYNONYMS, "")})
-        return self._synonym(word) or self._synonym(spelt) or self._known.get(spelt, "")
+def _inside(collection: str, word: str, tasks: Collection[str]) -> str:
+    """Return what a word stands for in a collection: only the tasks of the collection count."""
+    start = f"{collection}."
+    own = {task.removeprefix(start): task for task in tasks if task.startswith(start)}
+    if meant := _synonym(word, tasks, start) or own.get(word):
+        return meant
+    is_other = word in SYNONYMS or any(task.endswith(f".{word}") for task in tasks)
+    if is_other and not is_destructive(word):  # no typo of one that is
+        return own.get(_closest(word, [name for name in own if not is_destructive(name)]), "")
+    return own.get(_most_similar(word, own, is_destructive), "")
 
-    def inside(self, collection: str, word: str) -> str:
-        """Return what a word stands for in a collection: only the tasks of the collection count."""
-        own = {name.removeprefix(f"{collection}."): name for name in self._tasks}
-        own = {tail: name for tail, name in own.items() if tail != name}
-        return self._synonym(word, f"{collection}.") or own.get(self._most_similar(word, own), "")
 
-    def _synonym(self, word: str, within: str = "") -> str:
-        for target in SYNONYMS.get(word, ()):
-            is_known = target.partition(" ")[0] in self._tasks or (target.startswith("--") and not within)
-            if is_known and target.startswith(within):
-                return target
-        return ""
+def _synonym(word: str, tasks: Collection[str], within: str = "") -> str:
+    for target in SYNONYMS.get(word, ()):
+        is_known = target.partition(" ")[0] in tasks or (target.startswith("--") and not within)
+        if is_known and target.startswith(within):
+            return target
+    return ""
 
-    def _most_similar(self, word: str, known: Iterable[str]) -> str:
-        """Return the known word that is spelt most alike."""
-        names = list(known)
-        if word in names:
-            return word
-        if word not in self._harmless:
-            for name in filter(is_destructive, names):
-                if _is_typo(word, name.rpartition(".")[2]):
-                    return name
-        return _closest(word, [name for name in names if not is_destructive(name)])
+
+def _most_similar(word: str, known: Iterable[str], is_risky: Callable[[str], bool]) -> str:
+    """Return the name that is most similar; a risky one only for a typo of it."""
+    names = list(known)
+    typos = (name for name in names if is_risky(name) and _is_typo(word, name.rpartition(".")[2]))
+    return next(typos, "") or _closest(word, [name for name in names if not is_risky(name)])
 
 
 def is_destructive(name: str) -> bool:
@@ -140,8 +135,5 @@ def _closest(word: str, known: Iterable[str]) -> str:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``, did you mean X?`` if a flag or another known word is similar, else ""."""
-    names = list(known)
-    risky = [name for name in names if not RISKY.isdisjoint(name.split("-"))]
-    slips = [name for name in risky if _is_typo(word, name)]
-    near = slips[0] if slips else _closest(word, [name for name in names if name not in risky])
+    near = _most_similar(word, known, lambda name: not RISKY.isdisjoint(name.split("-")))
     return f", did you mean {near}?" if near else ""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any, overload
 
 from invoke.exceptions import Exit
@@ -18,7 +22,6 @@ from openpai_tasks import exits, render
 from openpai_tasks.errors import PaiError
 from openpai_tasks.net.log_masking import mask_keys
 from openpai_tasks.tasks.framework import terminal
-from openpai_tasks.tasks.framework.signals import Terminated
 from openpai_tasks.text.plain import plain
 
 NICKNAMES = {
@@ -52,10 +55,41 @@ SHARED_HELP = {
     "output": "output format: table, json, yaml or csv",
 }
 """Help of flags that many tasks share, unless a task has its own."""
+OWN_HELP = {
+    **SHARED_HELP,
+    "name": "the job's name, or user~name for another user's",
+    "yes": "do not ask",
+}
+"""The same for tasks of this package, not for those of projects."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised on SIGTERM, which `timeout`, Docker and batch systems send to end a program."""
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C inside the block, unless the caller has installed a handler already."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the cleanup
+    raise Terminated
 
 
 class PaiTask(Task[Any]):
     """A task that reports expected errors in one line with an exit code, and documents all its flags."""
+
+    shared_help = SHARED_HELP
 
     def __init__(
         self,
@@ -88,9 +122,7 @@ class PaiTask(Task[Any]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the flags, with the kinds that the task declares and our short names."""
-        helps, self.help = self.help, {**self.help}  # Invoke empties it
         arguments = super().get_arguments(ignore_unknown_help)
-        self.help = helps
         taken = {name for argument in arguments for name in argument.names} | {*self.nicknames.values()}
         for argument in arguments:
             self._complete(argument, taken)
@@ -100,7 +132,7 @@ class PaiTask(Task[Any]):
         flag = argument.names[0]
         own = self.nicknames.get(flag)
         argument.names += (own,) if own else tuple(n for n in NICKNAMES.get(flag, ()) if n not in taken)
-        argument.help = argument.help or SHARED_HELP.get(flag)
+        argument.help = argument.help or self.shared_help.get(flag)
         kind = self.kinds.get(argument.name or flag)
         if kind is not None and argument.kind is not list:
             argument.kind = kind
@@ -108,6 +140,8 @@ class PaiTask(Task[Any]):
 
 class TypedTask(PaiTask):
     """A task of ours: flags have the types that the body declares, and those of lists can be repeated."""
+
+    shared_help = OWN_HELP
 
     def __init__(self, body: Callable[..., Any], **options: Any) -> None:
         options.setdefault("positional", _required(body))

@@ -106,9 +106,9 @@ def put(text: str) -> None:
     print(plain(text), file=_tolerant(sys.stdout))
 
 
-def put_coloured(text: str) -> None:
-    """Print text of one or more lines as data, with its colours, on a terminal."""
-    print(keep_colours(text), file=_tolerant(sys.stdout))
+def put_coloured(stream: TextIO, text: str) -> None:
+    """Print text of one or more lines with its colours."""
+    print(keep_colours(text), file=_tolerant(stream), flush=True)
 
 
 def exact(text: str) -> None:
@@ -153,11 +153,6 @@ def say(*lines: str, always: bool = False) -> None:
         live_views[-1](text)
     else:
         print(text, file=sys.stderr, flush=True)
-
-
-def say_coloured(text: str) -> None:
-    """Print text of one or more lines for the user on stderr, with its colours."""
-    print(keep_colours(text), file=sys.stderr, flush=True)
 
 
 def put_line(stream: TextIO, text: str) -> None:

@@ -108,7 +108,7 @@ def notebook_job(
         if token:
             say("--token is ignored without --interactive")
         return _call(c, "notebook.run", file, **flags)
-    served = {argument.name for argument in serve_notebook.get_arguments()}
+    served = {item.name for item in flags_of(serve_notebook)}
     unknown = sorted(f"--{name.replace('_', '-')}" for name in flags.keys() - served)
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} cannot be used with --interactive")

@@ -10,7 +10,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "containers",
         "following",
         "job_flags",
-        "leftovers",
         "listings",
         "notebooks",
         "paddle",

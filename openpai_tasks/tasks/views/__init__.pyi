@@ -2,7 +2,6 @@ from . import browsing as browsing
 from . import containers as containers
 from . import following as following
 from . import job_flags as job_flags
-from . import leftovers as leftovers
 from . import listings as listings
 from . import notebooks as notebooks
 from . import paddle as paddle

@@ -112,9 +112,9 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
         }
         for item in items
     ]
-    rare = [name for name in ("scope", "note") if any(row[name] for row in rows)]
-    columns = ["container", "cpu", "memory", "scope", "gpus", "note"]
-    return render.rows(rows, [name for name in columns if name in rare or name not in ("scope", "note")])
+    usual = ("container", "cpu", "memory", "gpus")
+    columns = ("container", "cpu", "memory", "scope", "gpus", "note")
+    return render.rows(rows, [name for name in columns if name in usual or any(row[name] for row in rows)])
 
 
 def _amount(used: int | None, limit: int | None) -> str | None:

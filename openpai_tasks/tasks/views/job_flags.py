@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs import JobOptions
     from openpai_tasks.settings.config import Settings
 
-NAME_HELP = "the job's name, or user~name for another user's"
 COMMAND_HELP = "what to run, in quotes; or everything after --"
 COPY_HELP = {
     "checksum": "compare files by content, not by size and time",

@@ -15,14 +15,13 @@ from openpai_tasks.errors import JobFailed
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework.base import say, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.terminal import say_coloured
-from openpai_tasks.tasks.views.submitting import SUBMITTED, job_continues, submit_or_preview, with_checkpoint
+from openpai_tasks.tasks.framework.terminal import put_coloured
+from openpai_tasks.tasks.views.submitting import job_continues
 from openpai_tasks.text.hints import command
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol.models import JobInfo
-    from openpai_tasks.sdk.jobs.submission import Submission
     from openpai_tasks.sdk.notebooks.results import DownloadedResults, Results
     from openpai_tasks.sdk.notebooks.summary import RunSummary
     from openpai_tasks.storage.store import Mounts
@@ -33,21 +32,6 @@ DOWNLOADED = ("path", "size")
 def show_notes(remarks: Iterable[str]) -> None:
     for remark in remarks:
         say(sdk.notebooks.as_line(remark))
-
-
-def launch(
-    c: Context, client: Backend, submission: Submission, preview: bool, detach: bool, output: str | None
-) -> JobInfo | None:
-    """Submit the job; return it, or None if the command ends here."""
-    job = submit_or_preview(client, submission, preview)
-    if job is None:
-        return None
-    if detach:
-        show(c, [with_checkpoint(job, submission)], SUBMITTED, output)
-        say(f"`{command('notebook.fetch', job.name)}` fetches its results")
-        return None
-    say(f"job {job.name} submitted to {client.cluster.alias}")
-    return job
 
 
 def finish(
@@ -181,4 +165,4 @@ def _show_failed_cell(summary: RunSummary) -> None:
     say(f"cell {summary.cell} of {summary.of}:")
     for line in summary.source.splitlines():
         say(f"    {line}")
-    say_coloured(sdk.notebooks.plain_traceback(summary.traceback, sys.stderr.isatty()))
+    put_coloured(sys.stderr, sdk.notebooks.plain_traceback(summary.traceback, sys.stderr.isatty()))

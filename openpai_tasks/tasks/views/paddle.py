@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks import render, sdk
-from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.views import listings, submitting
-from openpai_tasks.tasks.views.transfers import Meter, copied_so_far, report_interrupt
 from openpai_tasks.text.hints import command
 from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
     from openpai_tasks.backends.paddlecloud.answers import PaddlePod
     from openpai_tasks.backends.paddlecloud.backend import PaddleBackend
-    from openpai_tasks.paddlecloud.jobs import JobOutput, PaddleJobRow, QuotaRow
+    from openpai_tasks.paddlecloud.jobs import PaddleJobRow, QuotaRow
     from openpai_tasks.paddlecloud.package import Package
-    from openpai_tasks.paddlecloud.pfs_places import PfsFile, PfsListing
+    from openpai_tasks.paddlecloud.pfs_places import PfsListing
     from openpai_tasks.render import TextTable
     from openpai_tasks.storage.copying.progress import Copied
 
@@ -31,36 +28,31 @@ TRAINER = "trainer"
 def jobs_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `get jobs`."""
     header = ("NAME", "ACTIVE", "SUCC", "FAIL", "START", "COMP", "PS_READY", "PS_TOTAL")
-    return _table(header, [_job_cells(job) for job in jobs])
-
-
-def _job_cells(job: PaddleJobRow) -> tuple[Any, ...]:
-    if not job.is_listed:
-        return (job.name, job.state, *[NOTHING] * 6)
-    times = (_utc(job.started), _utc(job.completed))
-    return (job.name, job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
+    rows: list[tuple[Any, ...]] = []
+    for job in jobs:
+        times = (_utc(job.started), _utc(job.completed))
+        counts = (job.active, job.succeeded, job.failed, *times, job.ps_ready, job.ps_total)
+        rows.append((job.name, *(counts if job.is_listed else (job.state, *[NOTHING] * 6))))
+    return _table(header, rows)
 
 
 def short_table(jobs: Sequence[PaddleJobRow]) -> TextTable:
     """The table of `jobs`."""
     header = ("NAMESPACE", "NAME", "DESIRED", "SUCCESSFUL", "AGE")
-    return _table(header, [_short_cells(job) for job in jobs])
-
-
-def _short_cells(job: PaddleJobRow) -> tuple[Any, ...]:
-    if not job.is_listed:
-        return job.namespace, job.name, NOTHING, job.state, _age(job.age)
-    return job.namespace, job.name, job.desired, job.succeeded, _age(job.age)
+    rows: list[tuple[Any, ...]] = []
+    for job in jobs:
+        counts = (job.desired, job.succeeded) if job.is_listed else (NOTHING, job.state)
+        rows.append((job.namespace, job.name, *counts, _age(job.age)))
+    return _table(header, rows)
 
 
 def workers_table(pods: Sequence[PaddlePod]) -> TextTable:
     header = ("NAME", "STATUS", "START", "EXIT_CODE", "MSG")
-    rows = [(pod.name, pod.phase, _utc(pod.started), pod.exit_code, _message(pod)) for pod in pods]
+    rows: list[tuple[Any, ...]] = []
+    for pod in pods:
+        message = ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
+        rows.append((pod.name, pod.phase, _utc(pod.started), pod.exit_code, message))
     return _table(header, rows)
-
-
-def _message(pod: PaddlePod) -> str:
-    return ": ".join(dict.fromkeys(filter(None, (pod.reason, pod.message))))
 
 
 def quota_table(rows: Sequence[QuotaRow]) -> TextTable:
@@ -91,12 +83,12 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
-def show_logs(output: JobOutput) -> None:
+def show_logs(pods: Sequence[PaddlePod], text: str) -> None:
     """Print the pods of the job in one line, then the last lines of their output."""
-    if output.pods:
-        pods = ", ".join(f"({_quoted(pod.phase)}, {_quoted(pod.ip)})" for pod in output.pods)
-        terminal.put(f"running pod list:  [{pods}]")
-    terminal.put(output.text.removesuffix("\n"))
+    if pods:
+        shown = ", ".join(f"({_quoted(pod.phase)}, {_quoted(pod.ip)})" for pod in pods)
+        terminal.put(f"running pod list:  [{shown}]")
+    terminal.put(text.removesuffix("\n"))
 
 
 def follow_logs(client: PaddleBackend, job: str, lines: int) -> None:
@@ -114,21 +106,15 @@ def _quoted(text: str) -> str:
 
 def pfs_listings(found: Sequence[PfsListing]) -> str:
     """The files of each path, with the time, type and size of each."""
-    return "\n\n".join("\n".join([f"{render.cell('', one.path)} :", *_lines(one.entries)]) for one in found)
-
-
-def _lines(entries: Sequence[PfsFile]) -> list[str]:
-    wide = max((len(str(entry.size)) for entry in entries), default=0)
-    return [
-        f"{_when(entry.modified):19} {'d' if entry.is_folder else 'f'} {entry.size:>{wide}} "
-        + render.cell("", entry.path)
-        for entry in entries
-    ]
-
-
-def _when(milliseconds: int) -> str:
-    """Format a time of this machine; folders on PFS have none."""
-    return render.cell("modified", milliseconds or None)
+    shown = []
+    for one in found:
+        lines = [f"{render.cell('', one.path)} :"]
+        wide = max((len(str(entry.size)) for entry in one.entries), default=0)
+        for entry in one.entries:
+            when, kind = render.cell("modified", entry.modified or None), "d" if entry.is_folder else "f"
+            lines.append(f"{when:19} {kind} {entry.size:>{wide}} {render.cell('', entry.path)}")
+        shown.append("\n".join(lines))
+    return "\n\n".join(shown)
 
 
 def names(found: Sequence[PfsListing]) -> str:
@@ -146,32 +132,10 @@ def show_preview(package: Package, folder: str, url: str, body: dict[str, Any]) 
     terminal.exact(render.format_values(body, (), "json") + "\n")
 
 
-class PfsMeter(Meter):
-    """A copy to or from PFS, with a line for each file that has arrived."""
-
-    def __init__(self, done: str, origin: str, verbose: bool) -> None:
-        super().__init__()
-        self._done_word, self._origin, self._verbose = done, origin, verbose
-
-    def ended(self, name: str, outcome: str, size: int) -> None:
-        super().ended(name, outcome, size)
-        word = {"copied": self._done_word, "skipped": "Unchanged" if self._verbose else ""}.get(outcome, "")
-        if word:
-            terminal.say(f"[INFO]  {word} {render.cell('path', self._origin + name)}")
-
-    def skipped(self, sizes: Mapping[str, int]) -> None:
-        if self._verbose:
-            Watch.skipped(self, sizes)
-        else:
-            super().skipped(sizes)
-
-
-@contextlib.contextmanager
-def copying(done: str = "", origin: str = "", verbose: bool = False) -> Iterator[PfsMeter]:
-    """Show the progress of a copy, with ``done`` and the name of each file; after Ctrl-C, what was copied."""
-    meter = PfsMeter(done, origin, verbose)
-    with contextlib.closing(meter), report_interrupt(lambda: copied_so_far(meter)):
-        yield meter
+def file_lines(done: str, origin: str, verbose: bool) -> dict[str, str]:
+    """Return how the lines about copied files begin and, if ``verbose``, those about unchanged ones."""
+    lines = {"copied": f"[INFO]  {done} {origin}"}
+    return lines | ({"skipped": f"[INFO]  Unchanged {origin}"} if verbose else {})
 
 
 def copy_summary(copied: Copied) -> str:

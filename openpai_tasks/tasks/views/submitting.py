@@ -36,19 +36,35 @@ def send(
     notify: bool = False,
 ) -> None:
     """Submit the job, or show what would be sent; with ``follow``, print its output until it ends."""
+    job = start(c, client, submission, follow, preview, output)
+    if job:
+        with job_continues(job.name):
+            views.following.write_logs(client, [job.name], sdk.logs.LogChoice(), plain=plain)
+        views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
+
+
+def start(
+    c: Context,
+    client: Backend,
+    submission: Submission,
+    follow: bool,
+    preview: bool,
+    output: str | None,
+    fetch: str = "",
+) -> JobInfo | None:
+    """Submit the job and return it, or None if the command ends here; the task ``fetch`` gets its results."""
     job = submit_or_preview(client, submission, preview)
-    if job is None:
-        return
-    if not follow:
-        show(c, [with_checkpoint(job, submission)], SUBMITTED, output)
-        return
-    say(f"job {job.name} submitted to {client.cluster.alias}")
-    with job_continues(job.name):
-        views.following.write_logs(client, [job.name], sdk.logs.LogChoice(), plain=plain)
-    views.following.conclude(client, [sdk.jobs.wait(client, job.name)], notify)
+    if job and follow:
+        say(f"job {job.name} submitted to {client.cluster.alias}")
+        return job
+    if job:
+        show(c, [_with_checkpoint(job, submission)], SUBMITTED, output)
+        if fetch:
+            say(f"`{command(fetch, job.name)}` fetches its results")
+    return None
 
 
-def with_checkpoint(job: JobInfo, submission: Submission) -> object:
+def _with_checkpoint(job: JobInfo, submission: Submission) -> object:
     """Return the job; if it was submitted again, with the checkpoint at which it continues."""
     if not (submission.origin and submission.origin.cloned_from):
         return job

@@ -127,7 +127,7 @@ def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
     rows = [
         (
             *(render.cell("name", text) for text in (metric.job, metric.name, metric.task)),
-            *(_metric_cell(value) for value in (metric.last, metric.min, metric.max)),
+            *("-" if value is None else f"{value:.6g}" for value in (metric.last, metric.min, metric.max)),
             "-" if metric.step is None else str(metric.step),
             str(metric.count),
         )
@@ -135,7 +135,3 @@ def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
     ]
     table = render.TextTable(METRICS_HEADER, rows)
     return render.Page([*render.metric_charts(metrics), table]) if plot else table
-
-
-def _metric_cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"

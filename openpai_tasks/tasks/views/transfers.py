@@ -18,7 +18,7 @@ from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.base import settings, show
 from openpai_tasks.tasks.framework.screen import LiveView
-from openpai_tasks.tasks.framework.signals import Terminated, terminable
+from openpai_tasks.tasks.framework.task import Terminated, terminable
 from openpai_tasks.text.plurals import counted
 
 if TYPE_CHECKING:
@@ -29,21 +29,25 @@ if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs.outputs import Outputs
     from openpai_tasks.storage.copying.copy import Copied
 
+PREVIEW = {outcome: f"{outcome} " for outcome in ("copied", "skipped", "removed", "failed")}
 DRAW_SECONDS = 0.1
 LINE_SECONDS = 5.0  # where nothing can be redrawn
 
 
 class Meter(Watch):
-    """Count files and bytes and show them: a bar on a terminal, a line at intervals elsewhere."""
+    """Count files and bytes and show them: a bar on a terminal, a line at intervals elsewhere.
+
+    ``words`` begin the line that is printed for each file, by what happened to it; others get none.
+    """
 
     copied: Copied | None = None
     """What an interrupted copy has done."""
 
-    def __init__(self, stream: TextIO | None = None, names: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, words: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._screen = LiveView(stream or sys.stderr, transient=True)
         self._pause = DRAW_SECONDS if self._screen.is_drawn else LINE_SECONDS
-        self._names = names
+        self._words = words or {}
         self._lock = threading.Lock()
         self._files = self._done = self._removed = self._bytes = self._moved = 0
         self._began = self._drawn = time.monotonic()
@@ -65,12 +69,12 @@ class Meter(Watch):
                 self._done += 1
             if outcome == "skipped":
                 self._moved += size
-            if self._names:
-                terminal.say(f"{outcome} {render.cell('path', name)}")
+            if outcome in self._words:
+                terminal.say(self._words[outcome] + name)
             self._draw()
 
     def skipped(self, sizes: Mapping[str, int]) -> None:
-        if self._names:
+        if "skipped" in self._words:
             return super().skipped(sizes)
         count, size = len(sizes), sum(sizes.values())
         with self._lock:
@@ -134,16 +138,23 @@ def download(found: Outputs, folder: Path) -> None:
     sdk.files.check_copied(copied)
 
 
+def run_copy(c: Context, copy: Callable[[Meter], Copied], output: str | None, preview: bool) -> None:
+    """Run a copy that can be resumed and show its result, also when interrupted; raise if files failed."""
+    try:
+        with copying(PREVIEW if preview else None) as meter:
+            copied = copy(meter)
+    finally:
+        if meter.copied and settings(c, output=output).output != "table":
+            show(c, meter.copied, views.listings.describe_copy, output)
+    show(c, copied, views.listings.describe_copy, output)
+    sdk.files.check_copied(copied)
+
+
 @contextlib.contextmanager
-def copying(c: Context, output: str | None, names: bool = False) -> Iterator[Meter]:
+def copying(words: Mapping[str, str] | None = None) -> Iterator[Meter]:
     """Show the progress of a copy that can be resumed, and what is copied if it is interrupted."""
-    with contextlib.closing(Meter(names=names)) as meter:
-        try:
-            with report_interrupt(lambda: copied_so_far(meter)):
-                yield meter
-        finally:
-            if meter.copied and settings(c, output=output).output != "table":
-                show(c, meter.copied, views.listings.describe_copy, output)
+    with contextlib.closing(Meter(words=words)) as meter, report_interrupt(lambda: _copied_so_far(meter)):
+        yield meter
 
 
 @contextlib.contextmanager
@@ -157,7 +168,7 @@ def report_interrupt(describe: Callable[[], str]) -> Iterator[None]:
         raise terminal.ending(code, *f"interrupted: {describe()}".split("\n")) from err
 
 
-def copied_so_far(meter: Meter) -> str:
+def _copied_so_far(meter: Meter) -> str:
     if meter.copied is None:
         return "nothing was copied yet"
     return f"{views.listings.describe_copy(meter.copied)}; run it again to continue"
