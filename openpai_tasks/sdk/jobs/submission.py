@@ -9,10 +9,10 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require
@@ -24,6 +24,7 @@ from openpai_tasks.errors import (
     PaiError,
     PathError,
     ProtocolError,
+    TooManyRequests,
     Unreachable,
 )
 from openpai_tasks.files.regular import read_limited, reason
@@ -38,6 +39,7 @@ from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
+from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
 from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
@@ -51,6 +53,9 @@ NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
 PAUSES = (0.0, 0.5, 1.5, 3.0)
 """Seconds before each look for a job whose submission got no clear answer."""
 LONGEST_SECONDS = 30.0  # to look on a cluster that does not answer
+TRIES = 3  # to submit one of many jobs
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
@@ -468,3 +473,48 @@ def check_tags(client: Backend, tags: Sequence[str]) -> None:
     for name in tags:
         if not name.strip() or "," in name:
             raise InvalidOption("tag", f"needs a word without commas, got {name!r}")
+
+
+class Sender:
+    """Submits many jobs, each exactly once, while the cluster limits requests or does not answer.
+
+    ``pausing`` is called with the seconds of each pause that the cluster asks for.
+    """
+
+    def __init__(self, client: Backend, pausing: Callable[[float], None] = lambda seconds: None) -> None:
+        self._client, self._pausing = client, pausing
+        self._notices: set[str] = set()  # those of earlier jobs
+
+    def call(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
+        """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
+        while True:
+            try:
+                return retry_during_outage(self._client, ask) if is_repeatable else ask()
+            except TooManyRequests as err:
+                self._pausing(err.retry_after)
+                time.sleep(err.retry_after)
+
+    def submit(self, made: Submission, claim: Callable[[str], None]) -> None:
+        """Submit one document; repeat it only if the cluster certainly does not have the job.
+
+        ``claim`` raises unless an existing job of that name is the one to submit.
+        """
+        key = job_key(self._client.user, made.name)
+        for left in reversed(range(TRIES)):
+            try:
+                notices = self.call(lambda: submit_once(self._client, made), is_repeatable=False)
+                report_notices(self._client, notices, self._notices)
+                self._notices.update(notices)
+                break
+            except Conflict:  # an answer was lost, or the same command runs twice at once
+                self.call(lambda: claim(made.name))
+                break
+            except NotSubmitted:
+                if not left:
+                    raise
+            except (Unreachable, ApiError) as err:
+                if not left or not (isinstance(err, Unreachable) or is_outage(err)):
+                    raise
+                if self.call(lambda: exists(self._client, key)):
+                    claim(made.name)
+                    break

@@ -19,7 +19,7 @@ from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.amounts import at_least, read
 from openpai_tasks.sdk.jobs import records, submission
 from openpai_tasks.sdk.jobs.polling import Pauses
-from openpai_tasks.sdk.jobs.sending import Sender
+from openpai_tasks.sdk.jobs.submission import Sender
 from openpai_tasks.sdk.known_names import note_exits
 from openpai_tasks.sdk.sweeps import records as sweep_records
 from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob, describe_progress, read_sweep_mark

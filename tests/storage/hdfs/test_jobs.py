@@ -465,9 +465,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     gate.touch()
     assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
-    original = resubmission.find_original(
-        client, f"{unique}-a", here, JobRequest(name=f"{unique}-c"), False, quiet
-    )
+    original = resubmission.original_from_cluster(client, f"{unique}-a", here)
     submit(
         client,
         resubmission.prepare_resubmission(original, client, JobRequest(name=f"{unique}-c"), quiet),
