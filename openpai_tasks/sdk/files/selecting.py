@@ -9,7 +9,7 @@ from openpai_tasks.backends.base import Say
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk import known_names
-from openpai_tasks.sdk.clusters import choices
+from openpai_tasks.sdk.clusters.user_clusters import change_choices
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.storages import ClusterStorages, StorageRow, mounts
 from openpai_tasks.settings.config import Settings
@@ -43,7 +43,7 @@ def select_storage(
         store.make_folder(folder)
     _check_listing(store, "/" if place.read_only else folder, place)
     kept = "" if place.read_only else folder
-    choices.change(settings, alias, lambda now: dataclasses.replace(now, storage=place.name, workspace=kept))
+    change_choices(settings, alias, lambda now: dataclasses.replace(now, storage=place.name, workspace=kept))
     known_names.note_storages([place.name])
     return Selection(alias, place.name, kept, f"pai://{alias}/{place.name}{kept or '/'}")
 
@@ -78,7 +78,7 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
     _check_listing(open_storage(place), "/", place, own.path)
     where = user_storages.keep_secret(record, own, secret) if secret else ""
     try:
-        choices.change(settings, alias, lambda now: _with_storage(now, own))
+        change_choices(settings, alias, lambda now: _with_storage(now, own))
     except PaiError:
         user_storages.forget_secret(record, own)
         raise
@@ -99,7 +99,7 @@ def forget_storages(settings: Settings, alias: str | None, wanted: Iterable[str]
         raise NotFound(
             f"{alias!r} has no storage {name!r} that `{command('storage.add')}` added (known: {known})", 404
         )
-    choices.change(settings, alias, lambda now: _without_storages(now, gone))
+    change_choices(settings, alias, lambda now: _without_storages(now, gone))
 
 
 def _with_storage(cluster: Cluster, own: UserStorage) -> Cluster:

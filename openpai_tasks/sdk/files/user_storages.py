@@ -15,7 +15,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import parse_option
-from openpai_tasks.sdk.clusters import choices
+from openpai_tasks.sdk.clusters.user_clusters import choices_path
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster, storage_destination
@@ -124,7 +124,7 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 
 def _parsed_records(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
-    where = f"in {choices.path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
+    where = f"in {choices_path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
     for row in cluster.own_storages:
         name = row_name(row)
         try:

@@ -8,9 +8,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "choosing": ["ChosenJob", "choose_jobs", "choose_names", "name_some"],
         "grid": ["parse_points"],
-        "plan": ["check_sweep", "describe_progress", "plan_sweep", "read_sweep_mark"],
         "records": ["list_sweeps"],
         "results": ["follow_metrics", "gather_metrics", "gather_results", "sort_results"],
-        "running": ["SweepRun"],
+        "sweep": ["SweepRun", "check_sweep", "describe_progress", "plan_sweep", "read_sweep_mark"],
     },
 )

@@ -99,7 +99,7 @@ def _named(client: Backend, word: str, state: str | None) -> Iterator[ChosenJob]
 
 def _sweep_of(client: Backend, job: JobInfo) -> object:
     """Return the name of the job's sweep, which its document has."""
-    from openpai_tasks.sdk.sweeps.plan import read_sweep_mark  # loads much that most commands do not use
+    from openpai_tasks.sdk.sweeps.sweep import read_sweep_mark  # loads much that most commands do not use
 
     return read_sweep_mark(client.job_document(job.key)).get("name")
 
