@@ -6,7 +6,6 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "access": ["access_info", "connect_unsaved", "describe", "describe_client", "log_in"],
         "editing": ["begin_edit", "editor_command", "finish_edit"],
         "embedded": [
             "embedded_status",
@@ -18,12 +17,17 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "known": [
             "NewCluster",
             "ClusterUpdate",
+            "access_info",
             "add",
             "check_updated",
             "cluster_row",
             "connect",
+            "connect_unsaved",
             "delete",
+            "describe",
+            "describe_client",
             "list_clusters",
+            "log_in",
             "open_registry",
             "select",
             "update",

@@ -6,9 +6,15 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "cleaning": ["check_cleaned", "check_parts", "clean_parts", "clean_up", "plan_cleanup"],
+        "cleaning": [
+            "check_cleaned",
+            "check_parts",
+            "clean_parts",
+            "clean_up",
+            "find_leftovers",
+            "plan_cleanup",
+        ],
         "job_folders": ["require_home"],
-        "leftovers": ["find_leftovers"],
         "operations": [
             "check_copied",
             "copy",
@@ -30,8 +36,15 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "packing": ["pack", "packing_rules", "unpack"],
         "removing": ["check_guesses", "plan_exact_removals", "plan_removals", "remove"],
-        "selecting": ["add_storage", "forget_storages", "no_storage_named", "select_storage"],
-        "storages": ["ClusterStorages", "list_storages", "mounts"],
+        "storages": [
+            "ClusterStorages",
+            "add_storage",
+            "forget_storages",
+            "list_storages",
+            "mounts",
+            "no_storage_named",
+            "select_storage",
+        ],
         "user_storages": ["check_installed", "parse_storage"],
     },
 )

@@ -14,7 +14,7 @@ from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
-from openpai_tasks.sdk.files.selecting import workspace_folder
+from openpai_tasks.sdk.files.storages import workspace_folder
 from openpai_tasks.settings.home import home as home_folder
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage import kinds

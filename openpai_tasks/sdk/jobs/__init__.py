@@ -6,7 +6,14 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "documents": ["compare_jobs", "job_document", "parse_reference"],
+        "documents": [
+            "check_verdicts",
+            "compare_jobs",
+            "job_document",
+            "parse_reference",
+            "validate_file",
+            "validate_text",
+        ],
         "options": [
             "JobOptions",
             "as_command",
@@ -56,7 +63,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "submit",
             "submit_when_ready",
         ],
-        "validation": ["check_verdicts", "validate_file", "validate_text"],
         "polling": ["is_outage", "retry_during_outage"],
     },
 )

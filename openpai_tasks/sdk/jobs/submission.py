@@ -38,10 +38,10 @@ from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
+from openpai_tasks.sdk.jobs.documents import as_v1, without_comments
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
-from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.sources import SourceFile, collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative

@@ -7,13 +7,13 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "catalog": [
+            "build_request",
             "fill",
             "find_template",
             "list_templates",
             "packaged_folder",
             "write_job_file",
         ],
-        "filling": ["build_request"],
         "schemas": ["job_schema", "settings_schema"],
     },
 )

@@ -15,8 +15,14 @@ from openpai_tasks.text.plurals import counted
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend, RemovedJob, RemovedOrphan
     from openpai_tasks.render import Page, TextTable
-    from openpai_tasks.sdk.files.cleaning import CleanupResult, KeptFile, PartsCleanup
-    from openpai_tasks.sdk.files.leftovers import Folder, JobLeftovers, Leftovers
+    from openpai_tasks.sdk.files.cleaning import (
+        CleanupResult,
+        Folder,
+        JobLeftovers,
+        KeptFile,
+        Leftovers,
+        PartsCleanup,
+    )
 
 
 def table(jobs: Sequence[JobLeftovers]) -> TextTable:
