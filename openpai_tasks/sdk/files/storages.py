@@ -78,7 +78,7 @@ class ClusterStorages:
         client, mounts = self._client(cluster), self._mounts
         found = with_defaults(client, client.storages())
         theirs = [place_of(client, detail, mounts) for detail in self._details(client, found)]
-        own = [user_storages.make_spec(record, one, "", mounts) for one in owned(record).values()]
+        own = [user_storages.make_spec(record, one, mounts, "") for one in owned(record).values()]
         rows = [_row(place, summary) for place, summary in zip(theirs, found, strict=True)]
         rows += [dataclasses.replace(_row(place), origin=OWN) for place in own]
         return [
@@ -130,7 +130,7 @@ class ClusterStorages:
         wanted = (record.storage or SELECTED) if storage == SELECTED else storage
         own = user_storages.find(record, wanted)
         if own is not None:
-            return user_storages.make_spec(record, own, user_storages.load_secret(record, own), self._mounts)
+            return user_storages.make_spec(record, own, self._mounts)
         client: Backend = self._client(cluster)
         return place_of(client, detail_of(client, wanted, tuple(owned(record))), self._mounts)
 
@@ -283,7 +283,7 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
         )
     if own.name in book.storages(alias):
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
-    place = user_storages.make_spec(record, own, secret, mounts(settings))
+    place = user_storages.make_spec(record, own, mounts(settings), secret)
     _check_listing(open_storage(place), "/", place, own.path)
     where = user_storages.keep_secret(record, own, secret) if secret else ""
     try:

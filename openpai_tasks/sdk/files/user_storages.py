@@ -144,8 +144,11 @@ def _from_record(row: Mapping[str, Any]) -> UserStorage:
     return _make_storage(**text, options=rows, read_only=bool(row.get("read_only")))
 
 
-def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -> StorageSpec:
-    """What is needed to open the storage."""
+def make_spec(cluster: Cluster, own: UserStorage, mounts: Mounts, secret: str | None = None) -> StorageSpec:
+    """Return what is needed to open the storage; its secret is that in the store unless it is given."""
+    if secret is None:
+        asks = own.kind.asks_for
+        secret = credentials.load(storage_destination(cluster, record(own))).password if asks else ""
     mounted = own.option("mount")
     return StorageSpec(
         cluster=cluster.alias,
@@ -173,9 +176,3 @@ def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
 
 def forget_secret(cluster: Cluster, own: UserStorage) -> None:
     credentials.forget(storage_destination(cluster, record(own)))
-
-
-def load_secret(cluster: Cluster, own: UserStorage) -> str:
-    if not own.kind.asks_for:
-        return ""
-    return credentials.load(storage_destination(cluster, record(own))).password

@@ -353,7 +353,9 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
     try:
         environment = provenance.submitter_environment(client)
         notices = client.submit(submission.v1 or submission.text, environment)
-        return (*_python_notice(client, submission), *notices)
+        origin, text = submission.origin, submission.text
+        hint = describe_inactive(client, origin.command or text, origin.folder) if origin else ""
+        return (hint, *notices) if hint else notices
     except KeyboardInterrupt:  # the cluster may have the job, as its answer is not known
         client.say(_unsure_message(client, submission.name))
         raise
@@ -414,15 +416,6 @@ def wait_for_job(client: Backend, key: str) -> JobInfo:
                 raise
             time.sleep(pause)
     return client.job(key)
-
-
-def _python_notice(client: Backend, submission: Submission) -> tuple[str, ...]:
-    """Say if the job uses Python, but not that of the project it was submitted from."""
-    origin = submission.origin
-    if origin is None:
-        return ()
-    hint = describe_inactive(client, origin.command or submission.text, origin.folder)
-    return (hint,) if hint else ()
 
 
 def _with_known_names(client: Backend, submission: Submission, refusal: ApiError) -> ApiError:

@@ -58,6 +58,12 @@ class Chunk:
     data: bytes
     pause: float = 0.0  # seconds until the next request
 
+    @property
+    def text(self) -> str:
+        """A line as text, without its newline; those of several tasks get labels."""
+        text = self.data.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+        return f"[{one_line(self.task)}] {text}" if self.task else text
+
 
 LogKey = tuple[int, str, int, str]
 """A log: the job's attempt, the task, the task's attempt, and the server's log address."""
@@ -455,26 +461,6 @@ def merge_jobs(steps: Mapping[str, Iterator[Chunk]]) -> Iterator[Chunk]:
         raise problem
 
 
-class TextLines:
-    """Cuts chunks of output into lines without their newline; those of several tasks get labels."""
-
-    def __init__(self) -> None:
-        self._splitter = LineSplitter()
-
-    def feed(self, chunk: Chunk) -> list[str]:
-        """Return the lines that are complete now."""
-        return [_text(line) for line in self._splitter.feed(chunk)]
-
-    def end(self) -> list[str]:
-        """Return the unfinished lines."""
-        return [_text(line) for line in self._splitter.end()]
-
-
-def _text(line: Chunk) -> str:
-    text = line.data.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
-    return f"[{one_line(line.task)}] {text}" if line.task else text
-
-
 def read_lines(
     client: Backend,
     name: str,
@@ -485,7 +471,8 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
     steps = output_steps(client, name, which, follow, lines, None, plain)
-    yield from map(_text, split_lines(sleep_between(steps)))
+    for line in split_lines(sleep_between(steps)):
+        yield line.text
 
 
 class FailedReads:

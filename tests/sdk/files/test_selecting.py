@@ -199,7 +199,7 @@ def test_forgotten_storage_is_no_longer_selected(lab, home, tmp_path):
 def data(type, secret="", **fields):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **fields}
     own = user_storages.parse_storage("x", type, **given)
-    return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
+    return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, (), secret).data
 
 
 @pytest.mark.parametrize(
