@@ -19,8 +19,10 @@ from openpai_tasks.sdk.clusters.user_clusters import change_choices
 from openpai_tasks.sdk.files import user_storages
 from openpai_tasks.sdk.files.user_storages import owned
 from openpai_tasks.sdk.parallel import map_parallel
+from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
-from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded
+from openpai_tasks.settings.credentials import Credentials
+from openpai_tasks.settings.registry import LOCAL, Cluster, is_embedded, storage_destination
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.local import mounted
@@ -285,11 +287,12 @@ def add_storage(settings: Settings, alias: str | None, own: UserStorage, secret:
         raise Conflict(f"{alias!r} grants a storage named {own.name!r}; choose another name", 409)
     place = user_storages.make_spec(record, own, mounts(settings), secret)
     _check_listing(open_storage(place), "/", place, own.path)
-    where = user_storages.keep_secret(record, own, secret) if secret else ""
+    destination = storage_destination(record, user_storages.record(own))
+    where = credentials.save(destination, Credentials(password=secret)) if secret else ""
     try:
         change_choices(settings, alias, lambda now: _with_storage(now, own))
     except PaiError:
-        user_storages.forget_secret(record, own)
+        credentials.forget(destination)
         raise
     if where:
         say(f"the secret is stored in {where}")

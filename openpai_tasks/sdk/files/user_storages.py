@@ -17,7 +17,6 @@ from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import parse_option
 from openpai_tasks.sdk.clusters.user_clusters import choices_path
 from openpai_tasks.settings import credentials
-from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster, storage_destination
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import StorageKind, UserStorage
@@ -167,12 +166,3 @@ def check_installed(own: UserStorage) -> None:
     """Refuse a storage whose packages are missing, before its secret is asked for."""
     if own.wants_secret and not own.option("mount"):
         own.kind.check_installed()
-
-
-def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
-    """Keep the secret and return where."""
-    return credentials.save(storage_destination(cluster, record(own)), Credentials(password=secret))
-
-
-def forget_secret(cluster: Cluster, own: UserStorage) -> None:
-    credentials.forget(storage_destination(cluster, record(own)))

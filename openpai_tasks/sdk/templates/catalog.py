@@ -92,7 +92,7 @@ def folders(project: Path) -> list[Path]:
     """Return the template folders: the nearest one from ``project`` upwards, then ours."""
     start = project.absolute()
     above = (folder / FOLDER for folder in (start, *start.parents))
-    nearest = next((folder for folder in above if _is_folder(folder)), None)
+    nearest = next((folder for folder in above if os.path.isdir(folder)), None)
     return [nearest, packaged_folder()] if nearest and _is_trusted(nearest) else [packaged_folder()]
 
 
@@ -148,10 +148,9 @@ def write_job_file(
     template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool
 ) -> WrittenJobFile:
     """Write a job file from the template, with the job named after the file."""
-    if target is None:
-        path = Path(f"{template.name}{SUFFIXES[0]}")
-    else:
-        path = target / f"{template.name}{SUFFIXES[0]}" if _is_folder(target) else target
+    path = target or Path()
+    if os.path.isdir(path):
+        path /= f"{template.name}{SUFFIXES[0]}"
     name = None if path.stem == template.name else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)
     text = fill(template, parameters, name)
     _write(path, text, force)
@@ -231,13 +230,6 @@ def _parse_value(text: str, kind: type) -> Any:
     with contextlib.suppress(ValueError):
         return json.loads(text)
     return text
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # an unreadable parent folder
-        return False
 
 
 def _write(path: Path, text: str, force: bool) -> None:
