@@ -49,7 +49,7 @@ class Original:
     client: Backend
     user: str
     name: str
-    document: dict[str, Any]
+    document: Document
     origin: Origin
     archive: Archive | None = None
     secrets: tuple[str, ...] = ()  # names; those it uses may be others
@@ -71,7 +71,7 @@ def repeat(
     ask: Ask,
     say: Say,
     mounts: Mounts = (),
-    edited: dict[str, Any] | None = None,
+    edited: Document | None = None,
     resume: bool | None = None,
 ) -> Submission:
     """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes.
@@ -101,7 +101,7 @@ def choose_start(fresh: bool, resume: bool) -> bool | None:
     return resume if fresh or resume else None
 
 
-def _apply_edits(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
+def _apply_edits(original: Original, edited: Document) -> Document:
     """Return the edited document with the passwords that were masked in it, and where its files are."""
     if wrong := first_mismatch(edited):
         raise ConfigError(f"the document is invalid: {wrong} has the wrong type")
@@ -233,7 +233,7 @@ def _plan_start(original: Original, target: Backend, mounts: Mounts, resume: boo
 
 
 def find_checkpoint(
-    client: Backend, user: str, name: str, document: dict[str, Any], mounts: Mounts = ()
+    client: Backend, user: str, name: str, document: Document, mounts: Mounts = ()
 ) -> SavedCheckpoint | None:
     """Return the checkpoint at which a resubmission of this job would resume, if there is one."""
     stamp = provenance.read_stamp(document)
@@ -249,8 +249,8 @@ def _has_same_storage(original: Original, target: Backend) -> bool:
 
 
 def _relocate(
-    document: dict[str, Any], original: Original, target: Backend, name: str, start: Start, mounts: Mounts
-) -> tuple[dict[str, Any], Home | None]:
+    document: Document, original: Original, target: Backend, name: str, start: Start, mounts: Mounts
+) -> tuple[Document, Home | None]:
     """Return the document for the new job, and the folder of its files."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
@@ -326,7 +326,7 @@ def _describe_files(record: Record, count: int) -> str:
     return f"{files}; commit {record.commit[:12]}{dirty if record.dirty else ''}"
 
 
-def set_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
+def set_gpus(document: Document, gpu: int | None) -> Document:
     """Set the GPUs per task: of the only role, or of the roles that have GPUs."""
     if gpu is None:
         return document
@@ -342,7 +342,7 @@ def set_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
     return updates.apply_updates(document, changes)
 
 
-def _check_skus(document: dict[str, Any], chosen: Sequence[str]) -> None:
+def _check_skus(document: Document, chosen: Sequence[str]) -> None:
     """Raise for roles whose GPUs HiveD assigns by SKU: it ignores the GPUs that the role requests."""
     hived = (document.get("extras") or {}).get("hivedScheduler")
     by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
