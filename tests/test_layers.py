@@ -43,7 +43,7 @@ SERVER |= {"server.fields", "server.api_errors", "server.resources", "server.sto
 ENGINES = {"server.engines", "server.ssh", "server.state", "server.variables"}
 API = {"server.accounts", "server.api", *ENGINES}
 
-EVERYWHERE = {"lazy_dataclass"}
+EVERYWHERE = {"lazy_dataclass", "lazy_package"}
 MAY_IMPORT = {
     "__init__": {"magics"},  # its lazy names are those of the stub
     "__main__": {"compat", "exits", "tasks"},
@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "compat": set(),
     "exits": set(),
     "lazy_dataclass": set(),
+    "lazy_package": set(),
     "files": {"errors"},
     "runtime": set(),
     "text": {"errors"},

@@ -39,14 +39,14 @@ async def read_lines(
 ) -> AsyncIterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
     backend = await asyncio.to_thread(connect)
-    cut = sdk.logs.TextLines()
+    splitter = sdk.logs.LineSplitter()
     async for chunk in _in_threads(sdk.logs.output_steps(backend, name, which, follow, lines, None, plain)):
-        for line in cut.feed(chunk):
-            yield line
+        for line in splitter.feed(chunk):
+            yield line.text
         if chunk.pause:
             await asyncio.sleep(chunk.pause)
-    for line in cut.end():
-        yield line
+    for line in splitter.end():
+        yield line.text
 
 
 async def _in_threads(steps: Iterator[T]) -> AsyncIterator[T]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from openpai_tasks.api.options import JobOptions
     from openpai_tasks.backends.base import Backend, VirtualCluster
     from openpai_tasks.protocol.models import JobInfo
-    from openpai_tasks.sdk.clusters.access import Description
+    from openpai_tasks.sdk.clusters.known import Description
     from openpai_tasks.sdk.clusters.resources import Resources
 
 

@@ -14,7 +14,8 @@ from openpai_tasks.backends.http import retries
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission
-from openpai_tasks.sdk.sweeps import grid, plan, running
+from openpai_tasks.sdk.sweeps import grid
+from openpai_tasks.sdk.sweeps.sweep import SweepRun, plan_sweep
 from openpai_tasks.settings.config import Settings
 from tests.forkserver import start_server
 
@@ -168,9 +169,9 @@ def test_a_long_pause_is_respected_and_reported(limited, monkeypatch):
     client = known.connect(Settings.load(), "local")
     client._policies = retries.NEVER
     packed = submission.pack_files(client, JobRequest("true", image="python:3"), limited.project)
-    sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..15"]))
+    sweep = plan_sweep(*packed, grid.parse_points(["i=1..15"]))
     messages = []
-    run = running.SweepRun(client, sweep, limited.project, messages.append)
+    run = SweepRun(client, sweep, limited.project, messages.append)
     *_, last = run.until_over(detach=True)
     assert [job.state for job in last] == ["WAITING"] * 15
     assert len(messages) == 1 and re.match(r"the cluster asks for a pause of [1-6] s \(12 of 15", messages[0])

@@ -8,8 +8,8 @@ import pytest
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import submission
-from openpai_tasks.sdk.sweeps import grid, plan
-from openpai_tasks.sdk.sweeps import running as sweep_run
+from openpai_tasks.sdk.sweeps import grid
+from openpai_tasks.sdk.sweeps.sweep import SweepRun, plan_sweep
 from openpai_tasks.settings.config import Settings
 from tests.faults import switch
 from tests.notebook_files import write
@@ -251,8 +251,8 @@ def test_sweep_submission_that_did_not_arrive_is_repeated_after_the_outage(calm,
     client = known.connect(Settings.load(), "local", messages.append)
     request = JobRequest("true", "unsent", image="python:3", memory_mb=64, is_memory_asked=False)
     packed = submission.pack_files(client, request, calm.project)
-    sweep = plan.plan_sweep(*packed, grid.parse_points(["i=1..1"]), is_named=True)
-    run = sweep_run.SweepRun(client, sweep, calm.project, messages.append)
+    sweep = plan_sweep(*packed, grid.parse_points(["i=1..1"]), is_named=True)
+    run = SweepRun(client, sweep, calm.project, messages.append)
     [name] = sweep.points
     faults(calm, database=True, calls=6)  # the submission, four look-ups, and the first retry
     run._submit_one(name)

@@ -23,7 +23,7 @@ from openpai_tasks.protocol.document.job_storage import MountedFolder
 from openpai_tasks.protocol.models import PLATFORM_STATUS, JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.sdk.jobs import submission
-from openpai_tasks.sdk.jobs.sending import Sender
+from openpai_tasks.sdk.jobs.submission import Sender
 from openpai_tasks.sdk.payloads.call_runner import result_name
 from openpai_tasks.text.hints import command
 

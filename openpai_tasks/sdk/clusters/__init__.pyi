@@ -1,8 +1,3 @@
-from .access import access_info as access_info
-from .access import connect_unsaved as connect_unsaved
-from .access import describe as describe
-from .access import describe_client as describe_client
-from .access import log_in as log_in
 from .editing import begin_edit as begin_edit
 from .editing import editor_command as editor_command
 from .editing import finish_edit as finish_edit
@@ -13,12 +8,17 @@ from .embedded import start_embedded as start_embedded
 from .embedded import stop_embedded as stop_embedded
 from .known import ClusterUpdate as ClusterUpdate
 from .known import NewCluster as NewCluster
+from .known import access_info as access_info
 from .known import add as add
 from .known import check_updated as check_updated
 from .known import cluster_row as cluster_row
 from .known import connect as connect
+from .known import connect_unsaved as connect_unsaved
 from .known import delete as delete
+from .known import describe as describe
+from .known import describe_client as describe_client
 from .known import list_clusters as list_clusters
+from .known import log_in as log_in
 from .known import open_registry as open_registry
 from .known import select as select
 from .known import update as update

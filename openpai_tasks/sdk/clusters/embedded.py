@@ -26,7 +26,6 @@ from openpai_tasks.files.regular import open_regular
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback import lock, process
 from openpai_tasks.protocol.states import FINAL, RUNNING, STOPPING, WAITING
-from openpai_tasks.sdk.clusters.choices import with_choices
 from openpai_tasks.sdk.clusters.start_options import (
     UNION,
     LastStart,
@@ -37,6 +36,7 @@ from openpai_tasks.sdk.clusters.start_options import (
     read_last,
     record_start,
 )
+from openpai_tasks.sdk.clusters.user_clusters import with_choices
 from openpai_tasks.settings.credentials import Credentials, hidden_environment
 from openpai_tasks.settings.engines import AUTO, ENGINES, TROUBLE, UNUSABLE, check_engine, choose_engine
 from openpai_tasks.settings.engines import DEFAULT as DEFAULT_ENGINE

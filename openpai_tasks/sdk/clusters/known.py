@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import Ask, Backend, Say, TokenStore
@@ -363,3 +365,112 @@ class StoredLogin:
 
     def _save(self, cluster: Cluster, known: Credentials) -> None:
         credentials.save(cluster.destination, self._book.storable(cluster, known))
+
+
+# What a cluster says about itself, and access for other clients and users
+
+
+@dataclass(frozen=True)
+class Description:
+    """A cluster as it describes itself now."""
+
+    alias: str
+    uri: str
+    user: str
+    generation: str
+    version: str
+    launcher: str
+    login: str
+    virtual_clusters: tuple[str, ...]
+    storages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """What another client needs to use the cluster as this user, secrets included."""
+
+    alias: str
+    uri: str
+    rest_server_uri: str
+    user: str
+    token: str = field(repr=False)
+    password: str | None = field(default=None, repr=False)
+
+
+def describe(settings: Settings, alias: str | None, say: Say) -> Description:
+    """Ask the cluster for its version, the account of the user, and what the user may use."""
+    return describe_client(connect(settings, alias, say), settings.http_timeout, say)
+
+
+def describe_client(client: Backend, timeout: float, say: Say) -> Description:
+    """Describe the cluster that a client is connected to."""
+    known = Credentials(token=client.authenticate())
+    driver = kinds.driver(client.cluster.kind)
+    cluster, _ = driver.sign_in(client.cluster, known, cannot_ask, say, timeout)
+    described = driver.connect(cluster, known).describe()
+    return Description(
+        alias=cluster.alias,
+        uri=cluster.uri,
+        user=cluster.user,
+        generation=cluster.generation,
+        version=described.version,
+        launcher=described.launcher,
+        login=described.login,
+        virtual_clusters=cluster.virtual_clusters,
+        storages=storage_names(cluster),
+    )
+
+
+def access_info(settings: Settings, alias: str | None, say: Say) -> Access:
+    """Return the address, the user and a valid token; the password only for the embedded cluster."""
+    client = connect(settings, alias, say)
+    cluster = client.cluster
+    is_local = cluster.is_embedded
+    known = embedded.login() if is_local else open_registry(settings).credentials(cluster.alias)
+    token = client.token()
+    end = credentials.token_claims(token).get("exp")
+    if known.password and isinstance(end, (int, float)) and end < time.time():
+        token = client.renew(token)
+    password = known.password if is_local else None
+    return Access(cluster.alias, cluster.uri, cluster.rest, cluster.user, token, password)
+
+
+def connect_unsaved(new: NewCluster, timeout: float, say: Say) -> Backend:
+    """Log in to a cluster with the given credentials, or those of the environment for its address."""
+    addresses = kinds.driver(new.kind).candidates(new.address)
+    alias = new.alias or str(urlsplit(addresses[0]).hostname)
+    login, matching = environment.for_addresses(addresses, new.kind)
+    known = new.credentials or login.credentials
+    address = new.address if new.credentials or len(matching) == len(addresses) else matching[0]
+    cluster = Cluster(alias, address, user=new.user, kind=new.kind, verify=check_ca(new.ca))
+    problem = f"no password or token is given for {addresses[0]}{login.why_not and '; '}{login.why_not}"
+    return _sign_in(cluster, known, problem, timeout, say, typed=bool(new.credentials))
+
+
+def log_in(settings: Settings, alias: str, user: str, password: str, say: Say = lambda line: None) -> Backend:
+    """Log in to a known cluster as another user; nothing of it is saved.
+
+    Storages that this machine's user has added, and other choices for the cluster, are not theirs.
+    """
+    if not user or not password:
+        raise ConfigError("enter a user name and a password")
+    if is_embedded(alias):
+        cluster = embedded.ensure_running(start_request(settings), say)
+    else:
+        cluster = open_registry(settings).get(alias)
+    theirs = dataclasses.replace(cluster, user=user, own_storages=(), storage="", workspace="")
+    problem = f"cluster {alias!r} asks for more than a password; use its own portal"
+    return _sign_in(theirs, Credentials(password=password), problem, settings.http_timeout, say, typed=True)
+
+
+def _sign_in(
+    cluster: Cluster, known: Credentials, problem: str, timeout: float, say: Say, typed: bool
+) -> Backend:
+    """Log in and return a client; ``problem`` is the error if the user would have to be asked."""
+
+    def no_answer(prompt: str) -> str:
+        raise ConfigError(problem)
+
+    driver = kinds.driver(cluster.kind)
+    found, credentials = driver.sign_in(cluster, known, no_answer, say, timeout, typed)
+    return driver.connect(found, credentials, timeout=timeout, say=say)

@@ -76,7 +76,7 @@ def list_resources(settings: Settings, alias: str | None, say: Say) -> list[Reso
     book = clusters.open_registry(settings)
     if alias:
         book.get(alias)
-        return _of(settings, alias, say)
+        return cluster_resources(clusters.connect(settings, alias, say))
     own = Cluster(LOCAL, "")
     known = [cluster for cluster in book.clusters() if cluster.kind in KINDS]
     rows = map_parallel(
@@ -92,13 +92,9 @@ def _row(settings: Settings, cluster: Cluster, say: Say) -> list[Resources]:
     if cluster.is_embedded and not embedded.running():
         return [Resources(LOCAL, problem="not running; it starts with the first job")]
     try:
-        return _of(settings, cluster.alias, say)
+        return cluster_resources(clusters.connect(settings, cluster.alias, say))
     except PaiError as err:
         return [Resources(cluster.alias, problem=str(err))]
-
-
-def _of(settings: Settings, alias: str, say: Say) -> list[Resources]:
-    return cluster_resources(clusters.connect(settings, alias, say))
 
 
 def cluster_resources(client: Backend) -> list[Resources]:

@@ -1,17 +1,26 @@
-"""The user's clusters: those in ``clusters.yaml``, and those in files of other programs."""
+"""The user's clusters, those in ``clusters.yaml`` and in files of other programs, and choices for them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 from openpai_tasks.backends import kinds
 from openpai_tasks.backends.base import ForeignCluster
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings import credentials
+from openpai_tasks.settings import credentials, layers
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
-from openpai_tasks.settings.registry import Cluster, Registry, registry_path
+from openpai_tasks.settings.home import home, locked, write_private
+from openpai_tasks.settings.registry import (
+    LOCAL,
+    Cluster,
+    Registry,
+    is_embedded,
+    registry_path,
+    storage_destination,
+)
 from openpai_tasks.text.hints import command
 
 CHOSEN = ("storage", "workspace", "own_storages", "alias", "user", "verify")
@@ -88,3 +97,39 @@ def _read_only(found: ForeignCluster) -> str:
     flags += [word for name, value in record.options.items() for word in ("--option", f"{name}={value}")]
     add = command("cluster.add", record.alias, record.uri, *flags)
     return f"{found.path} is never changed; `{add}` copies it to your own clusters"
+
+
+# The user's choices for the embedded cluster, which is not in ``clusters.yaml``, are beside its data
+
+
+def choices_path() -> Path:
+    return home() / LOCAL / "choices.yaml"
+
+
+def with_choices(cluster: Cluster) -> Cluster:
+    """Return the embedded cluster with the choices that were made for it."""
+    chosen = layers.read_defaults(choices_path())
+    rows = chosen.get("own_storages")
+    own = tuple(dict(row) for row in rows if isinstance(row, dict)) if isinstance(rows, list) else ()
+    storage, workspace = (str(chosen.get(key) or "") for key in ("storage_name", "workspace"))
+    return dataclasses.replace(cluster, storage=storage, workspace=workspace, own_storages=own)
+
+
+def change_choices(settings: Settings, alias: str, edit: Callable[[Cluster], Cluster]) -> Cluster:
+    """Change the storage, the workspace or the user's own storages; delete secrets of removed storages."""
+    if not is_embedded(alias):
+        return open_registry(settings).change(alias, edit)
+    import yaml
+
+    with locked(choices_path()):
+        before = with_choices(Cluster(LOCAL, ""))
+        after = edit(before)
+        own = list(after.own_storages)
+        chosen = {"storage_name": after.storage, "workspace": after.workspace, "own_storages": own}
+        record = {key: value for key, value in chosen.items() if value}
+        write_private(choices_path(), yaml.safe_dump(record, sort_keys=False, allow_unicode=True))
+    kept = {storage_destination(after, record) for record in after.own_storages}
+    for record in before.own_storages:
+        if (gone := storage_destination(before, record)) not in kept:
+            credentials.forget(gone)
+    return after

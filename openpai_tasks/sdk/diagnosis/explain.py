@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from openpai_tasks.backends.base import Backend, VirtualCluster
 from openpai_tasks.errors import ApiError, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.diagnostics import Diagnostics
+from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
-from openpai_tasks.sdk.clusters import capacity
 from openpai_tasks.sdk.diagnosis import symptoms
 from openpai_tasks.sdk.jobs import documents, lookup
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.text.hints import command, in_this_program
+from openpai_tasks.text.plurals import counted
 
 LINES = 15
 NOTES = 3
@@ -31,6 +33,9 @@ _NOTE = re.compile(
     rf"needs {_AMOUNTS}; free in (?:virtual cluster (\S+)|this machine) are {_AMOUNTS} of {_AMOUNTS}"
 )
 _KINDS = (("CPU", "CPUs", "--cpu"), (*["MB of memory"] * 2, "--memoryMB"), ("GPU", "GPUs", "--gpu"))
+RESOURCES = {"gpu": "GPUs", "cpu": "CPUs", "memoryMB": "MB of memory"}
+"""Resources in a job document, with their names for users."""
+RUNS_ALONE = "run alone"  # in notes of the embedded cluster, which may let a job have more than there is
 MOST_NAMES = 3  # of jobs to list
 STARTING = "starting"
 NEWS_SECONDS = 1.5  # waits shorter than this are not reported
@@ -71,10 +76,10 @@ def explain_job(client: Backend, job: JobInfo) -> Explanation:
 
 def _waiting(client: Backend, job: JobInfo) -> Explanation:
     notes, asked = _notes(job), _asked(client, job)
-    record = capacity.find_virtual_cluster(client, job) if asked else VirtualCluster()
-    reading = capacity.explain_never_fits(client, job, asked, record, notes) if asked else None
+    record = _virtual_cluster(client, job) if asked else VirtualCluster()
+    reading = _never_fits(client, job, asked, record, notes) if asked else None
     reading = reading or _short(client, job, notes) or symptoms.in_events(notes)
-    reading = reading or (capacity.explain_not_free(asked, record) if asked else None)
+    reading = reading or (_not_free(asked, record) if asked else None)
     meaning, advice = reading or NOT_YET
     advice = in_this_program(advice).replace(" NAME`", f" {lookup.typed_name(client, job)}`")
     facts = [f"it waits in virtual cluster {job.virtual_cluster or 'default'}{_since(job.submitted)}"]
@@ -102,10 +107,10 @@ def attempt_number(job: JobInfo) -> str:
     return f"attempt {job.attempt} (--attempt {job.attempt}, counted from 0)"
 
 
-def _asked(client: Backend, job: JobInfo) -> capacity.RequestedResources | None:
+def _asked(client: Backend, job: JobInfo) -> RequestedResources | None:
     """Return what the job requests, from its document."""
     with contextlib.suppress(PaiError):
-        return capacity.requested_resources(documents.job_document(client, job.key)[1])
+        return requested_resources(documents.job_document(client, job.key)[1])
     return None
 
 
@@ -114,6 +119,69 @@ def _short(client: Backend, job: JobInfo, notes: list[str]) -> tuple[str, str] |
     shortage = describe_shortage(client, notes[0], len(job.tasks) < 2) if notes else ""
     advice = f"wait, or ask for less; `{command('cluster.resources')}` shows what is free"
     return (shortage, advice) if shortage else None
+
+
+# Whether a job fits
+
+
+@dataclass(frozen=True)
+class RequestedResources:
+    """Resources of all tasks of a job, and the minimum to be free at once, by the keys of RESOURCES."""
+
+    all: dict[str, int]
+    at_once: dict[str, int]
+
+    def __str__(self) -> str:
+        gpus, cpus = counted(self.all["gpu"], "GPU"), counted(self.all["cpu"], "CPU")
+        return f"{gpus}, {cpus} and {self.all['memoryMB']} MB of memory"
+
+
+def requested_resources(document: Mapping[str, Any]) -> RequestedResources:
+    """Return what the roles of a document request; without gang allocation, a job can start with one task."""
+    roles = rows(list(mapping(document.get("taskRoles")).values()))
+    tasks = [(count(role.get("instances", 1)), mapping(role.get("resourcePerInstance"))) for role in roles]
+    every = {kind: sum(instances * count(one.get(kind)) for instances, one in tasks) for kind in RESOURCES}
+    if mapping(document.get("extras")).get("gangAllocation") is False:
+        largest = {kind: max((count(one.get(kind)) for _, one in tasks), default=0) for kind in RESOURCES}
+        return RequestedResources(every, largest)
+    return RequestedResources(every, every)
+
+
+def _virtual_cluster(client: Backend, job: JobInfo) -> VirtualCluster:
+    """Return the virtual cluster of the job; an empty one if the cluster does not describe it."""
+    with contextlib.suppress(PaiError):
+        return client.virtual_clusters().get(job.virtual_cluster or "default", VirtualCluster())
+    return VirtualCluster()
+
+
+def _never_fits(
+    client: Backend, job: JobInfo, asked: RequestedResources, there: VirtualCluster, notes: list[str]
+) -> tuple[str, str] | None:
+    """Return why the job can never start, and what to do; None if it may start."""
+    if client.cluster.is_embedded or any(RUNS_ALONE in note for note in notes):
+        return None
+    for kind in RESOURCES:
+        have, wanted = there.capacity(kind), asked.at_once[kind]
+        if have.usable is None or wanted <= have.usable:
+            continue
+        where = f"virtual cluster {job.virtual_cluster or 'default'}"
+        flag = "--gpu N" if kind == "gpu" else f"-u taskRoles.ROLE.resourcePerInstance.{kind}=N"
+        advice = f"ask for less: `{command('job.resubmit', job.name)} {flag}`"
+        words = f"it asks for {wanted} {RESOURCES[kind]}, and {where} has"
+        if have.total is None or wanted > have.total:
+            return f"{words} {have.total or have.usable:g} in all: it can never start as it is", advice
+        words += f" {have.usable:g} that can be used: {have.unavailable:g} of {have.total:g} are unavailable,"
+        return f"{words} and it cannot start until they are back", f"{advice}, or ask the administrator"
+    return None
+
+
+def _not_free(asked: RequestedResources, there: VirtualCluster) -> tuple[str, str] | None:
+    """Return that too few GPUs are free, and what to do; None if GPUs are not the reason."""
+    have, wanted = there.capacity("gpu"), asked.at_once["gpu"]
+    if have.usable is None or wanted <= (free := max(0, have.usable - (have.used or 0))):
+        return None
+    meaning = f"it asks for {counted(wanted, 'GPU')}, and {free:g} of {have.usable:g} are free"
+    return meaning, f"wait, or ask for less; `{command('cluster.resources')}` shows what is free"
 
 
 # Jobs that are over
@@ -278,14 +346,14 @@ def describe_shortage(client: Backend, note: str, is_alone: bool) -> str:
     if found is None:
         return ""
     needs, frees, totals = (list(map(int, found.group(*range(at, at + 3)))) for at in (1, 5, 8))
-    rows = [row for row in zip(needs, frees, totals, _KINDS, strict=True) if row[0] > row[1]]
-    if not rows:
+    lacking = [row for row in zip(needs, frees, totals, _KINDS, strict=True) if row[0] > row[1]]
+    if not lacking:
         return ""
-    flags = [f"{kind[2]} {free}" for _, free, _, kind in rows if free]
-    hint = f"; `{' '.join(flags)}` would fit" if is_alone and len(flags) == len(rows) else ""
+    flags = [f"{kind[2]} {free}" for _, free, _, kind in lacking if free]
+    hint = f"; `{' '.join(flags)}` would fit" if is_alone and len(flags) == len(lacking) else ""
     short = [
         f"{need} {kind[need != 1]}, and {free} of {total} {'is' if free == 1 else 'are'} free"
-        for need, free, total, kind in rows
+        for need, free, total, kind in lacking
     ]
     return f"it asks for {'; '.join(short)}{_holders(client, found[4])}{hint}"
 

@@ -155,12 +155,6 @@ IN_EVENTS = (
 )
 
 
-def _missing_module(lines: Iterable[str]) -> str:
-    """Return the module that Python did not find, of the last line about one; empty if there is none."""
-    found = [match[1] for line in lines if (match := re.search(_MODULE, line))]
-    return found[-1] if found else ""
-
-
 def in_output(lines: Iterable[str]) -> tuple[str, str] | None:
     """Return meaning and advice for the most specific symptom, in the last line that shows it."""
     return _first(IN_OUTPUT, list(lines)[::-1])
@@ -181,7 +175,8 @@ def _first(symptoms: Iterable[Symptom], lines: list[str]) -> tuple[str, str] | N
 
 def explain_module(client: Backend, job: JobInfo, lines: Sequence[str]) -> tuple[str, str] | None:
     """Return meaning and advice if the job lacked a module that is installed here; else None."""
-    name = _missing_module(lines)
+    missing = [match[1] for line in lines if (match := re.search(_MODULE, line))]
+    name = missing[-1] if missing else ""
     active = python_folder(os.environ)
     known = [Path(active)] if active else inactive_environments(Path.cwd(), own=True)
     here = next((str(one) for one in known if name and _is_installed(name, one)), "")

@@ -1,37 +1,5 @@
 """Files on storages, storages of users, and jobs' folders."""
 
-import lazy_loader
+from openpai_tasks.lazy_package import attach_stub
 
-# Listed here because reading the stub would slow down every start; a test compares the two.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "cleaning": ["check_cleaned", "check_parts", "clean_parts", "clean_up", "plan_cleanup"],
-        "job_folders": ["require_home"],
-        "leftovers": ["find_leftovers"],
-        "operations": [
-            "check_copied",
-            "copy",
-            "copy_rules",
-            "disk_usage",
-            "file_facts",
-            "find_existing",
-            "find_files",
-            "head",
-            "list_files",
-            "locate",
-            "locate_all",
-            "make_folders",
-            "read_files",
-            "require_two",
-            "sync",
-            "tree",
-            "upload",
-        ],
-        "packing": ["pack", "packing_rules", "unpack"],
-        "removing": ["check_guesses", "plan_exact_removals", "plan_removals", "remove"],
-        "selecting": ["add_storage", "forget_storages", "no_storage_named", "select_storage"],
-        "storages": ["ClusterStorages", "list_storages", "mounts"],
-        "user_storages": ["check_installed", "parse_storage"],
-    },
-)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

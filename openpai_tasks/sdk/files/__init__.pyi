@@ -2,9 +2,9 @@ from .cleaning import check_cleaned as check_cleaned
 from .cleaning import check_parts as check_parts
 from .cleaning import clean_parts as clean_parts
 from .cleaning import clean_up as clean_up
+from .cleaning import find_leftovers as find_leftovers
 from .cleaning import plan_cleanup as plan_cleanup
 from .job_folders import require_home as require_home
-from .leftovers import find_leftovers as find_leftovers
 from .operations import check_copied as check_copied
 from .operations import copy as copy
 from .operations import copy_rules as copy_rules
@@ -29,12 +29,12 @@ from .removing import check_guesses as check_guesses
 from .removing import plan_exact_removals as plan_exact_removals
 from .removing import plan_removals as plan_removals
 from .removing import remove as remove
-from .selecting import add_storage as add_storage
-from .selecting import forget_storages as forget_storages
-from .selecting import no_storage_named as no_storage_named
-from .selecting import select_storage as select_storage
 from .storages import ClusterStorages as ClusterStorages
+from .storages import add_storage as add_storage
+from .storages import forget_storages as forget_storages
 from .storages import list_storages as list_storages
 from .storages import mounts as mounts
+from .storages import no_storage_named as no_storage_named
+from .storages import select_storage as select_storage
 from .user_storages import check_installed as check_installed
 from .user_storages import parse_storage as parse_storage

@@ -1,4 +1,4 @@
-"""Remove files that ended jobs and copies left behind, and nothing else."""
+"""Find files that jobs and copies left behind; remove those of ended ones, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,23 +8,165 @@ from collections.abc import Iterable, Iterator, Sequence
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.document.job_storage import DEADLINE
+from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.files import operations
-from openpai_tasks.sdk.files.job_folders import Home
-from openpai_tasks.sdk.files.leftovers import GONE, ArchiveFile, JobLeftovers, Leftovers, state_of
+from openpai_tasks.sdk.files.job_folders import Home, cluster_mark
 from openpai_tasks.storage.copying.claims import is_running
 from openpai_tasks.storage.copying.resume import is_resumed
 from openpai_tasks.storage.copying.transfer import idle_time
-from openpai_tasks.storage.copying.walk import stream
-from openpai_tasks.storage.job_files.workspace import Workspace
+from openpai_tasks.storage.copying.walk import stream, walk
+from openpai_tasks.storage.job_files.workspace import Reference, Workspace
 from openpai_tasks.storage.location import Location, naming
 from openpai_tasks.storage.parts import is_part
 from openpai_tasks.storage.store import Entry, join
 
+GONE, ELSEWHERE, FOREIGN = "GONE", "ELSEWHERE", "FOREIGN"
+"""States of jobs that cannot be looked up: unknown to the cluster, on another cluster, of another user."""
 REMOVABLE = (*sorted(FINAL), GONE)
 GRACE = 3600.0
 """Seconds for which files of an unknown job are left alone: it may be on its way to the cluster."""
+
+
+@dataclass(frozen=True)
+class JobLeftovers:
+    """The files of one job in the workspace; ``source`` is the size of its archives, shared or not."""
+
+    name: str
+    state: str
+    modified: int  # ms: when it ended, or when a file of it was last written
+    age: float  # seconds since then
+    submitted: int  # ms, by its reference
+    source: int
+    output: int
+    files: int
+    notes: int  # bytes of its references and its deadline
+    other: int  # bytes of what is in its folder and not the job's
+    archives: tuple[str, ...]
+    url: str
+
+    @property
+    def removable(self) -> int:
+        """The bytes that only this job uses."""
+        return self.output + self.notes
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder beside those of jobs that is not known to be a job's; it is never touched."""
+
+    name: str
+    size: int
+    files: int
+    url: str
+
+
+@dataclass(frozen=True)
+class ArchiveFile:
+    """An archive of sources, and the jobs that use it."""
+
+    sha256: str
+    size: int
+    modified: int
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """All files of jobs in one workspace; an archive counts once, however many jobs use it."""
+
+    url: str
+    jobs: tuple[JobLeftovers, ...]
+    archives: tuple[ArchiveFile, ...]
+    others: tuple[Folder, ...]
+    total: int
+
+
+def find_leftovers(client: Backend, home: Home) -> Leftovers:
+    """Return the files of all jobs, the largest first."""
+    files = home.files
+    known = {job.name: job for job in client.jobs(username=client.user)}
+    below = {one.name: _below(home, one.name) for one in files.job_folders()}
+    archives = [
+        ArchiveFile(sha256, entry.size, entry.mtime_ms, tuple(_users(sha256, below)))
+        for sha256, entry in sorted(files.archive_files().items())
+    ]
+    sizes = {archive.sha256: archive.size for archive in archives}
+    references = {name: files.references_of(name) for name in below}
+    jobs = [
+        _job(client, home, references[name], known.get(name), found, sizes)
+        for name, found in below.items()
+        if references[name]
+    ]
+    jobs.sort(key=lambda job: (-job.output - job.source, job.name))
+    others = [_folder(home, name, found) for name, found in below.items() if not references[name]]
+    others.sort(key=lambda folder: (-folder.size, folder.name))
+    total = sum(_size(found.values()) for found in below.values()) + sum(sizes.values())
+    return Leftovers(home.url, tuple(jobs), tuple(archives), tuple(others), total)
+
+
+def _size(entries: Iterable[Entry]) -> int:
+    return sum(entry.size for entry in entries if not entry.is_folder)
+
+
+def _below(home: Home, name: str) -> dict[str, Entry]:
+    """Return the files in the job's folder by relative name; a folder that has just been removed is empty."""
+    try:
+        return {one.name: one.entry for one in walk(home.location(home.layout.job(name)), parts=True)}
+    except NotFound:
+        return {}
+
+
+def _users(sha256: str, below: dict[str, dict[str, Entry]]) -> list[str]:
+    return sorted(name for name, found in below.items() if f"source/{sha256}.json" in found)
+
+
+def state_of(client: Backend, references: Iterable[Reference], known: JobInfo | None) -> str:
+    """Return the state of the job; only jobs of this user on this cluster can be looked up."""
+    if any(one.cluster != cluster_mark(client.cluster) for one in references):
+        return ELSEWHERE
+    if any(one.user != client.user for one in references):
+        return FOREIGN
+    return known.state if known else GONE
+
+
+def _folder(home: Home, name: str, found: dict[str, Entry]) -> Folder:
+    files = sum(not entry.is_folder for entry in found.values())
+    return Folder(name, _size(found.values()), files, home.location(home.layout.job(name)).url)
+
+
+def _job(
+    client: Backend,
+    home: Home,
+    references: tuple[Reference, ...],
+    known: JobInfo | None,
+    found: dict[str, Entry],
+    sizes: dict[str, int],
+) -> JobLeftovers:
+    output = [entry for path, entry in found.items() if path.startswith("output/")]
+    notes = [entry for path, entry in found.items() if path.startswith("source/") or path == DEADLINE]
+    used = tuple(sha256 for sha256 in sizes if f"source/{sha256}.json" in found)
+    times = [entry.mtime_ms for entry in found.values()]
+    modified = max([*times, (known.completed if known else None) or 0])
+    return JobLeftovers(
+        name=references[0].job,
+        state=state_of(client, references, known),
+        modified=modified,
+        age=round(max(0.0, time.time() - modified / 1000), 1),
+        submitted=max(one.submitted for one in references),
+        source=sum(sizes[sha256] for sha256 in used),
+        output=_size(output),
+        files=sum(not entry.is_folder for entry in output),
+        notes=_size(notes),
+        other=_size(found.values()) - _size(output) - _size(notes),
+        archives=used,
+        url=home.location(home.layout.job(references[0].job)).url,
+    )
+
+
+# Files of jobs
 
 
 @dataclass(frozen=True)
@@ -56,7 +198,7 @@ class CleanupResult:
 
 
 def plan_cleanup(found: Leftovers, older_than: float, states: Iterable[str] = ()) -> CleanupPlan:
-    """What can be removed: files of jobs that ended long enough ago, and archives that no other job uses."""
+    """Return what can be removed: files of jobs that ended long ago, and archives that no other job uses."""
     wanted = _states(states)
     jobs = tuple(job for job in found.jobs if job.state in wanted and _is_old(job, older_than))
     names = {job.name for job in jobs}
@@ -84,7 +226,7 @@ def _states(given: Iterable[str]) -> set[str]:
 
 
 def clean_up(client: Backend, home: Home, cleaning: CleanupPlan, preview: bool = False) -> CleanupResult:
-    """Remove it, after another look at each job: a job that was started again keeps its files."""
+    """Remove what is planned, after another look at each job: one that was started again keeps its files."""
     files, kept = home.files, dict[str, str]()
     if not preview:
         kept |= {job.name: why for job in cleaning.jobs if (why := _remove_job(client, files, job))}
@@ -136,6 +278,9 @@ def check_cleaned(cleaned: CleanupResult) -> None:
     if cleaned.kept:
         examples = ", ".join(f"{one.name} ({one.reason})" for one in cleaned.kept[:3])
         raise PathError(f"{len(cleaned.kept)} could not be removed: {examples}")
+
+
+# Unfinished files of copies
 
 
 @dataclass(frozen=True)

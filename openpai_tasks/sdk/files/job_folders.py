@@ -14,12 +14,11 @@ from openpai_tasks.errors import ApiError, ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import job_storage, scripts
 from openpai_tasks.sdk.files import storages, user_storages
-from openpai_tasks.sdk.files.selecting import workspace_folder
+from openpai_tasks.sdk.files.storages import workspace_folder
 from openpai_tasks.settings.home import home as home_folder
 from openpai_tasks.settings.registry import LOCAL, Cluster
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.job_files.workspace import Workspace, WorkspaceLayout, clean_path, relative
-from openpai_tasks.storage.kinds import UserStorage
 from openpai_tasks.storage.location import Location, open_storage
 from openpai_tasks.storage.store import Mounts as Mounts
 from openpai_tasks.storage.store import StorageSpec, Store, join
@@ -122,7 +121,7 @@ def at(client: Backend, storage: str, workspace: str, user: str, mounts: Mounts 
     """
     own = user_storages.find(client.cluster, storage)
     if own is not None:
-        return Home(_own_place(client, own, mounts), clean_path(workspace))
+        return Home(user_storages.make_spec(client.cluster, own, mounts), clean_path(workspace))
     try:
         place = storages.place_of(client, storages.detail_of(client, storage), mounts)
     except NotFound as err:
@@ -149,16 +148,10 @@ def _selected(client: Backend, mounts: Mounts) -> tuple[StorageSpec | None, str]
     if own is None:
         place = storages.place_of(client, storages.detail_of(client, name), mounts)
     else:
-        place = _own_place(client, own, mounts)
+        place = user_storages.make_spec(client.cluster, own, mounts)
         if not own.kind.job_folder:
             return None, f"{passed_over}, as the cluster cannot mount it"
     return (None, f"{passed_over}, as you may only read it") if place.read_only else (place, "")
-
-
-def _own_place(client: Backend, own: UserStorage, mounts: Mounts) -> StorageSpec:
-    return user_storages.make_spec(
-        client.cluster, own, user_storages.load_secret(client.cluster, own), mounts
-    )
 
 
 _first_writable: weakref.WeakKeyDictionary[Backend, ClusterStorage | None] = weakref.WeakKeyDictionary()

@@ -60,13 +60,12 @@ class StorageUsage:
 
 
 def locate_all(texts: Sequence[str], book: Book) -> list[Location]:
-    """The locations of these paths, with patterns resolved; a missing one is an error."""
-    return [match for text in texts for match in _matches(locate(text, book))]
-
-
-def _matches(place: Location) -> list[Location]:
-    with naming(place):
-        return patterns.sources(place)
+    """Return the locations of these paths, with patterns resolved; a missing one is an error."""
+    found: list[Location] = []
+    for place in (locate(text, book) for text in texts):
+        with naming(place):
+            found += patterns.sources(place)
+    return found
 
 
 def list_files(places: Sequence[Location], parts: bool = False) -> Iterator[FileInfo]:

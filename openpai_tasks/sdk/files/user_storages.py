@@ -15,9 +15,8 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.net import addresses
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.sdk.amounts import parse_option
-from openpai_tasks.sdk.clusters import choices
+from openpai_tasks.sdk.clusters.user_clusters import choices_path
 from openpai_tasks.settings import credentials
-from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import Cluster, storage_destination
 from openpai_tasks.storage import kinds
 from openpai_tasks.storage.kinds import StorageKind, UserStorage
@@ -124,7 +123,7 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 
 def _parsed_records(cluster: Cluster) -> Iterator[tuple[str, UserStorage | ConfigError]]:
-    where = f"in {choices.path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
+    where = f"in {choices_path()}" if cluster.is_embedded else f"with `{command('cluster.edit')}`"
     for row in cluster.own_storages:
         name = row_name(row)
         try:
@@ -144,8 +143,11 @@ def _from_record(row: Mapping[str, Any]) -> UserStorage:
     return _make_storage(**text, options=rows, read_only=bool(row.get("read_only")))
 
 
-def make_spec(cluster: Cluster, own: UserStorage, secret: str, mounts: Mounts) -> StorageSpec:
-    """What is needed to open the storage."""
+def make_spec(cluster: Cluster, own: UserStorage, mounts: Mounts, secret: str | None = None) -> StorageSpec:
+    """Return what is needed to open the storage; its secret is that in the store unless it is given."""
+    if secret is None:
+        asks = own.kind.asks_for
+        secret = credentials.load(storage_destination(cluster, record(own))).password if asks else ""
     mounted = own.option("mount")
     return StorageSpec(
         cluster=cluster.alias,
@@ -164,18 +166,3 @@ def check_installed(own: UserStorage) -> None:
     """Refuse a storage whose packages are missing, before its secret is asked for."""
     if own.wants_secret and not own.option("mount"):
         own.kind.check_installed()
-
-
-def keep_secret(cluster: Cluster, own: UserStorage, secret: str) -> str:
-    """Keep the secret and return where."""
-    return credentials.save(storage_destination(cluster, record(own)), Credentials(password=secret))
-
-
-def forget_secret(cluster: Cluster, own: UserStorage) -> None:
-    credentials.forget(storage_destination(cluster, record(own)))
-
-
-def load_secret(cluster: Cluster, own: UserStorage) -> str:
-    if not own.kind.asks_for:
-        return ""
-    return credentials.load(storage_destination(cluster, record(own))).password

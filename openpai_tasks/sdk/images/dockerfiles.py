@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -59,14 +60,7 @@ def _check(pattern: re.Pattern[str], text: str, where: str, what: str) -> str:
 
 
 def _lines(packages: Iterable[str]) -> str:
-    return " \\\n".join(f"    {_quote(package)}" for package in packages)
-
-
-def _quote(text: str) -> str:
-    """Quote text for the shell where needed."""
-    if re.fullmatch(r"[A-Za-z0-9_.+:/=@~-]+", text):
-        return text
-    return "'" + text.replace("'", "'\"'\"'") + "'"
+    return " \\\n".join(f"    {shlex.quote(package)}" for package in packages)
 
 
 def write_dockerfile(path: Path, text: str, replace: bool) -> None:

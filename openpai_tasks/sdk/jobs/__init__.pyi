@@ -1,6 +1,9 @@
+from .documents import check_verdicts as check_verdicts
 from .documents import compare_jobs as compare_jobs
 from .documents import job_document as job_document
 from .documents import parse_reference as parse_reference
+from .documents import validate_file as validate_file
+from .documents import validate_text as validate_text
 from .lookup import at_attempt as at_attempt
 from .lookup import check_succeeded as check_succeeded
 from .lookup import command_for as command_for
@@ -52,6 +55,3 @@ from .submission import read_job_file as read_job_file
 from .submission import report_notices as report_notices
 from .submission import submit as submit
 from .submission import submit_when_ready as submit_when_ready
-from .validation import check_verdicts as check_verdicts
-from .validation import validate_file as validate_file
-from .validation import validate_text as validate_text

@@ -1,16 +1,23 @@
-"""Read job documents from a cluster and compare them."""
+"""Read job documents from a cluster, compare them, and validate job files without a server."""
 
 from __future__ import annotations
 
-import difflib
-from typing import Any
+import contextlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ApiError, ConfigError
+from openpai_tasks.errors import ApiError, ConfigError, ProtocolError
+from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import Problem
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.protocol.yaml.reader import Source
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.records import Record, mask_secrets
 
@@ -22,6 +29,8 @@ ORDER = (
     *("deployments", "defaults", "extras"),
 )
 """The usual order of keys in a document; others follow by name."""
+
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*')
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,11 @@ def recorded_document(record: Record) -> dict[str, Any]:
 
 def as_v2(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document, converted if it is of version 1."""
-    is_v1 = "jobName" in document and "protocolVersion" not in document
-    return protocol.to_v2(protocol.validate_v1(document)) if is_v1 else document
+    return protocol.to_v2(protocol.validate_v1(document)) if _is_v1(document) else document
+
+
+def _is_v1(document: dict[str, Any]) -> bool:
+    return "jobName" in document and "protocolVersion" not in document
 
 
 def parse_reference(text: str) -> tuple[str | None, str]:
@@ -71,6 +83,8 @@ def parse_reference(text: str) -> tuple[str | None, str]:
 
 def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
     """Compare two jobs' documents, ignoring the order of keys; passwords are masked in both."""
+    import difflib
+
     documents = (job_document(client, name)[1] for client, name in ((left, a), (right, b)))
     texts = [protocol.dump(sort_keys(mask_secrets(document))) for document in documents]
     labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
@@ -89,3 +103,82 @@ def sort_keys(value: Any) -> Any:
 def _rank(key: Any) -> tuple[int, str]:
     name = str(key)
     return ORDER.index(name) if name in ORDER else len(ORDER), name
+
+
+# Validation: every problem is reported with its place and line
+
+
+@dataclass(frozen=True)
+class FileVerdict:
+    """A job file, its protocol version if known, and its problems."""
+
+    file: str
+    valid: bool
+    version: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+def validate_file(path: Path) -> FileVerdict:
+    """Validate a file by the rules of the server for its version: 0.14 for v1, 1.8 for v2."""
+    try:
+        text = read_limited(path, is_named=True)
+    except (OSError, UnicodeDecodeError) as err:
+        return FileVerdict(str(path), False, None, (Problem("", f"cannot read it: {reason(err)}"),))
+    return validate_text(text, str(path))
+
+
+def validate_text(text: str, file: str = "") -> FileVerdict:
+    """Validate the text of a job file by the same rules."""
+    version, text = None, without_comments(text)
+    try:
+        v1 = as_v1(text)
+        version = 2 if v1 is None else 1
+        if v1 is None:
+            protocol.validate(text)
+        else:
+            protocol.validate_v1(v1, _source(text))
+    except ProtocolError as err:
+        return FileVerdict(file, False, version, cast(tuple[Problem, ...], err.problems))
+    return FileVerdict(file, True, version)
+
+
+def check_verdicts(verdicts: Sequence[FileVerdict]) -> None:
+    """Raise unless every file is valid."""
+    wrong = [repr(one.file) for one in verdicts if not one.valid]
+    if wrong:
+        raise ProtocolError(f"{len(wrong)} of {len(verdicts)} job files are not valid: {', '.join(wrong)}")
+
+
+def without_comments(text: str) -> str:
+    """Return JSON without its ``//`` comments, as editors and OpenPAI's examples have them, line by line.
+
+    Other text is returned as it is: in YAML, ``//`` may be part of a value.
+    """
+    if "//" not in text or _is_json(text):
+        return text
+    bare = _STRING_OR_COMMENT.sub(lambda found: "" if found[0].startswith("//") else found[0], text)
+    return bare if _is_json(bare) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def as_v1(text: str) -> dict[str, Any] | None:
+    """Return the document if it is of version 1, which has a ``jobName`` and no ``protocolVersion``."""
+    try:
+        found = json.loads(text)  # JSON first, as it may have tabs, which YAML refuses
+    except (ValueError, RecursionError):
+        found = protocol.read(text).value
+    return found if isinstance(found, dict) and _is_v1(found) else None
+
+
+def _source(text: str) -> Source | None:
+    """Return the positions in JSON text; None if it is not also YAML, as with duplicate keys."""
+    with contextlib.suppress(ProtocolError):
+        return protocol.read(text.replace("\t", " "))  # JSON has no tabs inside its strings
+    return None

@@ -22,15 +22,18 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.protocol.document.shape import Shape, first_mismatch
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.routes import job_key
+from openpai_tasks.sdk.files.job_folders import cluster_mark
 from openpai_tasks.sdk.git import Revision
-from openpai_tasks.sdk.jobs import chosen_secrets
 from openpai_tasks.sdk.jobs.provenance import Origin, read_stamp
 from openpai_tasks.settings import trust
-from openpai_tasks.settings.home import locked, write_private
+from openpai_tasks.settings.digests import sha256
+from openpai_tasks.settings.home import home, locked, write_private
 from openpai_tasks.settings.trust import ConfinedSources
 from openpai_tasks.storage.job_files.sources import SourceFile
 
 FORMAT = 1
+MOST_CHOICES = 1000  # jobs whose chosen secrets are kept
 
 SHAPE: Shape = {
     **dict.fromkeys(("name", "user", "cluster", "uri", "command", "commit"), str),
@@ -67,13 +70,15 @@ class Record:
     format: int = FORMAT
 
     @property
-    def revision(self) -> Revision:
-        return Revision(self.commit, self.dirty)
-
-    @property
     def text(self) -> str:
         """The content of its file."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    def origin(self, folder: Path) -> Origin:
+        """Return what a repetition from this folder is made from."""
+        revision = Revision(self.commit, self.dirty)
+        first = self.cloned_from or self.name
+        return Origin(folder, self.command, self.sources, self.files, self.settings, revision, first)
 
 
 def save_record(client: Backend, text: str, origin: Origin | None, chosen: Iterable[str] = ()) -> None:
@@ -87,7 +92,7 @@ def save_record(client: Backend, text: str, origin: Origin | None, chosen: Itera
             if path.exists():  # of an earlier job of that name, or on another cluster
                 os.replace(path, path.with_name(f"record-{path.stat().st_mtime_ns}.json"))
             write_private(path, record.text)
-        chosen_secrets.save(client, record.name, record.text, chosen)
+        save_chosen_secrets(client, record.name, record.text, chosen)
     except (ConfigError, OSError) as err:
         log.warning("warning: the job was submitted, but cannot be recorded: %s", err)
 
@@ -200,3 +205,52 @@ def _load(path: Path) -> Record:
 
 def _folder(project: Path, name: str) -> Path:
     return project / ".openpai" / "jobs" / name
+
+
+# The names of secrets that the user chose for jobs, in ``~/.openpai/chosen_secrets.json``.
+#
+# A job's document may be somebody else's, and so may a record that came with a folder. When a job is
+# submitted again, only names in this file, or given again, are read from the environment.
+
+
+def save_chosen_secrets(client: Backend, name: str, record: str, names: Iterable[str]) -> None:
+    """Save the names that the user chose for a job, and the digest of the text of its record."""
+    if chosen := sorted(names):
+        with locked(_choices_path()):
+            known = _read_choices()
+            known.pop(_choice_key(client, name), None)
+            known[_choice_key(client, name)] = (_digest(record), chosen)
+            kept = dict(list(known.items())[-MOST_CHOICES:])
+            write_private(_choices_path(), json.dumps(kept, indent=1) + "\n")
+
+
+def chosen_secrets(client: Backend, user: str, name: str, record: str | None = None) -> frozenset[str]:
+    """Return the names that the user chose for a job; none if ``record`` is not the text of its record."""
+    if user != client.user:
+        return frozenset()
+    digest, names = _read_choices().get(_choice_key(client, name), ("", []))
+    return frozenset(names if record is None or _digest(record) == digest else ())
+
+
+def _choice_key(client: Backend, name: str) -> str:
+    return f"{cluster_mark(client.cluster)} {job_key(client.user, name)}"
+
+
+def _digest(record: str) -> str:
+    return sha256(record.encode("utf-8", "surrogateescape"))
+
+
+def _choices_path() -> Path:
+    return home() / "chosen_secrets.json"
+
+
+def _read_choices() -> dict[str, tuple[str, list[str]]]:
+    """Return the digest of the record and the chosen names of each job."""
+    path = _choices_path()
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return {job: (str(digest), [str(name) for name in names]) for job, (digest, names) in known.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as err:
+        raise ConfigError(f"cannot read {path}; remove it to be asked for the secrets of jobs") from err

@@ -7,7 +7,6 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, InvalidOption, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document import job_storage, kept_files
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.git import Revision
-from openpai_tasks.sdk.jobs import chosen_secrets, documents, lookup, provenance, records, relocation, updates
+from openpai_tasks.sdk.jobs import documents, lookup, provenance, records, updates
 from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint, newest_checkpoint
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp
 from openpai_tasks.sdk.jobs.records import Record
@@ -36,6 +36,9 @@ from openpai_tasks.text.plurals import counted
 LONGEST = 255
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
+EARLIER_JOBS = 10  # at most, as each resubmission of a resubmission adds one
+
+Document = dict[str, Any]
 Say = Callable[[str], None]
 
 
@@ -46,7 +49,7 @@ class Original:
     client: Backend
     user: str
     name: str
-    document: dict[str, Any]
+    document: Document
     origin: Origin
     archive: Archive | None = None
     secrets: tuple[str, ...] = ()  # names; those it uses may be others
@@ -68,7 +71,7 @@ def repeat(
     ask: Ask,
     say: Say,
     mounts: Mounts = (),
-    edited: dict[str, Any] | None = None,
+    edited: Document | None = None,
     resume: bool | None = None,
 ) -> Submission:
     """Build the submission that repeats a job of ``source`` on ``target``, with the request's changes.
@@ -76,7 +79,12 @@ def repeat(
     ``edited`` is the job's document as the user has changed it. ``resume`` says whether it continues at the
     last checkpoint of the job; by default it does if it can, unless it repeats the job exactly.
     """
-    original = find_original(source, name, here, request, is_exact, say, mounts)
+    if is_exact and (request.updates or request.gpu is not None):
+        raise InvalidOption("exact", "repeats the job as it was; leave it out to change something")
+    if is_exact:
+        original = original_from_record(source, name, here, say, mounts)
+    else:
+        original = original_from_cluster(source, name, here, mounts)
     if edited is not None:
         named = str(edited.get("name") or "")
         if named != original.document.get("name") and not request.name:
@@ -93,7 +101,7 @@ def choose_start(fresh: bool, resume: bool) -> bool | None:
     return resume if fresh or resume else None
 
 
-def _apply_edits(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
+def _apply_edits(original: Original, edited: Document) -> Document:
     """Return the edited document with the passwords that were masked in it, and where its files are."""
     if wrong := first_mismatch(edited):
         raise ConfigError(f"the document is invalid: {wrong} has the wrong type")
@@ -102,34 +110,20 @@ def _apply_edits(original: Original, edited: dict[str, Any]) -> dict[str, Any]:
     return provenance.put_stamp(document, original.stamp) if original.stamp.storage else document
 
 
-def find_original(
-    source: Backend, name: str, here: Path, request: JobRequest, is_exact: bool, say: Say, mounts: Mounts = ()
-) -> Original:
-    """Return the job to repeat, from the cluster or from the record."""
-    if not is_exact:
-        return original_from_cluster(source, name, here, mounts)
-    if request.updates or request.gpu is not None:
-        raise InvalidOption("exact", "repeats the job as it was; leave it out to change something")
-    return original_from_record(source, name, here, say, mounts)
-
-
 def original_from_cluster(source: Backend, name: str, here: Path, mounts: Mounts = ()) -> Original:
     """Return the job from the cluster, with the files it was submitted with if they can be read."""
     job, document = documents.job_document(source, name)
     stamp = provenance.read_stamp(document)
     record = records.find_record(here, job.name, source.cluster.alias)
     archive = uploaded_archive(source, job.user, stamp, mounts)
-    origin = Origin(
-        here,
-        command=record.command if record else "",
-        sources=record.sources if record else (),
+    origin = dataclasses.replace(
+        record.origin(here) if record else Origin(here),
         files=archive.files if archive else {},
-        settings=record.settings if record else {},
         revision=Revision(stamp.commit, stamp.dirty),
         cloned_from=stamp.cloned_from or job.name,
     )
     secrets = record.secrets if record else ()
-    chosen = chosen_secrets.load(source, job.user, job.name)
+    chosen = records.chosen_secrets(source, job.user, job.name)
     return Original(source, job.user, job.name, document, origin, archive, secrets, chosen)
 
 
@@ -142,17 +136,9 @@ def original_from_record(source: Backend, name: str, here: Path, say: Say, mount
     archive = _same_files(source, record, provenance.read_stamp(document), here, mounts)
     count = len(archive.members) if archive else 0
     say(f"repeats job {name} of {record.cluster}: its command, its settings{_describe_files(record, count)}")
-    origin = Origin(
-        here,
-        record.command,
-        record.sources,
-        record.files,
-        record.settings,
-        record.revision,
-        record.cloned_from or name,
-    )
-    chosen = chosen_secrets.load(source, record.user, record.name, record.text)
-    return Original(source, record.user, record.name, document, origin, archive, record.secrets, chosen, True)
+    origin, user = record.origin(here), record.user
+    chosen = records.chosen_secrets(source, user, record.name, record.text)
+    return Original(source, user, record.name, document, origin, archive, record.secrets, chosen, True)
 
 
 def _unrecorded(name: str, here: Path) -> str:
@@ -173,7 +159,7 @@ def prepare_resubmission(
 ) -> Submission:
     """Build the submission: a new name, its own files, secrets asked for again, and the request's changes."""
     name = new_name(request.name or f"{original.origin.cloned_from[: LONGEST - 11]}-$", "")
-    start = _plan_start_on(original, target, mounts, resume)
+    start = _plan_start(original, target, mounts, resume)
     document, home = _relocate({**original.document, "name": name}, original, target, name, start, mounts)
     document = updates.apply_updates(set_gpus(document, request.gpu), request.updates)
     chosen: set[str] = set()
@@ -212,70 +198,49 @@ class Start:
     """What the user should know; empty if there are no checkpoints."""
 
 
-def plan_start(
-    find: Callable[[], SavedCheckpoint | None],
-    jobs: Sequence[str],
-    why_not: str,
-    is_default: bool,
-    resume: bool | None,
-) -> Start:
-    """Decide how a resubmission of ``jobs[0]``, which had continued the other jobs, starts.
-
-    ``find`` returns the newest checkpoint of these jobs. ``why_not`` is the reason if the new job cannot read
-    them, else empty. ``is_default`` says whether to resume if ``resume`` is None.
-    """
-    name, wants = jobs[0], is_default if resume is None else resume
+def _plan_start(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
+    """Decide how a resubmission on ``target`` starts; by default it resumes, unless it repeats exactly."""
+    name, leave_out = original.name, f"leave out {option('resume')}"
+    if not original.stamp.storage:  # not made by us: nothing is known of its files
+        if resume:
+            raise ConfigError(f"job {name!r} has no checkpoints to resume from; {leave_out}")
+        return Start()
+    why_not = ""
+    if not _has_same_storage(original, target):
+        source, there = original.client.cluster.alias, target.cluster.alias
+        why_not = f"the files of {original.user} on {source} are not those of {target.user} on {there}"
     if resume and why_not:
-        raise ConfigError(
-            f"cannot resume from a checkpoint of job {name!r}: {why_not}; leave out {option('resume')}"
-        )
-    earlier = tuple(jobs) if wants and not why_not else ()
+        raise ConfigError(f"cannot resume from a checkpoint of job {name!r}: {why_not}; {leave_out}")
+    wants = not original.is_exact if resume is None else resume
+    earlier = (name, *earlier_jobs(original.document)) if wants and not why_not else ()
+    fresh = f"{option('fresh')} starts from the beginning"
     try:
-        found = find()
+        found = find_checkpoint(original.client, original.user, name, original.document, mounts)
     except PaiError:
-        note = f"resumes from the last checkpoint of job {name} if there is one: the storage cannot be read"
-        return Start(
-            earlier, note=f"{note} from here; {option('fresh')} starts from the beginning" if earlier else ""
-        )
+        unread = "if there is one: the storage cannot be read from here"
+        note = f"resumes from the last checkpoint of job {name} {unread}; {fresh}"
+        return Start(earlier, note=note if earlier else "")
     if found is None:
         if resume:
-            raise ConfigError(
-                f"job {name!r} has saved no checkpoint to resume from; leave out {option('resume')}"
-            )
+            raise ConfigError(f"job {name!r} has saved no checkpoint to resume from; {leave_out}")
         return Start(earlier)  # it may still save one
     if earlier:
-        return Start(earlier, found, f"resumes from {found}; {option('fresh')} starts from the beginning")
+        return Start(earlier, found, f"resumes from {found}; {fresh}")
     if why_not:
         return Start(note=f"starts fresh, without {found}: {why_not}")
     hint = "" if resume is False else f"; {option('resume')} continues there"
     return Start(note=f"starts fresh, without {found}, which is kept{hint}")
 
 
-def _plan_start_on(original: Original, target: Backend, mounts: Mounts, resume: bool | None) -> Start:
-    """Return how a resubmission of this job on ``target`` starts."""
-    if not original.stamp.storage:  # not made by us: nothing is known of its files
-        if resume:
-            raise ConfigError(
-                f"job {original.name!r} has no checkpoints to resume from; leave out {option('resume')}"
-            )
-        return Start()
-    jobs = [original.name, *relocation.earlier_jobs(original.document)]
-    find = partial(find_checkpoint, original.client, original.user, original.name, original.document, mounts)
-    source, there = original.client.cluster.alias, target.cluster.alias
-    elsewhere = f"the files of {original.user} on {source} are not those of {target.user} on {there}"
-    why_not = "" if _has_same_storage(original, target) else elsewhere
-    return plan_start(find, jobs, why_not, not original.is_exact, resume)
-
-
 def find_checkpoint(
-    client: Backend, user: str, name: str, document: dict[str, Any], mounts: Mounts = ()
+    client: Backend, user: str, name: str, document: Document, mounts: Mounts = ()
 ) -> SavedCheckpoint | None:
     """Return the checkpoint at which a resubmission of this job would resume, if there is one."""
     stamp = provenance.read_stamp(document)
-    if not stamp.storage or not relocation.keeps_output(document):
+    if not stamp.storage or not keeps_output(document):
         return None
     home = job_folders.at(client, stamp.storage, stamp.workspace, user, mounts)
-    return newest_checkpoint(home, [name, *relocation.earlier_jobs(document)])
+    return newest_checkpoint(home, [name, *earlier_jobs(document)])
 
 
 def _has_same_storage(original: Original, target: Backend) -> bool:
@@ -284,13 +249,13 @@ def _has_same_storage(original: Original, target: Backend) -> bool:
 
 
 def _relocate(
-    document: dict[str, Any], original: Original, target: Backend, name: str, start: Start, mounts: Mounts
-) -> tuple[dict[str, Any], Home | None]:
+    document: Document, original: Original, target: Backend, name: str, start: Start, mounts: Mounts
+) -> tuple[Document, Home | None]:
     """Return the document for the new job, and the folder of its files."""
     stamp = dataclasses.replace(original.stamp, cloned_from=original.origin.cloned_from)
     if not stamp.storage:  # not made by us: nothing is known of its files
         return document, None
-    document = relocation.with_earlier_jobs(document, start.earlier)
+    document = with_earlier_jobs(document, start.earlier)
     stays = _has_same_storage(original, target)
     if stamp.source_folder and not original.archive:
         if not stays:
@@ -311,7 +276,7 @@ def _relocate(
         source_archive=there.source_archive,
         source_hash=original.origin.source_hash or stamp.source_hash,
     )
-    return relocation.relocate(document, home.seen, archive.sha256 if archive else "", after), home
+    return relocate(document, home.seen, archive.sha256 if archive else "", after), home
 
 
 def uploaded_archive(client: Backend, user: str, stamp: Stamp, mounts: Mounts = ()) -> Archive | None:
@@ -361,7 +326,7 @@ def _describe_files(record: Record, count: int) -> str:
     return f"{files}; commit {record.commit[:12]}{dirty if record.dirty else ''}"
 
 
-def set_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
+def set_gpus(document: Document, gpu: int | None) -> Document:
     """Set the GPUs per task: of the only role, or of the roles that have GPUs."""
     if gpu is None:
         return document
@@ -377,7 +342,7 @@ def set_gpus(document: dict[str, Any], gpu: int | None) -> dict[str, Any]:
     return updates.apply_updates(document, changes)
 
 
-def _check_skus(document: dict[str, Any], chosen: Sequence[str]) -> None:
+def _check_skus(document: Document, chosen: Sequence[str]) -> None:
     """Raise for roles whose GPUs HiveD assigns by SKU: it ignores the GPUs that the role requests."""
     hived = (document.get("extras") or {}).get("hivedScheduler")
     by_sku = hived.get("taskRoles") if isinstance(hived, dict) else None
@@ -395,3 +360,86 @@ def original_tags(source: Backend, target: Backend, name: str) -> tuple[str, ...
     with contextlib.suppress(NotFound):
         return lookup.find(source, name).tags
     return ()
+
+
+# The document on another storage: how it fetches sources and saves outputs
+
+
+def relocate(document: Document, home: job_storage.Home, archive: str, stamp: Stamp) -> Document:
+    """Replace the steps, commands, storages and stamp by those for the new storage."""
+
+    def step(command: str) -> str:
+        if job_storage.is_output(command):
+            return home.output(kept_files.read_mark(command))
+        return home.fetch(archive) if job_storage.is_fetch(command) else command
+
+    patterns = kept_patterns(document)
+    roles = {
+        name: {**role, "commands": home.around(job_storage.unwrap(role["commands"]), patterns)}
+        for name, role in document["taskRoles"].items()
+    }
+    moved = {**_change_steps(document, lambda steps: list(map(step, steps))), "taskRoles": roles}
+    return provenance.put_stamp({**moved, "extras": _extras(document, home)}, stamp)
+
+
+def earlier_jobs(document: Document) -> list[str]:
+    """Return the jobs whose checkpoints the job finds, the latest first."""
+    return next((jobs for jobs in map(job_storage.read_earlier, _all_steps(document)) if jobs), [])
+
+
+def keeps_output(document: Document) -> bool:
+    """Whether the job has an output folder, and so can find checkpoints of other jobs."""
+    return any(map(job_storage.is_output, _all_steps(document)))
+
+
+def with_earlier_jobs(document: Document, jobs: Sequence[str]) -> Document:
+    """Let the job find the checkpoints of these jobs and of no others."""
+
+    def changed(steps: list[str]) -> list[str]:
+        others = [step for step in steps if job_storage.read_earlier(step) is None]
+        at = next((at for at, step in enumerate(others) if job_storage.is_output(step)), None)
+        if at is None or not jobs:
+            return others
+        return [*others[:at], job_storage.earlier_step(jobs[:EARLIER_JOBS]), *others[at:]]
+
+    return _change_steps(document, changed)
+
+
+def _change_steps(document: Document, change: Callable[[list[str]], list[str]]) -> Document:
+    """Change the commands that run before the job's, in every deployment."""
+
+    def change_role(role: Any) -> Any:
+        if not isinstance(role, dict) or not role.get("preCommands"):
+            return role
+        return {**role, "preCommands": change(role["preCommands"])}
+
+    if not document.get("deployments"):
+        return document
+    deployments = [
+        {**one, "taskRoles": {name: change_role(role) for name, role in one["taskRoles"].items()}}
+        for one in document["deployments"]
+    ]
+    return {**document, "deployments": deployments}
+
+
+def kept_patterns(document: Document) -> tuple[str, ...]:
+    """Return the patterns of files that the job keeps."""
+    steps = _all_steps(document)
+    return next((kept_files.read_mark(step) for step in steps if job_storage.is_output(step)), ())
+
+
+def _all_steps(document: Document) -> list[str]:
+    roles = [role for one in document.get("deployments") or () for role in one["taskRoles"].values()]
+    return [step for role in roles if isinstance(role, dict) for step in role.get("preCommands") or ()]
+
+
+def _extras(document: Document, home: job_storage.Home) -> Document:
+    """Return the extras with the new storage instead of the old stamp's, or with none if none is mounted."""
+    extras = document.get("extras") or {}
+    before = provenance.read_stamp(document).storage
+    wanted = home.storage if isinstance(home, job_storage.MountedFolder) else None
+    found = [item for item in extras.get("storages") or () if item != {"name": before}]
+    if wanted and {"name": wanted} not in found:
+        found.insert(0, {"name": wanted})
+    rest = {name: value for name, value in extras.items() if name != "storages"}
+    return {**rest, "storages": found} if found else rest

@@ -9,10 +9,10 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend, Say, VirtualCluster, require
@@ -24,6 +24,7 @@ from openpai_tasks.errors import (
     PaiError,
     PathError,
     ProtocolError,
+    TooManyRequests,
     Unreachable,
 )
 from openpai_tasks.files.regular import read_limited, reason
@@ -37,9 +38,10 @@ from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
+from openpai_tasks.sdk.jobs.documents import as_v1, without_comments
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
+from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
-from openpai_tasks.sdk.jobs.validation import as_v1, without_comments
 from openpai_tasks.sdk.known_names import note_jobs
 from openpai_tasks.storage.job_files.sources import SourceFile, collect, runtime_files
 from openpai_tasks.storage.job_files.workspace import NO_ARCHIVE, Reference, relative
@@ -51,6 +53,9 @@ NO_VIRTUAL_CLUSTER = ("ForbiddenUserError", "NoVirtualClusterError")
 PAUSES = (0.0, 0.5, 1.5, 3.0)
 """Seconds before each look for a job whose submission got no clear answer."""
 LONGEST_SECONDS = 30.0  # to look on a cluster that does not answer
+TRIES = 3  # to submit one of many jobs
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
@@ -348,7 +353,9 @@ def submit_once(client: Backend, submission: Submission) -> tuple[str, ...]:
     try:
         environment = provenance.submitter_environment(client)
         notices = client.submit(submission.v1 or submission.text, environment)
-        return (*_python_notice(client, submission), *notices)
+        origin, text = submission.origin, submission.text
+        hint = describe_inactive(client, origin.command or text, origin.folder) if origin else ""
+        return (hint, *notices) if hint else notices
     except KeyboardInterrupt:  # the cluster may have the job, as its answer is not known
         client.say(_unsure_message(client, submission.name))
         raise
@@ -411,15 +418,6 @@ def wait_for_job(client: Backend, key: str) -> JobInfo:
     return client.job(key)
 
 
-def _python_notice(client: Backend, submission: Submission) -> tuple[str, ...]:
-    """Say if the job uses Python, but not that of the project it was submitted from."""
-    origin = submission.origin
-    if origin is None:
-        return ()
-    hint = describe_inactive(client, origin.command or submission.text, origin.folder)
-    return (hint,) if hint else ()
-
-
 def _with_known_names(client: Backend, submission: Submission, refusal: ApiError) -> ApiError:
     """Return an error with the known names for a virtual cluster that does not exist, else the refusal."""
     if refusal.code not in NO_VIRTUAL_CLUSTER:
@@ -468,3 +466,48 @@ def check_tags(client: Backend, tags: Sequence[str]) -> None:
     for name in tags:
         if not name.strip() or "," in name:
             raise InvalidOption("tag", f"needs a word without commas, got {name!r}")
+
+
+class Sender:
+    """Submits many jobs, each exactly once, while the cluster limits requests or does not answer.
+
+    ``pausing`` is called with the seconds of each pause that the cluster asks for.
+    """
+
+    def __init__(self, client: Backend, pausing: Callable[[float], None] = lambda seconds: None) -> None:
+        self._client, self._pausing = client, pausing
+        self._notices: set[str] = set()  # those of earlier jobs
+
+    def call(self, ask: Callable[[], T], is_repeatable: bool = True) -> T:
+        """Call the cluster, pausing as it asks; during an outage, repeat only calls that are safe."""
+        while True:
+            try:
+                return retry_during_outage(self._client, ask) if is_repeatable else ask()
+            except TooManyRequests as err:
+                self._pausing(err.retry_after)
+                time.sleep(err.retry_after)
+
+    def submit(self, made: Submission, claim: Callable[[str], None]) -> None:
+        """Submit one document; repeat it only if the cluster certainly does not have the job.
+
+        ``claim`` raises unless an existing job of that name is the one to submit.
+        """
+        key = job_key(self._client.user, made.name)
+        for left in reversed(range(TRIES)):
+            try:
+                notices = self.call(lambda: submit_once(self._client, made), is_repeatable=False)
+                report_notices(self._client, notices, self._notices)
+                self._notices.update(notices)
+                break
+            except Conflict:  # an answer was lost, or the same command runs twice at once
+                self.call(lambda: claim(made.name))
+                break
+            except NotSubmitted:
+                if not left:
+                    raise
+            except (Unreachable, ApiError) as err:
+                if not left or not (isinstance(err, Unreachable) or is_outage(err)):
+                    raise
+                if self.call(lambda: exists(self._client, key)):
+                    claim(made.name)
+                    break

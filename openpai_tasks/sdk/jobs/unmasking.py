@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.masking import STARS
 
@@ -44,14 +45,9 @@ def restore_passwords(document: dict[str, Any], known: Mapping[Any, dict[str, An
 
 def asked_secrets(document: dict[str, Any], known: Iterable[str] = ()) -> list[str]:
     """Return the names of the secrets that ``unmask`` would ask for."""
-    names: list[str] = []
-
-    def note(item: dict[str, Any]) -> str:
-        names.append(_password_name(item))
-        return STARS
-
-    _with_passwords(document, note)
-    return [*names, *(secret_names(document, known) if document.get("secrets") == STARS else ())]
+    items = fields.rows(document.get("prerequisites"))
+    passwords = [_password_name(item) for item in items if _is_masked(item)]
+    return [*passwords, *(secret_names(document, known) if document.get("secrets") == STARS else ())]
 
 
 def secret_names(document: dict[str, Any], known: Iterable[str]) -> list[str]:
@@ -108,11 +104,13 @@ def _with_passwords(document: dict[str, Any], find: Callable[[dict[str, Any]], s
     found = document.get("prerequisites")
     if not isinstance(found, list):
         return document
-    return {**document, "prerequisites": [_with_password(item, find) for item in found]}
+    items = [
+        {**item, "auth": {**item["auth"], "password": find(item)}} if _is_masked(item) else item
+        for item in found
+    ]
+    return {**document, "prerequisites": items}
 
 
-def _with_password(item: Any, find: Callable[[dict[str, Any]], str]) -> Any:
+def _is_masked(item: Any) -> bool:
     auth = item.get("auth") if isinstance(item, dict) else None
-    if not isinstance(auth, dict) or auth.get("password") != STARS:
-        return item
-    return {**item, "auth": {**auth, "password": find(item)}}
+    return isinstance(auth, dict) and auth.get("password") == STARS

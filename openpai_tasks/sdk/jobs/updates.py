@@ -66,14 +66,13 @@ def _put(level: Any, parts: list[str], value: Any, path: str) -> None:
     """Set the value at the path, creating missing levels."""
     for number, part in enumerate(parts):
         key = _key(level, part, parts[:number], path)
+        if isinstance(level, list) and key == len(level):
+            level.append(None)
         if number == len(parts) - 1:
-            _set(level, key, value)
-            return
-        following = _get(level, key)
-        if following is None:
-            following = [] if _NUMBER.fullmatch(parts[number + 1]) else {}
-            _set(level, key, following)
-        level = following
+            level[key] = value
+        elif (level.get(key) if isinstance(level, dict) else level[key]) is None:
+            level[key] = [] if _NUMBER.fullmatch(parts[number + 1]) else {}
+        level = level[key]
 
 
 def _key(level: Any, part: str, above: list[str], path: str) -> str | int:
@@ -89,16 +88,3 @@ def _key(level: Any, part: str, above: list[str], path: str) -> str | int:
         has = f"{where} has {counted(len(level), 'item')}"
         raise InvalidOption("update", f"{path}: index {part} is out of range: {has}")
     return int(part)
-
-
-def _get(level: Any, key: str | int) -> Any:
-    if isinstance(level, dict):
-        return level.get(str(key))
-    return level[int(key)] if int(key) < len(level) else None
-
-
-def _set(level: Any, key: str | int, value: Any) -> None:
-    if isinstance(level, list) and key == len(level):
-        level.append(value)
-    else:
-        level[key] = value

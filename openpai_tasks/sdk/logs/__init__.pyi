@@ -1,5 +1,5 @@
+from .output import LineSplitter as LineSplitter
 from .output import LogChoice as LogChoice
-from .output import TextLines as TextLines
 from .output import add_labels as add_labels
 from .output import choose_stream as choose_stream
 from .output import merge_jobs as merge_jobs

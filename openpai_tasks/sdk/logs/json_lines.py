@@ -11,7 +11,7 @@ import dataclasses
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, NotFound
@@ -59,17 +59,6 @@ class LineOrigin:
         if (attempt, role, index) == (self.attempt, self.role, self.index):
             return self  # as nearly always
         return LineOrigin(attempt, role, index)
-
-
-class LineSource(Protocol):
-    """Lines of one task; each call of ``new`` continues where the last one ended."""
-
-    origin: LineOrigin
-    problem: ApiError | None
-    """Why the last read ended early."""
-
-    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
-        """Yield the lines that were finished since the last call; the unfinished one only if ``is_last``."""
 
 
 class JobLines:
@@ -129,40 +118,55 @@ def list_files(folder: Location, kind: str) -> Iterator[Entry]:
             yield entry
 
 
-class FileLines:
+class LineSource:
+    """The lines of one task; each call of ``new`` continues where the last one ended."""
+
+    def __init__(self, origin: LineOrigin) -> None:
+        self.origin = origin
+        self.problem: ApiError | None = None  # why the last read ended early
+        self._lines = ShortLines()
+
+    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+        """Yield the lines that were finished since the last call; the unfinished one only if ``is_last``."""
+        for data in self._read(piece):
+            yield from self._lines.feed(data)
+        if is_last:
+            yield from self._lines.end()
+
+    def _read(self, piece: int) -> Iterator[bytes]:
+        raise NotImplementedError
+
+
+class FileLines(LineSource):
     """The lines of a file on a storage; ``size`` is its size when the folder was listed."""
 
     def __init__(self, store: Store, entry: Entry) -> None:
         name = _NAME.fullmatch(entry.name)
         assert name
-        self.origin = LineOrigin(int(name[3]), name[1], int(name[2]))
-        self.problem: ApiError | None = None
+        super().__init__(LineOrigin(int(name[3]), name[1], int(name[2])))
         self.size = entry.size
-        self._store, self._path, self._offset, self._lines = store, entry.path, 0, ShortLines()
+        self._store, self._path, self._offset = store, entry.path, 0
 
-    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+    def _read(self, piece: int) -> Iterator[bytes]:
         while self._offset < self.size:
             try:  # each part in one request, so that no connection waits for the other files
                 data = b"".join(self._store.read(self._path, self._offset, piece))
             except NotFound:  # it was removed
                 data = b""
             self._offset += len(data)
-            yield from self._lines.feed(data)
+            yield data
             if len(data) < piece:
                 break
-        if is_last:
-            yield from self._lines.end()
 
 
-class LogLines:
+class LogLines(LineSource):
     """The lines of a task's log."""
 
     def __init__(self, log: TaskLog, origin: LineOrigin) -> None:
-        self.origin = origin
-        self.problem: ApiError | None = None
-        self._log, self._lines = log, ShortLines()
+        super().__init__(origin)
+        self._log = log
 
-    def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
+    def _read(self, piece: int) -> Iterator[bytes]:
         """Fetch the log first, to a temporary file if it is long: the server need not wait for other logs."""
         with tempfile.SpooledTemporaryFile(piece) as spool:
             self.problem = None
@@ -173,9 +177,7 @@ class LogLines:
                 self.problem = err
             spool.seek(0)
             while data := spool.read(piece):
-                yield from self._lines.feed(data)
-        if is_last:
-            yield from self._lines.end()
+                yield data
 
 
 class ShortLines:

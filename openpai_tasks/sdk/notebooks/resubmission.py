@@ -19,7 +19,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.git import revision
-from openpai_tasks.sdk.jobs import chosen_secrets, documents, records, resubmission
+from openpai_tasks.sdk.jobs import documents, records, resubmission
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import Original
@@ -175,7 +175,7 @@ def _with_current_files(source: Backend, last: Record, notebook: Notebook, here:
         archive = pack([*(one for one in collect(named, here) if one.name not in names), *ours])
     first = last.cloned_from or last.name
     origin = Origin(here, last.command, last.sources, archive.files, last.settings, revision(here), first)
-    chosen = chosen_secrets.load(source, last.user, last.name, last.text)
+    chosen = records.chosen_secrets(source, last.user, last.name, last.text)
     return Original(source, last.user, last.name, document, origin, archive, last.secrets, chosen)
 
 

@@ -1,16 +1,5 @@
 """Sweeps: many jobs from one command."""
 
-import lazy_loader
+from openpai_tasks.lazy_package import attach_stub
 
-# Listed here because reading the stub would slow down every start; a test compares the two.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "choosing": ["ChosenJob", "choose_jobs", "choose_names", "name_some"],
-        "grid": ["parse_points"],
-        "plan": ["check_sweep", "describe_progress", "plan_sweep", "read_sweep_mark"],
-        "records": ["list_sweeps"],
-        "results": ["follow_metrics", "gather_metrics", "gather_results", "sort_results"],
-        "running": ["SweepRun"],
-    },
-)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

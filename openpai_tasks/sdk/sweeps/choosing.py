@@ -88,18 +88,18 @@ def _named(client: Backend, word: str, state: str | None) -> Iterator[ChosenJob]
         raise unknown
     if len(begun) == 1:
         yield ChosenJob(word, lookup.typed_name(client, begun[0]), begun[0], is_guess=True)
-    elif _sweep_of(client, begun[0]) == word:
+    elif sweep_of(client, begun[0]) == word:
         wanted = set((state or ",".join(states.ALL)).split(","))
-        members = [job for job in begun[:MOST] if job.state in wanted and _sweep_of(client, job) == word]
+        members = [job for job in begun[:MOST] if job.state in wanted and sweep_of(client, job) == word]
         yield from _several(client, word, members, state)
     else:
         names = name_some([lookup.typed_name(client, job) for job in begun])
         raise NotFound(f"no job named {word!r}, and {len(begun)} begin with it: {names}", 404)
 
 
-def _sweep_of(client: Backend, job: JobInfo) -> object:
+def sweep_of(client: Backend, job: JobInfo) -> object:
     """Return the name of the job's sweep, which its document has."""
-    from openpai_tasks.sdk.sweeps.plan import read_sweep_mark  # loads much that most commands do not use
+    from openpai_tasks.sdk.sweeps.sweep import read_sweep_mark  # loads much that most commands do not use
 
     return read_sweep_mark(client.job_document(job.key)).get("name")
 

@@ -21,8 +21,9 @@ from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
+from openpai_tasks.sdk.sweeps.choosing import sweep_of
 from openpai_tasks.sdk.sweeps.grid import Point
-from openpai_tasks.sdk.sweeps.plan import read_sweep_mark
+from openpai_tasks.sdk.sweeps.sweep import read_sweep_mark
 from openpai_tasks.text import wildcards
 from openpai_tasks.text.hints import command
 
@@ -68,7 +69,7 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
     recorded = records.load(folder, client.cluster.alias, name).points if "/" not in name else {}
     if recorded:
         return dict(recorded)
-    if set("*?[") & set(name):
+    if lookup.is_pattern(name):
         listed = client.jobs(username=client.user, keyword="")
         found = [job for job in listed if wildcards.matches(job.name, name)]
     else:
@@ -76,10 +77,8 @@ def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None
             return {lookup.typed_name(client, lookup.find(client, name)): None}
         except NotFound:
             listed = client.jobs(username=client.user, keyword=name)
-            found = [job for job in listed if job.name.startswith(f"{name}-")]
-            found = [
-                job for job in found if read_sweep_mark(client.job_document(job.key)).get("name") == name
-            ]
+            begun = [job for job in listed if job.name.startswith(f"{name}-")]
+            found = [job for job in begun if sweep_of(client, job) == name]
     if not found:
         where = f"cluster {client.cluster.alias!r}"
         raise NotFound(

@@ -1,19 +1,5 @@
 """Job templates and schemas for editors."""
 
-import lazy_loader
+from openpai_tasks.lazy_package import attach_stub
 
-# Listed here because reading the stub would slow down every start; a test compares the two.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__,
-    submod_attrs={
-        "catalog": [
-            "fill",
-            "find_template",
-            "list_templates",
-            "packaged_folder",
-            "write_job_file",
-        ],
-        "filling": ["build_request"],
-        "schemas": ["job_schema", "settings_schema"],
-    },
-)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -8,6 +8,7 @@ A project's ``job_templates/`` comes before the folder of this package. A parame
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import logging
@@ -18,18 +19,33 @@ from pathlib import Path
 from typing import Any
 
 from openpai_tasks import protocol
-from openpai_tasks.errors import ConfigError, PathError, ProtocolError
+from openpai_tasks.errors import ConfigError, InvalidOption, PathError, ProtocolError
 from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.problems import closest
 from openpai_tasks.protocol.yaml import values
+from openpai_tasks.sdk import ssh
+from openpai_tasks.sdk.jobs import options as job_options
+from openpai_tasks.sdk.jobs.options import Ask, JobOptions
 from openpai_tasks.sdk.templates import rewriting
 from openpai_tasks.settings import ownership
-from openpai_tasks.text.hints import command
+from openpai_tasks.settings.config import Settings
+from openpai_tasks.text.hints import command, option
 
 FOLDER = "job_templates"
 SUFFIXES = (".yaml", ".yml")
 LONGEST_DEFAULT = 24
+OPTION_PARAMETERS = {
+    "command": ("command",),
+    "image": ("image",),
+    "instances": ("nodes", "workers", "instances"),
+    "cpu": ("cpus", "cpu"),
+    "gpu": ("gpus", "gpu"),
+    "memoryMB": ("memory", "memoryMB"),
+    "shm": ("shm", "shmMB"),
+}
+"""Parameter names that each option may set; the first that the template has counts."""
 
 log = logging.getLogger("openpai_tasks")
 
@@ -76,7 +92,7 @@ def folders(project: Path) -> list[Path]:
     """Return the template folders: the nearest one from ``project`` upwards, then ours."""
     start = project.absolute()
     above = (folder / FOLDER for folder in (start, *start.parents))
-    nearest = next((folder for folder in above if _is_folder(folder)), None)
+    nearest = next((folder for folder in above if os.path.isdir(folder)), None)
     return [nearest, packaged_folder()] if nearest and _is_trusted(nearest) else [packaged_folder()]
 
 
@@ -132,10 +148,9 @@ def write_job_file(
     template: Template, target: Path | None, parameters: Mapping[str, Any], force: bool
 ) -> WrittenJobFile:
     """Write a job file from the template, with the job named after the file."""
-    if target is None:
-        path = Path(f"{template.name}{SUFFIXES[0]}")
-    else:
-        path = target / f"{template.name}{SUFFIXES[0]}" if _is_folder(target) else target
+    path = target or Path()
+    if os.path.isdir(path):
+        path /= f"{template.name}{SUFFIXES[0]}"
     name = None if path.stem == template.name else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem)
     text = fill(template, parameters, name)
     _write(path, text, force)
@@ -217,13 +232,6 @@ def _parse_value(text: str, kind: type) -> Any:
     return text
 
 
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # an unreadable parent folder
-        return False
-
-
 def _write(path: Path, text: str, force: bool) -> None:
     """Write the file atomically; ``force`` allows overwriting."""
     try:
@@ -252,3 +260,44 @@ def _link(draft: Path, path: Path) -> None:
     except OSError:  # a file system without links
         with path.open("x", encoding="utf-8") as file:
             file.write(draft.read_text(encoding="utf-8"))
+
+
+# Options of `job.sub` in a template
+
+
+def build_request(options: JobOptions, settings: Settings, ask: Ask, here: Path) -> JobRequest:
+    """Build the request of ``job.sub``, with its template and the key for ssh logins."""
+    request = dataclasses.replace(
+        job_options.build_request(options, settings, ask),
+        ssh_key=ssh.public_key(settings) if options.ssh else "",
+        base=fill_template(options, here),
+    )
+    job_options.check_commands(request)
+    return request
+
+
+def fill_template(options: JobOptions, here: Path) -> dict[str, Any] | None:
+    """Return the template's document, filled from the other options and its parameters."""
+    if not options.template:
+        if options.parameter:
+            raise InvalidOption("parameter", f"needs {option('template')}")
+        return None
+    template = find_template(options.template, here)
+    text = fill(template, {**_choose_parameters(template, options), **options.parameter})
+    filled: dict[str, Any] = protocol.read(text).value
+    return filled
+
+
+def _choose_parameters(template: Template, options: JobOptions) -> dict[str, Any]:
+    known = [one.name for one in template.parameters]
+    chosen: dict[str, Any] = {}
+    for name, parameters in OPTION_PARAMETERS.items():
+        value = getattr(options, name)
+        if value in (None, ""):
+            continue
+        parameter = next((name for name in parameters if name in known), None)
+        if parameter is None:
+            what, names = "a command" if name == "command" else option(name), ", ".join(known) or "none"
+            raise ConfigError(f"template {template.name!r} has no parameter for {what} (it has: {names})")
+        chosen[parameter] = value
+    return chosen

@@ -15,8 +15,13 @@ from openpai_tasks.text.plurals import counted
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend, RemovedJob, RemovedOrphan
     from openpai_tasks.render import Page, TextTable
-    from openpai_tasks.sdk.files.cleaning import CleanupResult, KeptFile, PartsCleanup
-    from openpai_tasks.sdk.files.leftovers import JobLeftovers, Leftovers
+    from openpai_tasks.sdk.files.cleaning import (
+        CleanupResult,
+        JobLeftovers,
+        KeptFile,
+        Leftovers,
+        PartsCleanup,
+    )
     from openpai_tasks.sdk.files.operations import FileInfo, StorageUsage
     from openpai_tasks.sdk.files.removing import Removal
     from openpai_tasks.storage.copying.progress import Copied

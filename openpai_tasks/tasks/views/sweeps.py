@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.jobs.metrics import Metric
-    from openpai_tasks.sdk.sweeps.plan import Sweep, SweepJob
-    from openpai_tasks.sdk.sweeps.running import SweepRun
+    from openpai_tasks.sdk.sweeps.sweep import Sweep, SweepJob, SweepRun
 
 METRICS_HEADER = ("JOB", "METRIC", "TASK", "LAST", "MIN", "MAX", "STEP", "COUNT")
 ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}

@@ -12,7 +12,7 @@ from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import kept_files
 from openpai_tasks.protocol.document.job_storage import HdfsFolder, MountedFolder, is_output, unwrap
-from openpai_tasks.sdk.jobs.relocation import kept_patterns
+from openpai_tasks.sdk.jobs.resubmission import kept_patterns
 from tests.needs import require
 from tests.protocol.document.test_job_storage import HOME, SHELLS, run, script
 

@@ -7,7 +7,7 @@ import pytest
 
 from openpai_tasks.backends.openpai.discovery import candidates, discover
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
-from openpai_tasks.sdk.clusters import access, editing
+from openpai_tasks.sdk.clusters import editing
 from openpai_tasks.sdk.clusters import known as clusters
 from openpai_tasks.sdk.clusters.resources import list_resources
 from openpai_tasks.settings import credentials
@@ -481,14 +481,14 @@ def test_access_renews_an_expired_token_and_hides_the_password(serve):
     server.token = jwt(USER, exp=1)
     add(server)
     server.token = jwt(USER, exp=4102444800)
-    shown = access.access_info(SETTINGS, "lab", quiet)
+    shown = clusters.access_info(SETTINGS, "lab", quiet)
     assert (shown.token, shown.password) == (server.token, None)
     assert server.token not in repr(shown)
 
 
 def test_describe_asks_the_server(serve):
     add(serve())
-    described = access.describe(SETTINGS, "lab", quiet)
+    described = clusters.describe(SETTINGS, "lab", quiet)
     assert (described.version, described.login, described.storages) == ("v1.8.1", "basic", ("nfs",))
 
 

@@ -8,7 +8,7 @@ import pytest
 from openpai_tasks.backends.openpai import Client
 from openpai_tasks.errors import Conflict, Denied, PathError
 from openpai_tasks.protocol import JobRequest
-from openpai_tasks.sdk.files import cleaning, job_folders, leftovers
+from openpai_tasks.sdk.files import cleaning, job_folders
 from openpai_tasks.sdk.jobs import submission
 from openpai_tasks.settings.credentials import Credentials
 from openpai_tasks.settings.registry import LOCAL, Cluster
@@ -57,7 +57,7 @@ def leave(client, home, job):
 
 
 def planned(client, home):
-    return cleaning.plan_cleanup(leftovers.find_leftovers(client, home), DAY)
+    return cleaning.plan_cleanup(cleaning.find_leftovers(client, home), DAY)
 
 
 class Stuck(LocalStore):

@@ -9,7 +9,7 @@ import pytest
 from openpai_tasks.errors import ConfigError, Conflict, Denied, NotFound, PaiError, PathError
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import ClusterUpdate, NewCluster
-from openpai_tasks.sdk.files import selecting, storages, user_storages
+from openpai_tasks.sdk.files import storages, user_storages
 from openpai_tasks.settings import credentials
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.settings.credentials import Credentials
@@ -61,13 +61,13 @@ def kept(home):
 
 def add(settings, name, type, secret="", **fields):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **fields}
-    return selecting.add_storage(
+    return storages.add_storage(
         settings, None, user_storages.parse_storage(name, type, **given), secret, silent
     )
 
 
 def test_selected_workspace_is_created_saved_and_used(lab, home, tmp_path):
-    chosen = selecting.select_storage(lab, None, "team", "exp/one", silent)
+    chosen = storages.select_storage(lab, None, "team", "exp/one", silent)
     assert (chosen.workspace, chosen.url) == ("/exp/one", "pai://lab/team/exp/one")
     assert (tmp_path / "team" / USER / "exp" / "one").is_dir()
     assert "storage_name: team" in kept(home) and "workspace: /exp/one" in kept(home)
@@ -80,17 +80,17 @@ def test_selected_workspace_is_created_saved_and_used(lab, home, tmp_path):
 
 def test_workspace_on_a_shared_storage_is_below_the_users_folder(lab, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
-    assert selecting.select_storage(lab, "lab", "mine", "w", silent).workspace == f"/{USER}/w"
+    assert storages.select_storage(lab, "lab", "mine", "w", silent).workspace == f"/{USER}/w"
     assert (tmp_path / "mine" / USER / "w").is_dir()
-    assert selecting.select_storage(lab, None, "mine", f"/{USER}/w/x", silent).workspace == f"/{USER}/w/x"
-    assert selecting.select_storage(lab, None, "mine", "", silent).workspace == f"/{USER}"
-    assert selecting.select_storage(lab, None, "0", "y", silent).storage == "mine"
+    assert storages.select_storage(lab, None, "mine", f"/{USER}/w/x", silent).workspace == f"/{USER}/w/x"
+    assert storages.select_storage(lab, None, "mine", "", silent).workspace == f"/{USER}"
+    assert storages.select_storage(lab, None, "0", "y", silent).storage == "mine"
 
 
 def test_read_only_storage_is_selected_without_a_workspace(lab):
-    assert selecting.select_storage(lab, None, "docs", "", silent).workspace == ""
+    assert storages.select_storage(lab, None, "docs", "", silent).workspace == ""
     with pytest.raises(Denied, match="read-only for you"):
-        selecting.select_storage(lab, None, "docs", "w", silent)
+        storages.select_storage(lab, None, "docs", "w", silent)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_failed_selection_changes_nothing(lab, home, tmp_path, storage, workspac
     (tmp_path / "team" / USER / "file").touch()
     before = kept(home)
     with pytest.raises(error):
-        selecting.select_storage(lab, None, storage, workspace, silent)
+        storages.select_storage(lab, None, storage, workspace, silent)
     assert kept(home) == before and [p.name for p in (tmp_path / "team" / USER).iterdir()] == ["file"]
 
 
 def test_share_that_is_not_mounted_is_not_selected(lab, home, tmp_path):
     (tmp_path / "team").rmdir()
     with pytest.raises(ConfigError, match="is not a folder"):
-        selecting.select_storage(lab, None, "team", "w", silent)
+        storages.select_storage(lab, None, "team", "w", silent)
     assert "storage_name" not in kept(home)
 
 
@@ -176,7 +176,7 @@ def test_secret_is_stored_separately_and_removed_with_its_storage(lab, home, tmp
     place = storages.ClusterStorages(lab).place("lab", "share")
     assert place.data["password"] == KEY and KEY not in repr(place)
     assert KEY not in repr(storages.ClusterStorages(lab).rows("lab"))
-    selecting.forget_storages(lab, None, ["share"], silent)
+    storages.forget_storages(lab, None, ["share"], silent)
     assert KEY not in credentials.path().read_text() and "nas/docs" not in kept(home)
     add(lab, "share", "samba", KEY, **fields)
     known.delete(lab, ["lab"])
@@ -185,10 +185,10 @@ def test_secret_is_stored_separately_and_removed_with_its_storage(lab, home, tmp
 
 def test_forgotten_storage_is_no_longer_selected(lab, home, tmp_path):
     add(lab, "mine", "local", path=str(tmp_path / "mine"))
-    selecting.select_storage(lab, None, "mine", "w", silent)
+    storages.select_storage(lab, None, "mine", "w", silent)
     with pytest.raises(NotFound, match=r"no storage 'other' that `pai storage.add` added \(known: mine\)"):
-        selecting.forget_storages(lab, None, ["mine", "other"], silent)
-    selecting.forget_storages(lab, None, ["mine"], silent)
+        storages.forget_storages(lab, None, ["mine", "other"], silent)
+    storages.forget_storages(lab, None, ["mine"], silent)
     found = known.open_registry(lab).get("lab")
     assert (found.storage, found.workspace, found.own_storages) == ("", "", ())
     assert (tmp_path / "mine" / USER / "w").is_dir()
@@ -199,7 +199,7 @@ def test_forgotten_storage_is_no_longer_selected(lab, home, tmp_path):
 def data(type, secret="", **fields):
     given = {"address": "", "path": "", "user": "", "options": (), "read_only": False, **fields}
     own = user_storages.parse_storage("x", type, **given)
-    return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, secret, ()).data
+    return user_storages.make_spec(Cluster("lab", "http://lab", "ann"), own, (), secret).data
 
 
 @pytest.mark.parametrize(

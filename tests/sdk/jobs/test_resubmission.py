@@ -8,7 +8,7 @@ from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobRequest
 from openpai_tasks.protocol.document import job_storage
-from openpai_tasks.sdk.jobs import provenance, relocation, resubmission
+from openpai_tasks.sdk.jobs import provenance, resubmission
 from openpai_tasks.sdk.jobs.provenance import Stamp
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import set_gpus
@@ -42,14 +42,14 @@ def made(home, name):
 @pytest.mark.parametrize("here", [MOUNT, HDFS], ids=["from-mount", "from-hdfs"])
 def test_relocated_document_equals_one_made_there(here, there):
     before, after = made(here, "one"), made(there, "two")
-    found = relocation.relocate({**before, "name": "two"}, there, SHA256, provenance.read_stamp(after))
+    found = resubmission.relocate({**before, "name": "two"}, there, SHA256, provenance.read_stamp(after))
     assert found == after
 
 
 def test_relocation_keeps_other_mounts_and_commands():
     document = made(MOUNT, "one")
     document["extras"]["storages"].append({"name": "data"})
-    found = relocation.relocate(document, OTHER, SHA256, provenance.read_stamp(made(OTHER, "one")))
+    found = resubmission.relocate(document, OTHER, SHA256, provenance.read_stamp(made(OTHER, "one")))
     assert found["extras"]["storages"] == [{"name": "new"}, {"name": "data"}]
     assert found["taskRoles"] == document["taskRoles"]
 

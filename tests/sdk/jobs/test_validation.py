@@ -10,7 +10,7 @@ import yaml
 
 from openpai_tasks import protocol
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.jobs import validation
+from openpai_tasks.sdk.jobs import documents
 from openpai_tasks.sdk.templates.schemas import settings_schema
 from openpai_tasks.settings import config
 
@@ -164,4 +164,4 @@ def test_comments_of_json_are_left_out_in_version_2(shell):
 
 def test_slashes_of_yaml_are_no_comments():
     flow = "{protocolVersion: 2, name: a, uri: http://host/x}"
-    assert validation.without_comments(flow) == flow
+    assert documents.without_comments(flow) == flow

@@ -6,9 +6,15 @@ import time
 import pytest
 from hypothesis import given, strategies
 
-from openpai_tasks.sdk.logs import labels, output
-from openpai_tasks.sdk.logs.labels import LONGEST_PART, Labels
-from openpai_tasks.sdk.logs.output import Chunk, LineSplitter, add_labels, strip_control_characters
+from openpai_tasks.sdk.logs import output
+from openpai_tasks.sdk.logs.output import (
+    LONGEST_PART,
+    Chunk,
+    Labels,
+    LineSplitter,
+    add_labels,
+    strip_control_characters,
+)
 from tests.attacks import ALL, forbidden
 
 MEGABYTE = 1 << 20
@@ -81,11 +87,11 @@ chunks = strategies.lists(
 
 @given(chunks, strategies.integers(1, 8))
 def test_every_byte_is_shown_in_order_after_its_own_label(written, longest):
-    before, labels.LONGEST_PART = labels.LONGEST_PART, longest
+    before, output.LONGEST_PART = output.LONGEST_PART, longest
     try:
         data = shown(*written)
     finally:
-        labels.LONGEST_PART = before
+        output.LONGEST_PART = before
     found = {"a": b"", "b": b""}
     for line in data.split(b"\n"):
         parts = [re.fullmatch(rb"\[(.)\] ([xy]*)", part) for part in line.split(b"\r") if part]

@@ -4,8 +4,7 @@ import pytest
 
 from openpai_tasks.errors import ApiError
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.logs.labels import COLOURS
-from openpai_tasks.sdk.logs.output import Chunk, add_labels, merge_jobs
+from openpai_tasks.sdk.logs.output import COLOURS, Chunk, add_labels, merge_jobs
 
 
 @pytest.fixture(autouse=True)

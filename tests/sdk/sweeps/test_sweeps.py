@@ -4,7 +4,7 @@ import pytest
 
 from openpai_tasks.errors import ConfigError, PathError, ProtocolError
 from openpai_tasks.sdk.sweeps import grid, records
-from openpai_tasks.sdk.sweeps.plan import SweepJob, check_sweep, describe_progress
+from openpai_tasks.sdk.sweeps.sweep import SweepJob, check_sweep, describe_progress
 
 
 def test_axes_make_a_grid_in_their_order():

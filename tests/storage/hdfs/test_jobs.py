@@ -17,7 +17,7 @@ from openpai_tasks.protocol import JobRequest, build_document, dump, validate
 from openpai_tasks.protocol.document.job_storage import HdfsFolder as Seen
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.clusters.known import NewCluster
-from openpai_tasks.sdk.files import cleaning, job_folders, leftovers, selecting, user_storages
+from openpai_tasks.sdk.files import cleaning, job_folders, storages, user_storages
 from openpai_tasks.sdk.jobs import lookup, outputs, resubmission
 from openpai_tasks.sdk.jobs.options import JobOptions, build_request
 from openpai_tasks.sdk.jobs.submission import prepare, submit
@@ -430,8 +430,8 @@ def client(server, gateway, store, tmp_path, monkeypatch):
     store.make_folder("/")
     address = f"http://{gateway.host}/webhdfs"
     own = user_storages.parse_storage("mine", "hdfs", address, store.root, "root", (), False)
-    selecting.add_storage(SETTINGS, "lab", own, "", quiet)
-    selecting.select_storage(SETTINGS, "lab", "mine", "exp 1", quiet)
+    storages.add_storage(SETTINGS, "lab", own, "", quiet)
+    storages.select_storage(SETTINGS, "lab", "mine", "exp 1", quiet)
     return known.connect(SETTINGS, "lab")
 
 
@@ -465,9 +465,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     gate.touch()
     assert lookup.wait(client, f"{unique}-b", 60).state == "SUCCEEDED"
 
-    original = resubmission.find_original(
-        client, f"{unique}-a", here, JobRequest(name=f"{unique}-c"), False, quiet
-    )
+    original = resubmission.original_from_cluster(client, f"{unique}-a", here)
     submit(
         client,
         resubmission.prepare_resubmission(original, client, JobRequest(name=f"{unique}-c"), quiet),
@@ -476,7 +474,7 @@ def test_files_of_jobs_are_shared_resubmitted_and_cleaned_up(client, gateway, tm
     assert outputs.find_outputs(client, f"{unique}-c").read("m", 1 << 30) == b"0.9"
 
     home = job_folders.require_home(client)
-    left = leftovers.find_leftovers(client, home)
+    left = cleaning.find_leftovers(client, home)
     assert sorted(job.name for job in left.jobs) == [f"{unique}-{letter}" for letter in "abc"]
     assert [len(one.jobs) for one in left.archives] == [3]
 
