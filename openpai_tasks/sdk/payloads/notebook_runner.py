@@ -264,8 +264,8 @@ def render_text(text: str) -> str:
 
 def _render_line(line: str, before: Pen) -> tuple[str, Pen]:
     """Return the line as finally shown, and the colours after it."""
-    at, width, pen = 0, 0, before
-    shown: list[tuple[Pen, str]] = []
+    at, pen = 0, before
+    shown: list[tuple[Pen, str]] = []  # each character with its colours
     for piece in TERMINAL_PIECES.finditer(line):
         kind, value = piece.lastgroup, piece[0]
         if kind == "colour":
@@ -273,25 +273,11 @@ def _render_line(line: str, before: Pen) -> tuple[str, Pen]:
         elif kind == "move":
             at = 0 if value == "\r" else max(at - 1, 0)
         elif kind == "erase":
-            shown, width = [((), " " * at)] if value == "\x1b[2K" else _columns(shown, 0, at), at
+            shown = [((), " ")] * at if value == "\x1b[2K" else shown[:at]
         else:
-            start, at = at, at + len(value)
-            if start < width:
-                shown = [*_columns(shown, 0, start), (pen, value), *_columns(shown, at)]
-            else:
-                shown.append((pen, value))
-            width = max(width, at)
+            shown[at : at + len(value)] = [(pen, letter) for letter in value]
+            at += len(value)
     return _join_coloured([*shown, (pen, "")], before), pen
-
-
-def _columns(shown: list[tuple[Pen, str]], start: int, end: int | None = None) -> list[tuple[Pen, str]]:
-    """Return what is shown between two columns."""
-    found, at = [], 0
-    for pen, text in shown:
-        part = text[max(start - at, 0) : None if end is None else max(end - at, 0)]
-        found += [(pen, part)] if part else []
-        at += len(text)
-    return found
 
 
 def _add_colour(pen: Pen, colour: str) -> Pen:
@@ -330,9 +316,9 @@ def install_missing(*packages: str) -> None:
         stop(f"cannot install {', '.join(missing)}: {reason}; {hint}")
     sys.path.insert(0, str(target))
     importlib.invalidate_caches()
-    _prepend_path("JUPYTER_PATH", str(target / "share" / "jupyter"))
+    prepend_path("JUPYTER_PATH", target / "share" / "jupyter")
     if "ipykernel" in missing:
-        _prepend_path("PYTHONPATH", str(target))
+        prepend_path("PYTHONPATH", target)
 
 
 def check_imports(*modules: str) -> None:
@@ -385,9 +371,10 @@ def _bundled_pips() -> Iterator[Path]:
             yield from Path(folder).glob("pip-*.whl")
 
 
-def _prepend_path(variable: str, path: str) -> None:
-    before = os.environ.get(variable)
-    os.environ[variable] = f"{path}{os.pathsep}{before}" if before else path
+def prepend_path(variable: str, path: Path) -> None:
+    """Put a path first in an environment variable."""
+    before = filter(None, os.environ.get(variable, "").split(os.pathsep))
+    os.environ[variable] = os.pathsep.join(dict.fromkeys([str(path), *before]))
 
 
 def set_jupyter_folders() -> None:
@@ -486,7 +473,7 @@ class NotebookRun:
     """The run of one notebook."""
 
     def __init__(self, options: argparse.Namespace, notebook: Any, folder: Path) -> None:
-        self.options, self.notebook, self.folder = options, notebook, folder
+        self.options, self.notebook = options, notebook
         self.stem = Path(options.file).stem
         self.kept = ResultWriter(folder, self.stem)
         self.total = sum(map(is_runnable, notebook.cells))
@@ -529,10 +516,11 @@ class NotebookRun:
                 return
 
     def _client(self, kernel: str, sockets: str) -> Any:
+        from jupyter_client.kernelspec import get_kernel_spec
         from nbclient import NotebookClient
         from traitlets.config import Config
 
-        has_ipykernel = is_ipykernel(kernel)
+        has_ipykernel = any("ipykernel" in word for word in get_kernel_spec(kernel).argv)
         client = NotebookClient(
             self.notebook,
             timeout=self.options.timeout_per_cell,
@@ -635,7 +623,7 @@ class NotebookRun:
 
         text = nbformat.writes(_node(merge_streams(self.notebook)))
         try:
-            self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
+            self.name = self.write(".ipynb", text)
         except OSError as err:
             reason = _reason(err)
             if reason != self.save_error:
@@ -780,32 +768,19 @@ def _formats(text: str) -> list[str]:
     return [name for name in text.split(",") if name in FORMATS]
 
 
-def kernel_for(notebook: Any, wanted: str) -> str:
-    """Return the requested kernel, or the notebook's, if it is installed."""
-    from jupyter_client.kernelspec import KernelSpecManager
+def kernel_for(notebook: Any, options: argparse.Namespace) -> str:
+    """Return the requested kernel, or the notebook's; refuse parameters for another language than Python."""
+    from jupyter_client.kernelspec import KernelSpecManager, get_kernel_spec
 
-    named = _metadata(notebook, "kernelspec").get("name", "")
-    name = str(wanted or named or "python3")
+    name = str(options.kernel or _metadata(notebook, "kernelspec").get("name") or "python3")
     known = sorted(KernelSpecManager().find_kernel_specs())
     if name not in known:
         there = f"this image has: {', '.join(known)}" if known else "this image has none"
         stop(f"no kernel named {name!r}: {there}; choose one with --kernel NAME")
+    language = get_kernel_spec(name).language or "python"
+    if options.parameters and language.lower() != "python":
+        stop(f"-p works for Python notebooks only, and kernel {name!r} is for {language}")
     return name
-
-
-def check_language(kernel: str) -> None:
-    """Refuse parameters for a kernel of another language than Python."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    language = KernelSpecManager().get_kernel_spec(kernel).language
-    if language and language.lower() != "python":
-        stop(f"-p works for Python notebooks only, and kernel {kernel!r} is for {language}")
-
-
-def is_ipykernel(kernel: str) -> bool:
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    return any("ipykernel" in word for word in KernelSpecManager().get_kernel_spec(kernel).argv)
 
 
 def private_transport(folder: str) -> dict[str, str]:
@@ -827,12 +802,10 @@ def _metadata(notebook: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def prepare_notebook(options: argparse.Namespace) -> Any:
-    """Return the notebook to run, with its parameters."""
+def prepare_notebook(options: argparse.Namespace, written: dict[str, Any]) -> Any:
+    """Return the notebook to run, from the content of its file, with its parameters."""
     import nbformat
 
-    with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
-        written = json.load(file)
     is_old = written.get("nbformat") != 4
     if not is_old:
         written["nbformat_minor"] = minor_of(written)
@@ -863,14 +836,13 @@ def main(words: list[str]) -> int:
         stop("a PDF needs chromium or xelatex, and this image has neither; leave out `--to pdf`")
     set_jupyter_folders()
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
-        needs_ipykernel = is_python(json.load(file)) if not options.kernel else options.kernel == "python3"
+        written = json.load(file)
+    needs_ipykernel = options.kernel == "python3" if options.kernel else is_python(written)
     install_missing("nbformat", "nbclient", "nbconvert", *(["ipykernel"] if needs_ipykernel else []))
     check_imports("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
-    notebook = prepare_notebook(options)
+    notebook = prepare_notebook(options, written)
     run = NotebookRun(options, notebook, folder)
-    kernel = kernel_for(notebook, options.kernel)
-    if options.parameters:
-        check_language(kernel)
+    kernel = kernel_for(notebook, options)
     say(f"{run.total} cell{'s' * (run.total != 1)}, kernel {kernel}")
     return _run_and_save(run, kernel)
 
