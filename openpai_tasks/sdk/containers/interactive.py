@@ -176,11 +176,9 @@ def _ended_error(client: Backend, job: JobInfo) -> PaiError:
 def read_stay(remote: Remote) -> ContainerStay | None:
     """Read how long the container stays and how long its GPUs are idle; None for any other job."""
     output: list[bytes] = []
-    limits = sessions.RunLimits(seconds=ASK_SECONDS)
+    command = keepalive.state_command()
     with contextlib.suppress(TimedOut):
-        sessions.run_command(
-            remote, keepalive.state_command(), output.append, lambda piece: None, limits=limits
-        )
+        sessions.run_command(remote, command, output.append, sessions.ignore, seconds=ASK_SECONDS)
     return keepalive.parse_stay(b"".join(output).decode("utf-8", "replace"))
 
 
