@@ -315,11 +315,6 @@ def _text(text: str, where: str) -> str:
 # The job
 
 
-def command(python: str, file: str, given: RunOptions) -> str:
-    """Return the job's command."""
-    return f"{shlex.quote(python)} {runner_call(file, given)}"
-
-
 def runner_call(file: str, given: RunOptions) -> str:
     """Return the runner and its arguments, with ``<%`` escaped so that it is not a template hole."""
     name = f"./{file}" if file.startswith("-") else file
@@ -342,7 +337,7 @@ def plan_run(
     """Prepare the job that runs the notebook, with the runner and the sources; send nothing."""
     request = dataclasses.replace(
         request,
-        command=command(request.python, notebook.name, given),
+        command=f"{shlex.quote(request.python)} {runner_call(notebook.name, given)}",
         name=request.name or f"{job_name_stem(notebook.stem)}-$",
         extras={MARK: run_mark(notebook.name, given)},
     )

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
@@ -142,8 +142,7 @@ def _notebook_source(notebook: Notebook | None) -> list[SourceFile]:
 
 def read_server_mark(document: Mapping[str, Any]) -> ServerMark | None:
     """Read the mark from a job's document; None if it is not a server."""
-    extras = document.get("extras")
-    mark = extras.get(MARK) if isinstance(extras, dict) else None
+    mark = fields.mapping(document.get("extras")).get(MARK)
     if not isinstance(mark, dict):
         return None
     return ServerMark(notebook_origins.safe_notebook_name(mark.get("file")), bool(mark.get("direct")))

@@ -130,9 +130,9 @@ def is_runnable(cell: dict[str, Any]) -> bool:
     return cell.get("cell_type") == "code" and bool(source_of(cell).strip())
 
 
-def first_line(cell: dict[str, Any]) -> str:
+def first_line(cell: dict[str, Any], width: int = WIDTH) -> str:
     line = next((line.strip() for line in source_of(cell).splitlines() if line.strip()), "")
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
@@ -772,7 +772,7 @@ def kernel_for(notebook: Any, options: argparse.Namespace) -> str:
     """Return the requested kernel, or the notebook's; refuse parameters for another language than Python."""
     from jupyter_client.kernelspec import KernelSpecManager, get_kernel_spec
 
-    name = str(options.kernel or _metadata(notebook, "kernelspec").get("name") or "python3")
+    name = str(options.kernel or metadata_of(notebook, "kernelspec").get("name") or "python3")
     known = sorted(KernelSpecManager().find_kernel_specs())
     if name not in known:
         there = f"this image has: {', '.join(known)}" if known else "this image has none"
@@ -790,13 +790,13 @@ def private_transport(folder: str) -> dict[str, str]:
     return {"transport": "ipc", "ip": address} if is_possible else {}
 
 
-def is_python(notebook: dict[str, Any]) -> bool:
-    """Return whether the notebook's metadata names Python, or nothing."""
-    spec, info = _metadata(notebook, "kernelspec"), _metadata(notebook, "language_info")
-    return str(spec.get("language") or info.get("name") or "python").lower() == "python"
+def language_of(notebook: dict[str, Any]) -> str:
+    """Return the language in the notebook's metadata; Python by default."""
+    spec, info = metadata_of(notebook, "kernelspec"), metadata_of(notebook, "language_info")
+    return str(spec.get("language") or info.get("name") or "python")
 
 
-def _metadata(notebook: dict[str, Any], name: str) -> dict[str, Any]:
+def metadata_of(notebook: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a mapping from the notebook's metadata; empty if it is not one."""
     found = notebook.get("metadata", {}).get(name)
     return found if isinstance(found, dict) else {}
@@ -837,7 +837,8 @@ def main(words: list[str]) -> int:
     set_jupyter_folders()
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
         written = json.load(file)
-    needs_ipykernel = options.kernel == "python3" if options.kernel else is_python(written)
+    is_python = language_of(written).lower() == "python"
+    needs_ipykernel = options.kernel == "python3" if options.kernel else is_python
     install_missing("nbformat", "nbclient", "nbconvert", *(["ipykernel"] if needs_ipykernel else []))
     check_imports("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
     notebook = prepare_notebook(options, written)

@@ -290,7 +290,10 @@ class Saver:
             else:
                 self._save(name)
         except OSError as err:
-            self._report(name, f"cannot save {name}: {err.strerror or err}")
+            problem = f"cannot save {name}: {err.strerror or err}"
+            if problem != self._problems.get(name):
+                runner.say(f"error: {problem}")
+            self._problems[name] = problem
         else:
             self._seen[name] = mark
             self._problems.pop(name, None)
@@ -369,11 +372,6 @@ class Saver:
             return os.lstat(path).st_dev == device
         except OSError:
             return False
-
-    def _report(self, name: str, text: str) -> None:
-        if text != self._problems.get(name):
-            runner.say(f"error: {text}")
-        self._problems[name] = text
 
 
 # Activity

@@ -19,7 +19,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import gateways_file, users_file
-from openpai_tasks.sdk.ssh.job_files import forget_keys
+from openpai_tasks.sdk.ssh.job_files import forget_job
 from openpai_tasks.sdk.ssh.login_node_gateway import proxy_words
 from openpai_tasks.sdk.ssh.target import Gateway, Target
 from openpai_tasks.settings.home import locked, make_private
@@ -107,24 +107,20 @@ def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> Written
     new = host_block(alias, job, found)
     for host in found:
         _make_folders(host.target)
+    prune_hosts(client, but=job.key)
     with locked(config_path()):
-        active, over = _split_blocks(client, but=job.key)
-        others = [one for one in active if one[0] != (alias, job.key)]
+        others = [one for one in host_blocks.read_blocks() if one[0] != (alias, job.key)]
         ours = host_blocks.host_names(new)
         host_blocks.write_blocks([*(host_blocks.without_names(text, ours) for _, text in others), new])
-    _forget(over)
     lost = [MovedNames(*key, tuple(sorted(host_blocks.host_names(text) & ours))) for key, text in others]
     return WrittenHosts(config_path(), tuple(one for one in lost if one.names))
 
 
-def prune_hosts(client: Backend) -> None:
+def prune_hosts(client: Backend, but: str = "") -> None:
     """Remove the blocks of ended jobs, with their keys."""
-    if not config_path().exists():
-        return
-    with locked(config_path()):
-        active, over = _split_blocks(client)
-        host_blocks.write_blocks(text for _, text in active)
-    _forget(over)
+    for (alias, key), _ in host_blocks.read_blocks():
+        if key != but and _has_ended(client, alias, key):
+            forget_job(alias, key)
 
 
 def escape_path(path: os.PathLike[str] | str) -> str:
@@ -229,19 +225,6 @@ def _name(text: str) -> str:
     if _PATTERN.search(_word(text)):
         raise ConfigError(f"invalid host name {text[:80]!r}: ssh would take it for a pattern")
     return text
-
-
-def _split_blocks(client: Backend, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
-    """Return the blocks of active jobs, and those of ended jobs."""
-    found = host_blocks.read_blocks()
-    over = [one for one in found if one[0][1] != but and _has_ended(client, *one[0])]
-    return [one for one in found if one not in over], over
-
-
-def _forget(over: list[host_blocks.Block]) -> None:
-    """Forget the keys of jobs whose blocks are gone."""
-    for (alias, key), text in over:
-        forget_keys(alias, key, host_blocks.key_aliases(text))
 
 
 def _has_ended(client: Backend, alias: str, key: str) -> bool:
