@@ -349,11 +349,9 @@ def _extras(extras: dict[str, Any], file: str, given: RunOptions) -> dict[str, A
     """Replace the server's mark by that of a run, and drop the ssh plugin."""
     rest = {name: value for name, value in extras.items() if name not in (serving.MARK, PLUGINS)}
     plugins = [one for one in extras.get(PLUGINS) or () if one.get("plugin") != SSH]
-    return {
-        **rest,
-        **({PLUGINS: plugins} if plugins else {}),
-        running.MARK: running.run_mark(file, given),
-    }
+    if plugins:
+        rest[PLUGINS] = plugins
+    return {**rest, running.MARK: running.run_mark(file, given)}
 
 
 def _without_token(value: Any) -> Any:

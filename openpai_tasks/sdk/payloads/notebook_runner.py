@@ -475,7 +475,7 @@ class NotebookRun:
     def __init__(self, options: argparse.Namespace, notebook: Any, folder: Path) -> None:
         self.options, self.notebook = options, notebook
         self.stem = Path(options.file).stem
-        self.kept = ResultWriter(folder, self.stem)
+        self.results = ResultWriter(folder, self.stem)
         self.total = sum(map(is_runnable, notebook.cells))
         self.number = self.failed = 0
         self.name = f"{self.stem}.ipynb"
@@ -654,7 +654,7 @@ class NotebookRun:
         return {"metadata": {"name": self.stem, "path": str(Path(self.options.file).absolute().parent)}}
 
     def write(self, extension: str, content: str) -> str:
-        return self.kept.write(extension, content.encode("utf-8", "surrogatepass"))
+        return self.results.write(extension, content.encode("utf-8", "surrogatepass"))
 
 
 def _synchronous(function: Any) -> Any:
@@ -723,11 +723,11 @@ def _script(run: NotebookRun) -> str:
 
 def _pdf(run: NotebookRun) -> str:
     if _browser():
-        return run.kept.write(".pdf", _print_page(run))
+        return run.results.write(".pdf", _print_page(run))
     from nbconvert.exporters import PDFExporter
 
     content, _ = PDFExporter().from_notebook_node(run.notebook, resources=run.resources())
-    return run.kept.write(".pdf", bytes(content))
+    return run.results.write(".pdf", bytes(content))
 
 
 def _print_page(run: NotebookRun) -> bytes:

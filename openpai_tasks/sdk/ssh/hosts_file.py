@@ -89,13 +89,13 @@ def host_block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     return "".join(parts)
 
 
-def ssh_command(goal: Target) -> list[str]:
+def ssh_command(target: Target) -> list[str]:
     """Return the ssh command that needs no file."""
-    _make_folders(goal)
-    words = ["ssh", *_identity(goal.key), "-p", str(goal.port), *_flags(_options(goal))]
-    if goal.gateway:
-        words += ["-o", f"ProxyCommand={_proxy_command(goal.gateway, goal.timeout)}"]
-    return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
+    _make_folders(target)
+    words = ["ssh", *_identity(target.key), "-p", str(target.port), *_flags(_options(target))]
+    if target.gateway:
+        words += ["-o", f"ProxyCommand={_proxy_command(target.gateway, target.timeout)}"]
+    return [*words, f"{_word(target.user)}@{_word(target.host)}"]
 
 
 def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> WrittenHosts:
@@ -134,26 +134,26 @@ def escape_path(path: os.PathLike[str] | str) -> str:
 
 
 def _host(alias: str, host: Host) -> str:
-    goal = host.target
+    target = host.target
     lines = [
         f"Host {' '.join(map(_name, host.names))}",
-        f"HostName {_word(goal.host)}",
-        f"Port {goal.port}",
-        f"User {_word(goal.user)}",
-        f"IdentityFile {escape_path(goal.key)}",
-        *_lines(_options(goal)),
+        f"HostName {_word(target.host)}",
+        f"Port {target.port}",
+        f"User {_word(target.user)}",
+        f"IdentityFile {escape_path(target.key)}",
+        *_lines(_options(target)),
     ]
-    if goal.gateway and goal.gateway.is_login_node:
-        lines.append(f"ProxyCommand {_proxy_command(goal.gateway, goal.timeout)}")
-    elif goal.gateway:
-        lines.append(f"ProxyJump {_gateway_name(alias, goal.gateway, goal.timeout)}")
+    if target.gateway and target.gateway.is_login_node:
+        lines.append(f"ProxyCommand {_proxy_command(target.gateway, target.timeout)}")
+    elif target.gateway:
+        lines.append(f"ProxyJump {_gateway_name(alias, target.gateway, target.timeout)}")
     return "\n  ".join(lines) + "\n"
 
 
-def _options(goal: Target) -> SshOptions:
+def _options(target: Target) -> SshOptions:
     """Return the options for every login to a container, for a file or a command line."""
-    keys = [("HostKeyAlias", _word(goal.name)), ("UserKnownHostsFile", escape_path(goal.known_hosts))]
-    return [*keys, *_SAFE_OPTIONS, _limit(goal.timeout), ("ServerAliveInterval", "15")]
+    keys = [("HostKeyAlias", _word(target.name)), ("UserKnownHostsFile", escape_path(target.known_hosts))]
+    return [*keys, *_SAFE_OPTIONS, _limit(target.timeout), ("ServerAliveInterval", "15")]
 
 
 def _gateway_options(timeout: float) -> SshOptions:
@@ -197,9 +197,9 @@ def _proxy_command(gateway: Gateway, timeout: float) -> str:
     return f"ssh -W '[%h]:%p' {shlex.join(words).replace('%', '%%')}"
 
 
-def _make_folders(goal: Target) -> None:
+def _make_folders(target: Target) -> None:
     """Create the folders of the host key files, as OpenSSH creates only the files."""
-    make_private(goal.known_hosts.parent)
+    make_private(target.known_hosts.parent)
     make_private(gateways_file().parent)
 
 

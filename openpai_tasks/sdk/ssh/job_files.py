@@ -22,7 +22,7 @@ from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.user_files import read, replace
 from openpai_tasks.settings.home import home, locked
 
-_ODD = re.compile(r"[^A-Za-z0-9._~-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]")
 _LOCK = threading.Lock()
 _ASKED: weakref.WeakSet[Backend] = weakref.WeakSet()
 
@@ -34,7 +34,7 @@ def known_hosts(alias: str) -> Path:
 
 def host_key_name(*parts: str) -> str:
     """Return the name under which a host key is kept: job, task and attempt."""
-    return _ODD.sub("_", "-".join(parts))
+    return _UNSAFE.sub("_", "-".join(parts))
 
 
 def job_key_path(alias: str, job_key: str) -> Path:
