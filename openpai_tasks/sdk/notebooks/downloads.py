@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.sdk.payloads.notebook_runner import digest_of
 from openpai_tasks.settings.home import home, locked, write_private
 
@@ -68,8 +69,7 @@ def _known() -> dict[str, str]:
         found = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    pairs = found.items() if isinstance(found, dict) else ()
-    return {key: value for key, value in pairs if isinstance(value, str)}
+    return {key: value for key, value in mapping(found).items() if isinstance(value, str)}
 
 
 def _file() -> Path:

@@ -74,21 +74,18 @@ class Link:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def until_over(self) -> JobInfo:
-        """Wait until the job or the tunnel ends, and return the job."""
+    def until_over(self) -> None:
+        """Wait until the job ends or is restarted by the cluster."""
         if self._forward is None:
-            return lookup.wait(self._client, self._name)
+            lookup.wait(self._client, self._name)
+            return
         self._forward.serve()
-        return self._ended()
-
-    def _ended(self) -> JobInfo:
-        """Wait for the job to end, unless the cluster has restarted it."""
         pauses, soon = Pauses(self._client, END_SECONDS), time.monotonic() + SSH_START_SECONDS
         while True:
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
             is_restarted = job.state == endpoints.RUNNING and time.monotonic() > soon
             if job.final or is_restarted or pauses.over:
-                return job
+                return
             pauses.wait()
 
     def close(self) -> None:

@@ -530,7 +530,7 @@ class NotebookRun:
             # without the warning that it listens on loopback only
             extra_arguments=["--log-level=ERROR"] if has_ipykernel else [],
             config=Config(KernelManager=private_transport(sockets) if has_ipykernel else {}),
-            resources={"metadata": {"path": str(Path(self.options.file).absolute().parent)}},
+            resources=self.resources(),
         )
         client.reset_execution_trackers()
         return client
