@@ -25,7 +25,6 @@ import sys
 import threading
 import time
 import traceback
-import uuid
 import zlib
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -567,7 +566,7 @@ def _files(root: str, pattern: str, output: str) -> Iterator[str]:
 def _replacing(path: str) -> Iterator[str]:
     """Yield a temporary name, which listings of outputs leave out, and rename that file to the path."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    part = os.path.join(os.path.dirname(path), f"{PART}{int(time.time()):08x}{uuid.uuid4().hex[:8]}")
+    part = os.path.join(os.path.dirname(path), f"{PART}{int(time.time()):08x}{os.urandom(4).hex()}")
     try:
         yield part
         os.replace(part, path)
@@ -612,7 +611,7 @@ class Checkpoint:
             lines.flush()
         os.makedirs(self.folder, exist_ok=True)
         number = max([0, *_numbers_in(self.folder), *(self._remote.numbers() if self._remote else ())]) + 1
-        data = f"{number:08d}-{uuid.uuid4().hex[:8]}{os.path.splitext(self.name)[1]}"
+        data = f"{number:08d}-{os.urandom(4).hex()}{os.path.splitext(self.name)[1]}"
         path = os.path.join(self.folder, data)
         try:
             write(path)

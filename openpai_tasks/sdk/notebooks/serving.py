@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
@@ -25,7 +24,7 @@ from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
-from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.notebooks.running import add_source, job_name_stem, source_file
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
@@ -165,16 +164,3 @@ def check_reconnect(job: JobInfo, document: Mapping[str, Any], direct: bool) -> 
             f"job {job.name!r} was not started with --direct, so it can only be reached by tunnel"
         )
     return mark
-
-
-# Pages
-
-
-def notebook_page(lab: bool, tree: bool, file: str) -> str:
-    """Return the path that shows the notebook in the available interface; empty if there is none."""
-    name = quote(file)
-    if lab:
-        return f"/lab/tree/{name}" if file else "/lab"
-    if tree:
-        return f"/notebooks/{name}" if file.endswith(SUFFIX) else "/tree"
-    return ""
