@@ -25,7 +25,6 @@ import sys
 import threading
 import time
 import traceback
-import uuid
 import zlib
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -542,7 +541,8 @@ def _save(root: str, pattern: str) -> list[str]:
         facts = os.stat(os.path.join(root, name))
         seen = (facts.st_size, facts.st_mtime_ns)
         if _saved.get((root, name)) != seen:
-            _copy(os.path.join(root, name), os.path.join(here.output, target))
+            with _replacing(os.path.join(here.output, target)) as part:
+                shutil.copy2(os.path.join(root, name), part)
             _saved[root, name] = seen
         names.append(target)
     return names
@@ -562,22 +562,17 @@ def _files(root: str, pattern: str, output: str) -> Iterator[str]:
                     yield os.path.relpath(path, root)
 
 
-def _copy(source: str, target: str) -> None:
-    """Copy a file under a temporary name, which listings of outputs leave out, and rename it."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    part = os.path.join(os.path.dirname(target), _part_name())
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """Yield a temporary name, which listings of outputs leave out, and rename that file to the path."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = os.path.join(os.path.dirname(path), f"{PART}{int(time.time()):08x}{os.urandom(4).hex()}")
     try:
-        shutil.copyfile(source, part)
-        shutil.copystat(source, part)
-        os.replace(part, target)
+        yield part
+        os.replace(part, path)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(part)
+        _remove(part)
         raise
-
-
-def _part_name() -> str:
-    return f"{PART}{int(time.time()):08x}{uuid.uuid4().hex[:8]}"
 
 
 # Checkpoints
@@ -616,7 +611,7 @@ class Checkpoint:
             lines.flush()
         os.makedirs(self.folder, exist_ok=True)
         number = max([0, *_numbers_in(self.folder), *(self._remote.numbers() if self._remote else ())]) + 1
-        data = f"{number:08d}-{uuid.uuid4().hex[:8]}{os.path.splitext(self.name)[1]}"
+        data = f"{number:08d}-{os.urandom(4).hex()}{os.path.splitext(self.name)[1]}"
         path = os.path.join(self.folder, data)
         try:
             write(path)
@@ -670,9 +665,8 @@ def _checkpoint_places(name: str) -> list[Any]:
         jobs = os.path.dirname(os.path.dirname(here.output))
         found = [os.path.join(jobs, job, "output", *inside) for job in earlier]
         return [os.path.join(here.output, *inside), None, *found]
-    local = os.path.join(
-        os.path.dirname(here.output), ".pai-checkpoints", name
-    )  # apart from what is uploaded
+    # apart from what is uploaded
+    local = os.path.join(os.path.dirname(here.output), ".pai-checkpoints", name)
     user = env.get(OUTPUT_USER, "")
     jobs_of = [url.rpartition("/")[0].rpartition("/")[0] for url in urls]
     remote = [_Hdfs([f"{jobs}/{job}/output/{'/'.join(inside)}" for jobs in jobs_of], user) for job in earlier]
@@ -731,10 +725,7 @@ def _summary(path: str, sync: bool = False) -> dict[str, list[int]]:
 def _checksum(path: str, sync: bool) -> list[int]:
     size = crc = 0
     with open(path, "rb") as file:
-        while True:
-            piece = file.read(1 << 20)
-            if not piece:
-                break
+        while piece := file.read(1 << 20):
             size, crc = size + len(piece), zlib.crc32(piece, crc)
         if sync:
             os.fsync(file.fileno())
@@ -742,13 +733,11 @@ def _checksum(path: str, sync: bool) -> list[int]:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """Write a file under a temporary name and rename it, so that it is never seen incomplete."""
-    part = os.path.join(os.path.dirname(path), _part_name())
-    with open(part, "wb") as file:
+    """Write a file so that it is never seen incomplete."""
+    with _replacing(path) as part, open(part, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
     _sync_folder(os.path.dirname(path))
 
 
@@ -799,17 +788,6 @@ def _call_within(seconds: float, ask: Callable[[], Result]) -> Result:
     return found[0]
 
 
-def _read_answer(request: Any) -> bytes:
-    """Return a small answer; one that takes too long is an error."""
-    import urllib.request
-
-    def read() -> bytes:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-            return bytes(answer.read(_LARGEST_ANSWER))
-
-    return _call_within(_ANSWER_SECONDS, read)
-
-
 class _Hdfs:
     """A folder of checkpoints in HDFS, by its address at each name node."""
 
@@ -817,7 +795,7 @@ class _Hdfs:
         self._urls, self._user = urls, user
 
     def numbers(self) -> list[int]:
-        return [int(found[1]) for found in map(_NUMBERED.fullmatch, self._list("")) if found]
+        return [int(found[1]) for found in map(_NUMBERED.fullmatch, self._list()) if found]
 
     def send(self, folder: str, number: int, manifest: Mapping[str, Any]) -> None:
         """Upload the files, and then the manifest that makes them count."""
@@ -831,7 +809,7 @@ class _Hdfs:
         os.makedirs(folder, exist_ok=True)
         for number in sorted(self.numbers(), reverse=True):
             try:
-                manifest = json.loads(self._get(f"{number:08d}.json"))
+                manifest = json.loads(self._ask("GET", f"{number:08d}.json", "OPEN"))
                 self._fetch(manifest, folder)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 _warn(f"checkpoint {number} cannot be fetched ({error}); trying the one before it")
@@ -852,24 +830,23 @@ class _Hdfs:
             if not (target + os.sep).startswith(os.path.join(folder, data) + os.sep):
                 raise ValueError(f"invalid name {name!r}")
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            self._get(f"{data}/{name}".rstrip("/"), target)
+            self._download(f"{data}/{name}".rstrip("/"), target)
 
     def forget(self, keep: int) -> None:
         """Remove all but the last checkpoints, manifests first."""
         with contextlib.suppress(OSError):
-            gone = sorted(self.numbers())[:-keep]
-            names = [f"{number:08d}" for number in gone]
+            names = [f"{number:08d}" for number in sorted(self.numbers())[:-keep]]
             for name in names:
                 self._ask("DELETE", f"{name}.json", "DELETE")
-            for entry in self._list("") if names else ():
+            for entry in self._list() if names else ():
                 if entry.partition("-")[0] in names:
                     self._ask("DELETE", entry, "DELETE", recursive="true")
 
-    def _list(self, name: str) -> list[str]:
+    def _list(self) -> list[str]:
         import urllib.error
 
         try:
-            found = json.loads(self._ask("GET", name, "LISTSTATUS"))
+            found = json.loads(self._ask("GET", "", "LISTSTATUS"))
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return []
@@ -905,32 +882,30 @@ class _Hdfs:
 
         self._try_each(once)
 
-    def _get(self, name: str, path: str = "") -> bytes:
-        """Download a file to the path, or return its content."""
+    def _download(self, name: str, path: str) -> None:
         import urllib.request
 
-        def once(url: str) -> bytes:
+        def once(url: str) -> None:
             address = self._address(url, name, "OPEN")
-            if not path:
-                return _read_answer(urllib.request.Request(address))
             opened = _call_within(
                 _DATA_SECONDS, lambda: urllib.request.urlopen(address, timeout=_DATA_SECONDS)
             )
-            with opened as answer:
-                with open(path, "wb") as file:
-                    shutil.copyfileobj(answer, file, 1 << 20)
-                return b""
+            with opened as answer, open(path, "wb") as file:
+                shutil.copyfileobj(answer, file, 1 << 20)
 
-        return self._try_each(once)
+        self._try_each(once)
 
     def _ask(self, method: str, name: str, operation: str, **options: str) -> bytes:
+        """Return a small answer; one that takes too long is an error."""
         import urllib.request
 
         def once(url: str) -> bytes:
             address = self._address(url, name, operation, **options)
-            return _read_answer(urllib.request.Request(address, method=method))
+            request = urllib.request.Request(address, method=method)
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+                return bytes(answer.read(_LARGEST_ANSWER))
 
-        return self._try_each(once)
+        return self._try_each(lambda url: _call_within(_ANSWER_SECONDS, lambda: once(url)))
 
     def _address(self, url: str, name: str, operation: str, **options: str) -> str:
         from urllib.parse import quote, urlencode
@@ -1289,8 +1264,6 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    if 0 <= number < 128:
-        return bytes((number,))
     number &= (1 << 64) - 1
     found = bytearray()
     while number > 127:

@@ -79,9 +79,8 @@ def settings(**flags: Any) -> Settings:
     found = {config.find(row["name"]).field: _value(row) for row in rows}
     given = {name: value for name, value in flags.items() if value is not None}
     own = Settings.load(None, given).own("cluster-alias")
-    loaded = Settings.load(
-        None, {**found, **given}
-    )  # passed as flags, the project's values look like the user's
+    # passed as flags, the project's values look like the user's
+    loaded = Settings.load(None, {**found, **given})
     return dataclasses.replace(loaded, overruled={"cluster-alias": own})
 
 

@@ -16,7 +16,7 @@ from openpai_tasks.protocol import diagnostics, fields, json_text
 from openpai_tasks.protocol.document import shape
 from openpai_tasks.sdk.jobs import documents, provenance
 from openpai_tasks.sdk.logs.json_lines import parse_object
-from openpai_tasks.sdk.notebooks import pull, running, serving, summary
+from openpai_tasks.sdk.notebooks import pull, results, running, serving
 from openpai_tasks.storage.job_files.workspace import Workspace
 from openpai_tasks.storage.local.store import LocalStore
 from tests.properties.answers import DETAIL, DOCUMENT, DOCUMENT_V1, RETRYING
@@ -146,10 +146,10 @@ def test_document_with_expanding_aliases_or_deep_nesting_is_refused():
 @steady(50)
 @given(body(NOTEBOOK))
 def test_malformed_notebook_of_a_job_never_ends_in_a_traceback(content):
-    found = summary.read_summary(content)
+    found = results.read_summary(content)
     if found is not None:
         repr(found).encode()
-        summary.plain_traceback(found.traceback, False)
+        results.plain_traceback(found.traceback, False)
 
 
 @steady(50)

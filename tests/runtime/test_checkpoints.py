@@ -211,8 +211,8 @@ def test_name_node_that_answers_byte_by_byte_is_given_up(monkeypatch, tmp_path):
         there = runtime._Hdfs([server.uri], "me")
         asks = [
             there.numbers,
-            lambda: there._get("00000001.json"),
-            lambda: there._get("data", str(tmp_path / "got")),
+            lambda: there._ask("GET", "00000001.json", "OPEN"),
+            lambda: there._download("data", str(tmp_path / "got")),
             lambda: there._put("data", str(tmp_path / "file")),
         ]
         for ask in asks:

@@ -153,10 +153,10 @@ def host_name(job: JobInfo, container: Container) -> str:
 
 def open_remote(client: Backend, found: RunningJob, container: Container, settings: Settings) -> Remote:
     """Connect to the container; explain a refusal by the state of the job on the cluster."""
-    goal = ssh_target(client, found, container, settings)
-    before = _length(goal.known_hosts)
+    target = ssh_target(client, found, container, settings)
+    before = _length(target.known_hosts)
     try:
-        remote = Remote(goal).open()
+        remote = Remote(target).open()
     except NotListening as err:
         raise _login_error(client, found, container, err) from err
     except KeyRefused as err:
@@ -168,10 +168,10 @@ def open_remote(client: Backend, found: RunningJob, container: Container, settin
             raise
         keys.fetched_key(client, found.job, refresh=True)  # a job of the same name may have had another
         try:
-            remote = Remote(goal).open()
+            remote = Remote(target).open()
         except KeyRefused:
             raise err from None
-    if _length(goal.known_hosts) > before:
+    if _length(target.known_hosts) > before:
         job_files.forget_ended_jobs(client)
     return remote
 

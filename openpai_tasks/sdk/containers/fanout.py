@@ -96,8 +96,7 @@ class Fanout:
             if stop.is_set():
                 raise Interrupted("interrupted")
             remote = self._remote(container, lambda line: err(label, line.encode()))
-            limits = sessions.RunLimits(stop=stop)
-            code = sessions.run_command(remote, command, lines[0].add, lines[1].add, limits=limits)
+            code = sessions.run_command(remote, command, lines[0].add, lines[1].add, stop=stop)
             return CommandResult(label, code)
         except Lost as err_:
             error = endpoints.explain_lost(self._client, self._found, container, err_)

@@ -15,6 +15,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, states
 from openpai_tasks.protocol.document.job_storage import MountedFolder
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.containers import endpoints, keepalive, sessions
 from openpai_tasks.sdk.containers.endpoints import Container, NoSshService, RunningJob, SshNotReady
@@ -176,11 +177,9 @@ def _ended_error(client: Backend, job: JobInfo) -> PaiError:
 def read_stay(remote: Remote) -> ContainerStay | None:
     """Read how long the container stays and how long its GPUs are idle; None for any other job."""
     output: list[bytes] = []
-    limits = sessions.RunLimits(seconds=ASK_SECONDS)
+    command = keepalive.state_command()
     with contextlib.suppress(TimedOut):
-        sessions.run_command(
-            remote, keepalive.state_command(), output.append, lambda piece: None, limits=limits
-        )
+        sessions.run_command(remote, command, output.append, sessions.ignore, seconds=ASK_SECONDS)
     return keepalive.parse_stay(b"".join(output).decode("utf-8", "replace"))
 
 
@@ -236,7 +235,8 @@ def _extend_by_storage(client: Backend, job: JobInfo, settings: Settings, second
                 text = f"{wanted}\n".encode()
                 home.store.make_folder(folder)
                 put(home.store, path, lambda: [text], len(text))
-            first = (job.launched or 0) // 1000 + min(_initial_stays(document), default=0)
+            stays = [keepalive.initial_seconds(command) for _, command in _keep_alive_commands(document)]
+            first = (job.launched or 0) // 1000 + min(stays, default=0)
             return max(stored, wanted, first) - now
     raise Unreachable(f"cannot extend job {job.name!r}: {why}, and it has no storage mounted")
 
@@ -277,26 +277,15 @@ def _is_container_job(client: Backend, job: JobInfo) -> bool:
 
 def _keep_alive_roles(client: Backend, job: JobInfo) -> set[str]:
     """Return the interactive roles, in both spellings of their names."""
-    commands = _commands(client.job_document(job.key))
-    kept = [name for name, command in commands if keepalive.is_keep_alive(command)]
-    return {spelled for name in kept for spelled in (name, states.role_key(name))}
+    kept = _keep_alive_commands(client.job_document(job.key))
+    return {spelled for name, _ in kept for spelled in (name, states.role_key(name))}
 
 
-def _initial_stays(document: Any) -> list[int]:
-    """Return the initial stays of the interactive roles, in seconds."""
-    return [
-        keepalive.initial_seconds(command)
-        for _, command in _commands(document)
-        if keepalive.is_keep_alive(command)
-    ]
-
-
-def _commands(document: Any) -> list[tuple[str, str]]:
-    """Return each role with each of its commands; version 1 documents have none."""
-    roles = document.get("taskRoles") if isinstance(document, dict) else None
-    if not isinstance(roles, dict):
-        return []
-    return [(name, str(line)) for name, role in roles.items() for line in role.get("commands") or ()]
+def _keep_alive_commands(document: Any) -> list[tuple[str, str]]:
+    """Return the interactive roles with their commands; version 1 documents have none."""
+    roles = mapping(mapping(document).get("taskRoles"))
+    commands = [(name, str(line)) for name, role in roles.items() for line in role.get("commands") or ()]
+    return [(name, line) for name, line in commands if keepalive.is_keep_alive(line)]
 
 
 # Selection

@@ -10,11 +10,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 from openpai_tasks.errors import Lost, TimedOut, Unreachable
-from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.sdk.ssh.connection import Remote, send_signal
 from openpai_tasks.storage.copying.progress import Interrupted
 
@@ -49,32 +47,32 @@ done
 _POLITE, _FIRM = "INT", "TERM HUP"  # the second round follows if the first does not help
 
 
-@dataclass(frozen=True)
-class RunLimits:
-    """When to give up on a command: after ``seconds``, or once ``stop`` is set."""
-
-    seconds: float = math.inf
-    stop: threading.Event = field(default_factory=threading.Event)
-
-
 def run_command(
     remote: Remote,
     command: str,
     out: Write,
     err: Write,
     stdin: int | None = None,
-    limits: RunLimits | None = None,
+    seconds: float = math.inf,
+    stop: threading.Event | None = None,
 ) -> int:
-    """Run a command and return its exit code; Ctrl-C and whatever else ends us is passed on to it."""
+    """Run a command and return its exit code; give up after ``seconds``, or once ``stop`` is set.
+
+    Ctrl-C and whatever else ends us is passed on to the command.
+    """
     channel = remote.session()
     with _closing(channel), remote.losing():
         channel.exec_command(command)
         try:
-            return _Exchange(remote, channel, out, err, limits).until_end(stdin)
+            return _Exchange(remote, channel, out, err, seconds, stop).until_end(stdin)
         except (KeyboardInterrupt, SystemExit, TimedOut, Interrupted):
             if not _interrupt(remote, channel, out, err):
                 err(f"{STILL_RUNNING} in {remote.target.label}: INT, TERM and HUP did not end it\n".encode())
             raise
+
+
+def ignore(data: bytes) -> None:
+    """Drop output that nobody wants."""
 
 
 def open_shell(remote: Remote, stdin: int, out: Write, err: Write) -> int:
@@ -100,16 +98,17 @@ class _Exchange:
         channel: paramiko.Channel,
         out: Write,
         err: Write,
-        limits: RunLimits | None = None,
+        seconds: float = math.inf,
+        stop: threading.Event | None = None,
     ) -> None:
         self._remote, self._channel, self._out, self._err = remote, channel, out, err
-        self._limits = limits or RunLimits()
+        self._seconds, self._stop = seconds, stop
         self._waiting = b""  # read here and not sent yet
 
     def until_end(self, stdin: int | None, resized: int | None = None) -> int:
         """Return the exit code; ``resized`` becomes readable when the terminal is resized."""
         channel, source = self._channel, stdin
-        limit = time.monotonic() + self._limits.seconds
+        limit = time.monotonic() + self._seconds
         while True:
             asked = [one for one in (resized, None if self._waiting else source) if one is not None]
             ready, _, _ = select.select([channel, *asked], [], [], 0.02 if self._waiting else POLL_SECONDS)
@@ -135,11 +134,11 @@ class _Exchange:
         return bool(self._waiting)
 
     def _check(self, limit: float) -> None:
-        if self._limits.stop.is_set():
+        if self._stop and self._stop.is_set():
             raise Interrupted("interrupted")
         if time.monotonic() > limit:
-            label, seconds = self._remote.target.label, self._limits.seconds
-            raise TimedOut(f"the command in {label} did not end within {seconds:g} s")
+            label = self._remote.target.label
+            raise TimedOut(f"the command in {label} did not end within {self._seconds:g} s")
 
 
 def _drain(channel: paramiko.Channel, out: Write, err: Write) -> bool:
@@ -177,13 +176,9 @@ def _send_signals(remote: Remote, names: str, channel: paramiko.Channel, out: Wr
         beside = remote.session()
         with _closing(beside):
             beside.exec_command(f"names='{names}'\n{_SIGNAL_SCRIPT}")
-            _wait_for_end(beside, _ignore, _ignore, SEND_SECONDS)
+            _wait_for_end(beside, ignore, ignore, SEND_SECONDS)
             return _wait_for_end(channel, out, err, GRACE_SECONDS)
     return False
-
-
-def _ignore(data: bytes) -> None:
-    pass
 
 
 def _wait_for_end(channel: paramiko.Channel, out: Write, err: Write, seconds: float) -> bool:

@@ -130,8 +130,7 @@ def check_interval(every: float) -> float:
 def read_usage(remote: Remote, label: str) -> ContainerUsage:
     """Measure one container, which takes about half a second."""
     output: list[bytes] = []
-    limits = sessions.RunLimits(ANSWER_SECONDS)
-    code = sessions.run_command(remote, SCRIPT, output.append, lambda piece: None, limits=limits)
+    code = sessions.run_command(remote, SCRIPT, output.append, sessions.ignore, seconds=ANSWER_SECONDS)
     if code:
         return ContainerUsage(label, error=f"cannot measure without a POSIX shell (it exited with {code})")
     return parse_usage(b"".join(output).decode("utf-8", "replace"), label)

@@ -8,10 +8,20 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "link": ["LinkOptions", "RunningServer", "open_link"],
         "notebook_file": ["read_notebook"],
-        "progress": ["CellStart", "JobLine", "RunnerError", "RunnerNote", "follow_run"],
+        "progress": ["CELL", "ERROR", "NOTE", "OTHER", "follow_run"],
         "pull": ["CONFLICT", "NEW", "UPDATED", "check_pulled", "find_changes", "pull_changes"],
         "resubmission": ["check_first_run", "choose_original", "prepare_rerun"],
-        "results": ["best_page", "download_results", "find_results", "is_for_browsers", "results_folder"],
+        "results": [
+            "DONE",
+            "FAILED",
+            "RUNNING",
+            "best_page",
+            "download_results",
+            "find_results",
+            "is_for_browsers",
+            "plain_traceback",
+            "results_folder",
+        ],
         "running": [
             "as_line",
             "check_parameters",
@@ -36,6 +46,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "save_session",
             "token_of",
         ],
-        "summary": ["DONE", "FAILED", "RUNNING", "plain_traceback"],
     },
 )

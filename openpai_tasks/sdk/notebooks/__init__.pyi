@@ -2,10 +2,10 @@ from .link import LinkOptions as LinkOptions
 from .link import RunningServer as RunningServer
 from .link import open_link as open_link
 from .notebook_file import read_notebook as read_notebook
-from .progress import CellStart as CellStart
-from .progress import JobLine as JobLine
-from .progress import RunnerError as RunnerError
-from .progress import RunnerNote as RunnerNote
+from .progress import CELL as CELL
+from .progress import ERROR as ERROR
+from .progress import NOTE as NOTE
+from .progress import OTHER as OTHER
 from .progress import follow_run as follow_run
 from .pull import CONFLICT as CONFLICT
 from .pull import NEW as NEW
@@ -16,10 +16,14 @@ from .pull import pull_changes as pull_changes
 from .resubmission import check_first_run as check_first_run
 from .resubmission import choose_original as choose_original
 from .resubmission import prepare_rerun as prepare_rerun
+from .results import DONE as DONE
+from .results import FAILED as FAILED
+from .results import RUNNING as RUNNING
 from .results import best_page as best_page
 from .results import download_results as download_results
 from .results import find_results as find_results
 from .results import is_for_browsers as is_for_browsers
+from .results import plain_traceback as plain_traceback
 from .results import results_folder as results_folder
 from .running import as_line as as_line
 from .running import check_parameters as check_parameters
@@ -39,7 +43,3 @@ from .sessions import forget_ended as forget_ended
 from .sessions import redirect_file as redirect_file
 from .sessions import save_session as save_session
 from .sessions import token_of as token_of
-from .summary import DONE as DONE
-from .summary import FAILED as FAILED
-from .summary import RUNNING as RUNNING
-from .summary import plain_traceback as plain_traceback

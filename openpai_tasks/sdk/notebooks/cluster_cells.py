@@ -51,7 +51,7 @@ def describe_cluster_cells(notebook: Notebook) -> list[str]:
     count = "1 cell that uses the cluster is"
     if len(found) > 1:
         count = f"{len(found)} cells that use the cluster are"
-    which = ", ".join(f"cell {number} ({_shortened(first_line(cell))})" for number, cell in found.items())
+    which = ", ".join(f"cell {number} ({first_line(cell, WIDTH)})" for number, cell in found.items())
     return [f"{count} not run (numbered among all cells, text included): {which}"]
 
 
@@ -68,10 +68,6 @@ def _as_raw(cell: dict[str, Any]) -> dict[str, Any]:
     """Return the cell as raw text, which is shown but never run."""
     rest = {key: value for key, value in cell.items() if key not in ("outputs", "execution_count")}
     return {**rest, "cell_type": "raw"}
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
 def uses_cluster(source: str) -> bool:

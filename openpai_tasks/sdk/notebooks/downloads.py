@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PathError
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.sdk.payloads.notebook_runner import digest_of
 from openpai_tasks.settings.home import home, locked, write_private
 
@@ -23,9 +25,16 @@ log = logging.getLogger("openpai_tasks")
 
 def is_ours(path: Path) -> bool:
     """Whether the file is still as a download or pull has written it."""
-    written = _known().get(_key(path)) if path.is_file() and not path.is_symlink() else None
+    written = _known().get(_key(path))
+    return written is not None and not path.is_symlink() and local_digest(path) == written
+
+
+def local_digest(path: Path) -> str | None:
+    """Return the digest of a regular file; None if it is not one."""
     try:
-        return written is not None and digest_of(path) == written
+        return digest_of(path) if stat.S_ISREG(path.stat().st_mode) else None
+    except FileNotFoundError:
+        return None
     except OSError as err:
         raise PathError(f"cannot read {path}: {err.strerror}") from err
 
@@ -60,8 +69,7 @@ def _known() -> dict[str, str]:
         found = json.loads(_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    pairs = found.items() if isinstance(found, dict) else ()
-    return {key: value for key, value in pairs if isinstance(value, str)}
+    return {key: value for key, value in mapping(found).items() if isinstance(value, str)}
 
 
 def _file() -> Path:

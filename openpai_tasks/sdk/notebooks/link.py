@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
+from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, Denied, JobFailed, PaiError, TimedOut, Unreachable
@@ -21,7 +22,7 @@ from openpai_tasks.sdk.diagnosis.explain import STARTING, wait_reason
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
-from openpai_tasks.sdk.notebooks.serving import notebook_page
+from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX
 from openpai_tasks.sdk.payloads.notebook_runner import visible
 from openpai_tasks.sdk.payloads.notebook_server import PORT
 from openpai_tasks.settings.config import Settings
@@ -74,21 +75,18 @@ class Link:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def until_over(self) -> JobInfo:
-        """Wait until the job or the tunnel ends, and return the job."""
+    def until_over(self) -> None:
+        """Wait until the job ends or is restarted by the cluster."""
         if self._forward is None:
-            return lookup.wait(self._client, self._name)
+            lookup.wait(self._client, self._name)
+            return
         self._forward.serve()
-        return self._ended()
-
-    def _ended(self) -> JobInfo:
-        """Wait for the job to end, unless the cluster has restarted it."""
         pauses, soon = Pauses(self._client, END_SECONDS), time.monotonic() + SSH_START_SECONDS
         while True:
             job = pauses.ask(lambda: lookup.find(self._client, self._name))
             is_restarted = job.state == endpoints.RUNNING and time.monotonic() > soon
             if job.final or is_restarted or pauses.over:
-                return job
+                return
             pauses.wait()
 
     def close(self) -> None:
@@ -108,15 +106,22 @@ class Link:
 
     def address(self, token: str, file: str) -> str:
         """Return the URL of the notebook's page, token included."""
-        has_lab = self._has("/lab", token)
-        path = notebook_page(has_lab, has_lab or self._has("/tree", token), file)
-        return f"{self.url}{path or '/'}?token={token}"
+        return f"{self.url}{notebook_page(file, lambda path: self._has(path, token))}?token={token}"
 
     def _has(self, path: str, token: str) -> bool:
         try:
             return _get(self.url + path, token)[0] < 400
         except (OSError, ValueError):
             return False
+
+
+def notebook_page(file: str, has: Callable[[str], bool]) -> str:
+    """Return the path that shows the notebook in the first interface that the server has."""
+    if has("/lab"):
+        return f"/lab/tree/{quote(file)}" if file else "/lab"
+    if has("/tree"):
+        return f"/notebooks/{quote(file)}" if file.endswith(SUFFIX) else "/tree"
+    return "/"
 
 
 def open_link(

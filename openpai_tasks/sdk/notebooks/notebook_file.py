@@ -16,7 +16,13 @@ from typing import Any
 
 from openpai_tasks.errors import PathError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.sdk.payloads.notebook_runner import clear_outputs, minor_of, source_of
+from openpai_tasks.sdk.payloads.notebook_runner import (
+    clear_outputs,
+    language_of,
+    metadata_of,
+    minor_of,
+    source_of,
+)
 
 SUFFIX = ".ipynb"
 IDS_SINCE = 5  # minor version of format 4 that introduced cell ids
@@ -43,17 +49,12 @@ class Notebook:
     @property
     def kernel(self) -> str:
         """The kernel in its metadata; empty if there is none."""
-        spec = self.content["metadata"].get("kernelspec")
-        return str(spec.get("name") or "") if isinstance(spec, dict) else ""
+        return str(metadata_of(self.content, "kernelspec").get("name") or "")
 
     @property
     def language(self) -> str:
         """The language in its metadata; Python by default."""
-        for key, name in (("kernelspec", "language"), ("language_info", "name")):
-            entry = self.content["metadata"].get(key)
-            if isinstance(entry, dict) and entry.get(name):
-                return str(entry[name])
-        return "python"
+        return language_of(self.content)
 
     @property
     def cells(self) -> list[dict[str, Any]]:

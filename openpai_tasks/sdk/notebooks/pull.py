@@ -27,11 +27,12 @@ from openpai_tasks.sdk.jobs import documents, outputs
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.notebooks import downloads
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
+from openpai_tasks.sdk.notebooks.downloads import local_digest
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.notebooks.results import late_upload_note
 from openpai_tasks.sdk.notebooks.serving import require_server_mark
 from openpai_tasks.sdk.notebooks.sessions import load_session
-from openpai_tasks.sdk.payloads.notebook_runner import digest, digest_of, replacing, visible
+from openpai_tasks.sdk.payloads.notebook_runner import digest, replacing, visible
 from openpai_tasks.sdk.payloads.notebook_server import LOOKED, MANIFEST, SAVED
 from openpai_tasks.storage.copying.copy import CopyFailure
 from openpai_tasks.storage.local.store import LocalStore
@@ -179,7 +180,7 @@ def read_changes(saved: SavedChanges) -> dict[str, bytes]:
 
 def is_newer(saved: SavedChanges, name: str, path: Path) -> bool:
     """Return whether the file was changed in the job and not here."""
-    here = _digest_of(path)
+    here = local_digest(path)
     return any(one.name == name and here != one.now and _is_known(saved, one, path) for one in saved.changes)
 
 
@@ -217,24 +218,22 @@ def _change(name: str, entry: Any) -> ChangedFile | None:
 def _pull_file(
     change: ChangedFile, content: bytes, saved: SavedChanges, path: Path, root: Path
 ) -> PulledFile:
-    here = _digest_of(path)
+    here = local_digest(path)
     if here == change.now:
         return PulledFile(change.name, SAME, str(path), len(content))
-    if here is None and not os.path.lexists(path):
+    is_new = not os.path.lexists(path)
+    if is_new or _is_known(saved, change, path):
         _write(path, root, content)
-        return PulledFile(change.name, NEW, str(path), len(content))
-    if _is_known(saved, change, path):
-        _write(path, root, content)
-        return PulledFile(change.name, UPDATED, str(path), len(content))
+        return PulledFile(change.name, NEW if is_new else UPDATED, str(path), len(content))
     beside = _beside(path, change)
-    if _digest_of(beside) != change.now:
+    if local_digest(beside) != change.now:
         _write(beside, root, content)
     return PulledFile(change.name, CONFLICT, str(beside), len(content), _why_beside(saved, change, path))
 
 
 def _is_known(saved: SavedChanges, change: ChangedFile, path: Path) -> bool:
     """Whether the local file is one that was sent or pulled, and that the job has changed since."""
-    here = _digest_of(path)
+    here = local_digest(path)
     if path.is_symlink() or here not in change.before:
         return False
     return here == saved.origins.sent.get(change.name) or downloads.is_ours(path)
@@ -267,21 +266,9 @@ def _beside(path: Path, change: ChangedFile) -> Path:
     """Return the first ``*.remote.*`` name that is free, from an earlier pull, or has this content."""
 
     def is_ours(there: Path) -> bool:
-        return not there.is_symlink() and (_digest_of(there) == change.now or downloads.is_ours(there))
+        return not there.is_symlink() and (local_digest(there) == change.now or downloads.is_ours(there))
 
     return downloads.free_path(path, is_ours, 1)
-
-
-def _digest_of(path: Path) -> str | None:
-    """Return the digest of a regular file; None if it is not one."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        return digest_of(path)
-    except FileNotFoundError:
-        return None
-    except OSError as err:
-        raise PathError(f"cannot read {path}: {err.strerror}") from err
 
 
 def _write(path: Path, root: Path, content: bytes) -> None:

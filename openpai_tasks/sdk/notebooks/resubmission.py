@@ -1,25 +1,34 @@
-"""Run a notebook again with other resources, from a job as sent or from a file as it is now."""
+"""Run a notebook again with other resources, from a job as sent or from a file as it is now.
+
+A job that serves a notebook becomes one that runs it: the same document with another command.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
+import re
 import shlex
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from openpai_tasks import protocol
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.document.roles import PLUGINS
+from openpai_tasks.protocol.document.ssh_plugin import SSH
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.git import revision
-from openpai_tasks.sdk.jobs import documents, records, resubmission
+from openpai_tasks.sdk.jobs import documents, records, resubmission, unmasking
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.records import Record
 from openpai_tasks.sdk.jobs.resubmission import Original
@@ -27,12 +36,19 @@ from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import Ask
 from openpai_tasks.sdk.jobs.updates import Update
 from openpai_tasks.sdk.notebooks import pull, running, serving
-from openpai_tasks.sdk.notebooks.batch import Batch, batch_from_server, run_instead_of_serve
 from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook, read_notebook
 from openpai_tasks.sdk.notebooks.running import MARK, RunMark, RunOptions
-from openpai_tasks.storage.job_files.archive import pack
-from openpai_tasks.storage.job_files.sources import collect
+from openpai_tasks.sdk.notebooks.serving import FOLDER, SERVER
+from openpai_tasks.sdk.payloads.notebook_runner import visible
+from openpai_tasks.sdk.payloads.notebook_server import PORT, TOKEN
+from openpai_tasks.storage.job_files.archive import iter_files, pack
+from openpai_tasks.storage.job_files.sources import SourceFile, collect
 from openpai_tasks.text.hints import command, option
+
+_SERVER_CALL = re.compile(
+    rf"{re.escape(FOLDER)}/{re.escape(SERVER.name)}(?: --(?:idle|limit) \d+| --direct)*"
+)
+_TOKEN_EXPORTS = {scripts.step(scripts.export_secret(TOKEN, sample)) for sample in ("plain", "'")}
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,16 @@ class RerunSource:
     @property
     def description(self) -> str:
         return f"job {self.job} of {self.cluster}"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A job to run, and the notebook it runs if it is not the one that the job was sent with."""
+
+    original: Original
+    description: str
+    notebook: Notebook | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +135,7 @@ def prepare_rerun(
     resume: bool | None = None,
 ) -> PreparedRerun:
     """Prepare the same command with the same parameters, updated by the given ones."""
-    batch, description = _rerun(chosen, source, here, mounts)
+    batch = _batch(chosen, source, here, mounts)
     original, notebook = batch.original, batch.notebook
     mark = running.read_run_mark(original.document)
     if mark is None:
@@ -125,11 +151,11 @@ def prepare_rerun(
     request = dataclasses.replace(request, updates=changes)
     original = dataclasses.replace(original, document=document)
     submission = resubmission.prepare_resubmission(original, target, request, ask, mounts, resume)
-    return PreparedRerun(submission, description, (*remarks, *batch.remarks))
+    return PreparedRerun(submission, batch.description, (*remarks, *batch.remarks))
 
 
-def _rerun(chosen: RerunSource, source: Backend, here: Path, mounts: Mounts) -> tuple[Batch, str]:
-    """Return the chosen job and a description of it; a server becomes a job that runs its notebook."""
+def _batch(chosen: RerunSource, source: Backend, here: Path, mounts: Mounts) -> Batch:
+    """Return the chosen job; a server becomes a job that runs its notebook."""
     if chosen.notebook and chosen.record:
         name = chosen.notebook.name
         original = _with_current_files(source, chosen.record, chosen.notebook, here)
@@ -143,14 +169,11 @@ def _rerun(chosen: RerunSource, source: Backend, here: Path, mounts: Mounts) -> 
                 run = f"its last run, job {chosen.last_run.name}"
                 remarks.append(f"parameters and other flags of notebook.run are taken from {run}")
             remarks += _newer_remark(source, chosen.record, chosen.notebook, mounts)
-        return Batch(original, chosen.notebook, tuple(remarks)), description
+        return Batch(original, description, chosen.notebook, tuple(remarks))
     original = resubmission.original_from_cluster(source, chosen.job, here, mounts)
-    mark = serving.read_server_mark(original.document)
-    if mark is None:
-        return Batch(original), f"{chosen.description}, as it was sent"
-    batch = batch_from_server(source, original, mounts)
-    file = batch.notebook.name if batch.notebook else mark.file
-    return batch, f"{file}, as {chosen.description} last saved it"
+    if serving.read_server_mark(original.document) is None:
+        return Batch(original, f"{chosen.description}, as it was sent")
+    return _batch_from_server(source, original, chosen.description, mounts)
 
 
 def _newer_remark(source: Backend, last: Record, notebook: Notebook, mounts: Mounts) -> list[str]:
@@ -262,3 +285,105 @@ def _resource_updates(document: dict[str, Any], request: JobRequest) -> list[Upd
     if request.virtual_cluster:
         changes.append(("defaults.virtualCluster", request.virtual_cluster))
     return changes
+
+
+# A server as a batch job
+
+
+def _batch_from_server(source: Backend, original: Original, description: str, mounts: Mounts) -> Batch:
+    """Make a batch job of a server job, with notebook and sources as it last saved them."""
+    ways = f"`{command('notebook.pull', original.name)}`, then `{command('notebook.resubmit')} FILE`"
+    try:
+        saved = pull.find_changes(source, f"{original.user}~{original.name}", mounts)
+    except NotFound as err:
+        raise ConfigError(f"{err}; once it has: {ways}") from err
+    if original.archive is None:
+        raise ConfigError(f"cannot read the sources of job {original.name!r} here; use {ways}")
+    saved_files = pull.read_changes(saved)
+    file = _notebook_file(original, saved_files, ways)
+    with tempfile.TemporaryDirectory() as folder:
+        sent = (
+            (info.name, content, info.mode)
+            for info, content in iter_files(original.archive.content)
+            if not info.name.startswith(f"{FOLDER}/")  # the server's
+        )
+        changed = ((name, io.BytesIO(content), 0o644) for name, content in saved_files.items())
+        sources = _write_sources(sent, Path(folder, "sent"))
+        sources |= _write_sources(changed, Path(folder, "saved"))
+        found = read_notebook(str(sources[file].path), Path(folder))
+        notebook = dataclasses.replace(found, name=file)
+        sources |= {one.name: one for one in running.job_files(notebook, Path(folder))}
+        archive = pack(list(sources.values()))
+    origin = dataclasses.replace(original.origin, files=archive.files)
+    batch = dataclasses.replace(original, archive=archive, origin=origin)
+    note = "is too large to be saved; it runs without its latest changes"
+    remarks = tuple(f"{visible(name)} {note}" for name in saved.large)
+    if not saved.is_latest:
+        remarks += (f"job {original.name} is not answering; it runs without its latest changes",)
+    batch = run_instead_of_serve(batch, file, RunOptions())
+    return Batch(batch, f"{file}, as {description} last saved it", notebook, remarks)
+
+
+def run_instead_of_serve(original: Original, file: str, given: RunOptions) -> Original:
+    """Replace the server call by a run of the notebook, and drop what only the server needs."""
+    known = tuple(name for name in original.secrets if name != TOKEN)
+    document, call = original.document, running.runner_call(file, given)
+    roles = {name: _role(role, call) for name, role in document["taskRoles"].items()}
+    if all(role["commands"] == document["taskRoles"][name]["commands"] for name, role in roles.items()):
+        raise ConfigError(f"cannot run job {original.name!r} as a batch job: its command was changed with -u")
+    document = {**document, "taskRoles": roles, "extras": _extras(document["extras"], file, given)}
+    document["deployments"] = _without_token(document.get("deployments") or [])
+    if not unmasking.secret_names(document, known):
+        document.pop("secrets", None)
+    return dataclasses.replace(original, document=document, secrets=known)
+
+
+def _role(role: dict[str, Any], call: str) -> dict[str, Any]:
+    needs = dict(role["resourcePerInstance"])
+    ports = {name: count for name, count in (needs.pop("ports", None) or {}).items() if name != PORT}
+    commands = [_SERVER_CALL.sub(lambda _: call, text) for text in role["commands"]]
+    return {**role, "resourcePerInstance": needs | ({"ports": ports} if ports else {}), "commands": commands}
+
+
+def _extras(extras: dict[str, Any], file: str, given: RunOptions) -> dict[str, Any]:
+    """Replace the server's mark by that of a run, and drop the ssh plugin."""
+    rest = {name: value for name, value in extras.items() if name not in (serving.MARK, PLUGINS)}
+    plugins = [one for one in extras.get(PLUGINS) or () if one.get("plugin") != SSH]
+    if plugins:
+        rest[PLUGINS] = plugins
+    return {**rest, running.MARK: running.run_mark(file, given)}
+
+
+def _without_token(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_token(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [
+            _without_token(item) for item in value if not (isinstance(item, str) and item in _TOKEN_EXPORTS)
+        ]
+    return value
+
+
+def _notebook_file(original: Original, saved_files: dict[str, bytes], ways: str) -> str:
+    """Return the notebook that was opened, else the only notebook that was saved."""
+    mark = serving.read_server_mark(original.document)
+    if mark and mark.file:
+        return mark.file
+    found = [name for name in saved_files if name.endswith(SUFFIX)]
+    if len(found) != 1:
+        saved = ", ".join(found) or "no notebook"
+        raise ConfigError(f"job {original.name!r} has saved {saved}; choose one: {ways}")
+    return found[0]
+
+
+def _write_sources(files: Iterable[tuple[str, IO[bytes], int]], folder: Path) -> dict[str, SourceFile]:
+    """Write files, given by name, content and mode, to a new folder; return them by name."""
+    folder.mkdir()
+    sources = {}
+    for number, (name, content, mode) in enumerate(files):
+        path = folder / str(number)
+        with path.open("wb") as file:
+            shutil.copyfileobj(content, file)
+        path.chmod(mode & 0o777 | 0o600)
+        sources[name] = running.source_file(path, name)
+    return sources

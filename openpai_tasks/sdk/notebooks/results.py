@@ -7,20 +7,29 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
 from openpai_tasks.files.regular import open_regular
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol import fields
 from openpai_tasks.protocol.document import scripts
+from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, outputs, records
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.sdk.notebooks import downloads
 from openpai_tasks.sdk.notebooks.running import RunMark, read_run_mark
-from openpai_tasks.sdk.notebooks.summary import RunSummary, read_summary
-from openpai_tasks.sdk.payloads.notebook_runner import EXECUTED, digest_of
+from openpai_tasks.sdk.payloads.notebook_runner import (
+    COLOUR,
+    CONTROL,
+    EXECUTED,
+    STATE,
+    digest_of,
+    visible,
+)
 from openpai_tasks.storage.copying import copy as copying
 from openpai_tasks.storage.copying.copy import Copied, CopyFailure
 from openpai_tasks.storage.copying.plan import CopyItem
@@ -29,6 +38,7 @@ from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.text.hints import command
 
+FAILED, RUNNING, DONE = "failed", "running", "done"
 NOTEBOOK, PAGE, PDF = ".ipynb", ".html", ".pdf"
 LARGEST = 1 << 30  # bytes of a notebook whose summary is read
 LONGEST_NAME = 255 - len(".remote-999")  # bytes, with room for the suffix of a file beside it
@@ -56,6 +66,20 @@ class Results:
     """The name of the executed notebook; empty until there is one."""
     is_limited: bool
     """Whether the job's command has a time limit."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How far a notebook ran; if a cell failed, its source and its coloured traceback."""
+
+    state: str
+    cell: int
+    of: int
+    reason: str = ""
+    source: str = ""
+    traceback: str = ""
+    files: tuple[str, ...] = ()
+    """Names of the files it was converted to, itself included."""
 
 
 @dataclass(frozen=True)
@@ -233,3 +257,53 @@ def best_page(files: list[DownloadedFile]) -> str:
 def is_for_browsers(page: str) -> bool:
     """Return whether a browser can show the file."""
     return page.endswith((PAGE, PDF))
+
+
+# The summary of a run, read from the executed notebook
+
+
+def read_summary(content: bytes) -> RunSummary | None:
+    """Read the summary; None if the notebook is damaged."""
+    try:
+        read = fields.mapping(parse(content))
+    except ValueError:
+        return None
+    note, cells = fields.mapping(read.get("metadata")).get(STATE), read.get("cells")
+    if not isinstance(note, dict) or not isinstance(cells, list):
+        return None
+    index = fields.whole(note.get("index"))
+    if "index" in note and (index is None or not 0 <= index < len(cells)):
+        return None
+    failed = fields.mapping(cells[index]) if index is not None and note.get("state") == FAILED else {}
+    return RunSummary(
+        fields.text(note.get("state")),
+        fields.count(note.get("cell")),
+        fields.count(note.get("of")),
+        visible(fields.text(note.get("reason"))),
+        "\n".join(map(visible, _source(failed).splitlines())),
+        _traceback(failed),
+        fields.texts(note.get("files")),
+    )
+
+
+def _source(cell: dict[str, Any]) -> str:
+    """Return the cell's source, which is a string or a list of lines."""
+    return fields.text(cell.get("source")) or "".join(fields.texts(cell.get("source")))
+
+
+def _traceback(cell: dict[str, Any]) -> str:
+    found = [output for output in fields.rows(cell.get("outputs")) if output.get("output_type") == "error"]
+    return "\n".join(line for output in found for line in fields.texts(output.get("traceback")))
+
+
+def plain_traceback(traceback: str, has_colours: bool) -> str:
+    """Remove terminal control sequences from a traceback, except colours if wanted."""
+    return "\n".join(_plain(line, has_colours) for line in traceback.splitlines())
+
+
+def _plain(line: str, has_colours: bool) -> str:
+    if not has_colours:
+        return visible(CONTROL.sub("", line))
+    parts = COLOUR.split(line)
+    marks = [*COLOUR.findall(line), ""]
+    return "".join(visible(CONTROL.sub("", part)) + mark for part, mark in zip(parts, marks, strict=True))

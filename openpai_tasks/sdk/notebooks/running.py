@@ -7,6 +7,7 @@ import builtins
 import dataclasses
 import json
 import keyword
+import numbers
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.protocol.json_text import parse
+from openpai_tasks.protocol.yaml import limited
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare, short_name
@@ -32,7 +34,6 @@ from openpai_tasks.sdk.notebooks.cluster_cells import (
 )
 from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.notebooks.origins import safe_notebook_name
-from openpai_tasks.sdk.notebooks.values import parse_value, plain_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.storage.job_files.sources import SourceFile
 from openpai_tasks.text import durations
@@ -235,12 +236,83 @@ def _assigned_names(source: str) -> list[str]:
     return list(dict.fromkeys(node.id for node in names if isinstance(node.ctx, ast.Store)))
 
 
+# Values of parameters: YAML without its pitfalls
+
+_NULL = re.compile(r"null|Null|NULL|~|None")
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+)
+_KINDS = (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float", _FLOAT))
+
+
+class _Loader(limited.Loader):
+    """YAML loader in which `1e-3` is a number, and `yes`, `012` and `2024-01-31` are strings."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - declared so by PyYAML
+
+
+for _kind, _pattern in _KINDS:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern.pattern})$"), None)
+
+
+def parse_value(text: str, where: str) -> Any:
+    """Parse a number, boolean, null, list or mapping; return any other text unchanged."""
+    word = text.strip()
+    is_scalar = any(pattern.fullmatch(word) for _, pattern in _KINDS)
+    if not is_scalar and word[:1] not in ("[", "{", '"', "'"):
+        return text
+    try:
+        value = limited.load(word, _Loader)
+    except limited.InvalidYaml as err:
+        raise ConfigError(
+            f"{where}: {text!r} is not valid YAML ({err.problem}); quote text that begins with a bracket"
+        ) from err
+    return plain_value(value, where)
+
+
+def plain_value(value: Any, where: str) -> Any:
+    """Convert a value to plain JSON types, or raise."""
+    try:
+        return _plain(value, where)
+    except RecursionError:
+        raise ConfigError(f"{where}: the value contains itself or is nested too deeply") from None
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(str(value), where)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, Mapping):
+        return {_name(name, where): _plain(item, where) for name, item in value.items()}
+    kinds = "numbers, booleans, None, strings, and lists and mappings of these"
+    raise ConfigError(f"{where}: cannot send a value of type {type(value).__name__}; allowed are {kinds}")
+
+
+def _name(name: Any, where: str) -> str:
+    """Check a mapping's key, which must be a string in JSON."""
+    if isinstance(name, str):
+        return _text(str(name), where)
+    raise ConfigError(f"{where}: keys of a mapping must be strings, got {name!r}; put it in quotes")
+
+
+def _text(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where}: {text!r} is not valid Unicode") from None
+    return text
+
+
 # The job
-
-
-def command(python: str, file: str, given: RunOptions) -> str:
-    """Return the job's command."""
-    return f"{shlex.quote(python)} {runner_call(file, given)}"
 
 
 def runner_call(file: str, given: RunOptions) -> str:
@@ -265,7 +337,7 @@ def plan_run(
     """Prepare the job that runs the notebook, with the runner and the sources; send nothing."""
     request = dataclasses.replace(
         request,
-        command=command(request.python, notebook.name, given),
+        command=f"{shlex.quote(request.python)} {runner_call(notebook.name, given)}",
         name=request.name or f"{job_name_stem(notebook.stem)}-$",
         extras={MARK: run_mark(notebook.name, given)},
     )

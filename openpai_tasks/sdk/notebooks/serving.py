@@ -13,19 +13,18 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.lazy_dataclass import dataclass
-from openpai_tasks.protocol import JobRequest
+from openpai_tasks.protocol import JobRequest, fields
 from openpai_tasks.protocol.document.scripts import INTERACTIVE
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk import amounts
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs.submission import Submission, prepare
 from openpai_tasks.sdk.notebooks import origins as notebook_origins
-from openpai_tasks.sdk.notebooks.notebook_file import SUFFIX, Notebook
+from openpai_tasks.sdk.notebooks.notebook_file import Notebook
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.notebooks.running import add_source, job_name_stem, source_file
 from openpai_tasks.sdk.payloads import notebook_runner, notebook_server
@@ -142,8 +141,7 @@ def _notebook_source(notebook: Notebook | None) -> list[SourceFile]:
 
 def read_server_mark(document: Mapping[str, Any]) -> ServerMark | None:
     """Read the mark from a job's document; None if it is not a server."""
-    extras = document.get("extras")
-    mark = extras.get(MARK) if isinstance(extras, dict) else None
+    mark = fields.mapping(document.get("extras")).get(MARK)
     if not isinstance(mark, dict):
         return None
     return ServerMark(notebook_origins.safe_notebook_name(mark.get("file")), bool(mark.get("direct")))
@@ -166,16 +164,3 @@ def check_reconnect(job: JobInfo, document: Mapping[str, Any], direct: bool) -> 
             f"job {job.name!r} was not started with --direct, so it can only be reached by tunnel"
         )
     return mark
-
-
-# Pages
-
-
-def notebook_page(lab: bool, tree: bool, file: str) -> str:
-    """Return the path that shows the notebook in the available interface; empty if there is none."""
-    name = quote(file)
-    if lab:
-        return f"/lab/tree/{name}" if file else "/lab"
-    if tree:
-        return f"/notebooks/{name}" if file.endswith(SUFFIX) else "/tree"
-    return ""

@@ -130,9 +130,9 @@ def is_runnable(cell: dict[str, Any]) -> bool:
     return cell.get("cell_type") == "code" and bool(source_of(cell).strip())
 
 
-def first_line(cell: dict[str, Any]) -> str:
+def first_line(cell: dict[str, Any], width: int = WIDTH) -> str:
     line = next((line.strip() for line in source_of(cell).splitlines() if line.strip()), "")
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def inject(notebook: dict[str, Any], parameters: dict[str, Any]) -> bool:
@@ -264,8 +264,8 @@ def render_text(text: str) -> str:
 
 def _render_line(line: str, before: Pen) -> tuple[str, Pen]:
     """Return the line as finally shown, and the colours after it."""
-    at, width, pen = 0, 0, before
-    shown: list[tuple[Pen, str]] = []
+    at, pen = 0, before
+    shown: list[tuple[Pen, str]] = []  # each character with its colours
     for piece in TERMINAL_PIECES.finditer(line):
         kind, value = piece.lastgroup, piece[0]
         if kind == "colour":
@@ -273,25 +273,11 @@ def _render_line(line: str, before: Pen) -> tuple[str, Pen]:
         elif kind == "move":
             at = 0 if value == "\r" else max(at - 1, 0)
         elif kind == "erase":
-            shown, width = [((), " " * at)] if value == "\x1b[2K" else _columns(shown, 0, at), at
+            shown = [((), " ")] * at if value == "\x1b[2K" else shown[:at]
         else:
-            start, at = at, at + len(value)
-            if start < width:
-                shown = [*_columns(shown, 0, start), (pen, value), *_columns(shown, at)]
-            else:
-                shown.append((pen, value))
-            width = max(width, at)
+            shown[at : at + len(value)] = [(pen, letter) for letter in value]
+            at += len(value)
     return _join_coloured([*shown, (pen, "")], before), pen
-
-
-def _columns(shown: list[tuple[Pen, str]], start: int, end: int | None = None) -> list[tuple[Pen, str]]:
-    """Return what is shown between two columns."""
-    found, at = [], 0
-    for pen, text in shown:
-        part = text[max(start - at, 0) : None if end is None else max(end - at, 0)]
-        found += [(pen, part)] if part else []
-        at += len(text)
-    return found
 
 
 def _add_colour(pen: Pen, colour: str) -> Pen:
@@ -330,9 +316,9 @@ def install_missing(*packages: str) -> None:
         stop(f"cannot install {', '.join(missing)}: {reason}; {hint}")
     sys.path.insert(0, str(target))
     importlib.invalidate_caches()
-    _prepend_path("JUPYTER_PATH", str(target / "share" / "jupyter"))
+    prepend_path("JUPYTER_PATH", target / "share" / "jupyter")
     if "ipykernel" in missing:
-        _prepend_path("PYTHONPATH", str(target))
+        prepend_path("PYTHONPATH", target)
 
 
 def check_imports(*modules: str) -> None:
@@ -385,9 +371,10 @@ def _bundled_pips() -> Iterator[Path]:
             yield from Path(folder).glob("pip-*.whl")
 
 
-def _prepend_path(variable: str, path: str) -> None:
-    before = os.environ.get(variable)
-    os.environ[variable] = f"{path}{os.pathsep}{before}" if before else path
+def prepend_path(variable: str, path: Path) -> None:
+    """Put a path first in an environment variable."""
+    before = filter(None, os.environ.get(variable, "").split(os.pathsep))
+    os.environ[variable] = os.pathsep.join(dict.fromkeys([str(path), *before]))
 
 
 def set_jupyter_folders() -> None:
@@ -486,9 +473,9 @@ class NotebookRun:
     """The run of one notebook."""
 
     def __init__(self, options: argparse.Namespace, notebook: Any, folder: Path) -> None:
-        self.options, self.notebook, self.folder = options, notebook, folder
+        self.options, self.notebook = options, notebook
         self.stem = Path(options.file).stem
-        self.kept = ResultWriter(folder, self.stem)
+        self.results = ResultWriter(folder, self.stem)
         self.total = sum(map(is_runnable, notebook.cells))
         self.number = self.failed = 0
         self.name = f"{self.stem}.ipynb"
@@ -529,10 +516,11 @@ class NotebookRun:
                 return
 
     def _client(self, kernel: str, sockets: str) -> Any:
+        from jupyter_client.kernelspec import get_kernel_spec
         from nbclient import NotebookClient
         from traitlets.config import Config
 
-        has_ipykernel = is_ipykernel(kernel)
+        has_ipykernel = any("ipykernel" in word for word in get_kernel_spec(kernel).argv)
         client = NotebookClient(
             self.notebook,
             timeout=self.options.timeout_per_cell,
@@ -542,7 +530,7 @@ class NotebookRun:
             # without the warning that it listens on loopback only
             extra_arguments=["--log-level=ERROR"] if has_ipykernel else [],
             config=Config(KernelManager=private_transport(sockets) if has_ipykernel else {}),
-            resources={"metadata": {"path": str(Path(self.options.file).absolute().parent)}},
+            resources=self.resources(),
         )
         client.reset_execution_trackers()
         return client
@@ -635,7 +623,7 @@ class NotebookRun:
 
         text = nbformat.writes(_node(merge_streams(self.notebook)))
         try:
-            self.name = self.kept.write(".ipynb", text.encode("utf-8", "surrogatepass"))
+            self.name = self.write(".ipynb", text)
         except OSError as err:
             reason = _reason(err)
             if reason != self.save_error:
@@ -666,7 +654,7 @@ class NotebookRun:
         return {"metadata": {"name": self.stem, "path": str(Path(self.options.file).absolute().parent)}}
 
     def write(self, extension: str, content: str) -> str:
-        return self.kept.write(extension, content.encode("utf-8", "surrogatepass"))
+        return self.results.write(extension, content.encode("utf-8", "surrogatepass"))
 
 
 def _synchronous(function: Any) -> Any:
@@ -735,11 +723,11 @@ def _script(run: NotebookRun) -> str:
 
 def _pdf(run: NotebookRun) -> str:
     if _browser():
-        return run.kept.write(".pdf", _print_page(run))
+        return run.results.write(".pdf", _print_page(run))
     from nbconvert.exporters import PDFExporter
 
     content, _ = PDFExporter().from_notebook_node(run.notebook, resources=run.resources())
-    return run.kept.write(".pdf", bytes(content))
+    return run.results.write(".pdf", bytes(content))
 
 
 def _print_page(run: NotebookRun) -> bytes:
@@ -780,32 +768,19 @@ def _formats(text: str) -> list[str]:
     return [name for name in text.split(",") if name in FORMATS]
 
 
-def kernel_for(notebook: Any, wanted: str) -> str:
-    """Return the requested kernel, or the notebook's, if it is installed."""
-    from jupyter_client.kernelspec import KernelSpecManager
+def kernel_for(notebook: Any, options: argparse.Namespace) -> str:
+    """Return the requested kernel, or the notebook's; refuse parameters for another language than Python."""
+    from jupyter_client.kernelspec import KernelSpecManager, get_kernel_spec
 
-    named = _metadata(notebook, "kernelspec").get("name", "")
-    name = str(wanted or named or "python3")
+    name = str(options.kernel or metadata_of(notebook, "kernelspec").get("name") or "python3")
     known = sorted(KernelSpecManager().find_kernel_specs())
     if name not in known:
         there = f"this image has: {', '.join(known)}" if known else "this image has none"
         stop(f"no kernel named {name!r}: {there}; choose one with --kernel NAME")
+    language = get_kernel_spec(name).language or "python"
+    if options.parameters and language.lower() != "python":
+        stop(f"-p works for Python notebooks only, and kernel {name!r} is for {language}")
     return name
-
-
-def check_language(kernel: str) -> None:
-    """Refuse parameters for a kernel of another language than Python."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    language = KernelSpecManager().get_kernel_spec(kernel).language
-    if language and language.lower() != "python":
-        stop(f"-p works for Python notebooks only, and kernel {kernel!r} is for {language}")
-
-
-def is_ipykernel(kernel: str) -> bool:
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    return any("ipykernel" in word for word in KernelSpecManager().get_kernel_spec(kernel).argv)
 
 
 def private_transport(folder: str) -> dict[str, str]:
@@ -815,24 +790,22 @@ def private_transport(folder: str) -> dict[str, str]:
     return {"transport": "ipc", "ip": address} if is_possible else {}
 
 
-def is_python(notebook: dict[str, Any]) -> bool:
-    """Return whether the notebook's metadata names Python, or nothing."""
-    spec, info = _metadata(notebook, "kernelspec"), _metadata(notebook, "language_info")
-    return str(spec.get("language") or info.get("name") or "python").lower() == "python"
+def language_of(notebook: dict[str, Any]) -> str:
+    """Return the language in the notebook's metadata; Python by default."""
+    spec, info = metadata_of(notebook, "kernelspec"), metadata_of(notebook, "language_info")
+    return str(spec.get("language") or info.get("name") or "python")
 
 
-def _metadata(notebook: dict[str, Any], name: str) -> dict[str, Any]:
+def metadata_of(notebook: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a mapping from the notebook's metadata; empty if it is not one."""
     found = notebook.get("metadata", {}).get(name)
     return found if isinstance(found, dict) else {}
 
 
-def prepare_notebook(options: argparse.Namespace) -> Any:
-    """Return the notebook to run, with its parameters."""
+def prepare_notebook(options: argparse.Namespace, written: dict[str, Any]) -> Any:
+    """Return the notebook to run, from the content of its file, with its parameters."""
     import nbformat
 
-    with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
-        written = json.load(file)
     is_old = written.get("nbformat") != 4
     if not is_old:
         written["nbformat_minor"] = minor_of(written)
@@ -863,14 +836,14 @@ def main(words: list[str]) -> int:
         stop("a PDF needs chromium or xelatex, and this image has neither; leave out `--to pdf`")
     set_jupyter_folders()
     with open(options.file, encoding="utf-8", errors="surrogatepass") as file:
-        needs_ipykernel = is_python(json.load(file)) if not options.kernel else options.kernel == "python3"
+        written = json.load(file)
+    is_python = language_of(written).lower() == "python"
+    needs_ipykernel = options.kernel == "python3" if options.kernel else is_python
     install_missing("nbformat", "nbclient", "nbconvert", *(["ipykernel"] if needs_ipykernel else []))
     check_imports("nbformat", "nbclient", *(["nbconvert.exporters"] if options.to else []))
-    notebook = prepare_notebook(options)
+    notebook = prepare_notebook(options, written)
     run = NotebookRun(options, notebook, folder)
-    kernel = kernel_for(notebook, options.kernel)
-    if options.parameters:
-        check_language(kernel)
+    kernel = kernel_for(notebook, options)
     say(f"{run.total} cell{'s' * (run.total != 1)}, kernel {kernel}")
     return _run_and_save(run, kernel)
 

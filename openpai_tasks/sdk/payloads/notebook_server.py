@@ -105,14 +105,9 @@ def export_installed() -> None:
     """Make packages that were installed for this job visible to Jupyter and its kernels."""
     target = Path(runner.PACKAGES).absolute()
     if target.is_dir():
-        added = {
-            "PYTHONPATH": target,
-            "JUPYTER_PATH": target / "share" / "jupyter",
-            "JUPYTER_CONFIG_PATH": target / "etc" / "jupyter",
-        }
-        for variable, path in added.items():
-            before = os.environ.get(variable, "").split(os.pathsep)
-            os.environ[variable] = os.pathsep.join(dict.fromkeys([str(path), *filter(None, before)]))
+        runner.prepend_path("PYTHONPATH", target)
+        runner.prepend_path("JUPYTER_PATH", target / "share" / "jupyter")
+        runner.prepend_path("JUPYTER_CONFIG_PATH", target / "etc" / "jupyter")
         if (target / "share" / "jupyter" / "lab").is_dir():
             os.environ["JUPYTERLAB_DIR"] = str(target / "share" / "jupyter" / "lab")
 
@@ -295,7 +290,10 @@ class Saver:
             else:
                 self._save(name)
         except OSError as err:
-            self._report(name, f"cannot save {name}: {err.strerror or err}")
+            problem = f"cannot save {name}: {err.strerror or err}"
+            if problem != self._problems.get(name):
+                runner.say(f"error: {problem}")
+            self._problems[name] = problem
         else:
             self._seen[name] = mark
             self._problems.pop(name, None)
@@ -374,11 +372,6 @@ class Saver:
             return os.lstat(path).st_dev == device
         except OSError:
             return False
-
-    def _report(self, name: str, text: str) -> None:
-        if text != self._problems.get(name):
-            runner.say(f"error: {text}")
-        self._problems[name] = text
 
 
 # Activity

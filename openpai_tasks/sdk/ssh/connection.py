@@ -10,7 +10,6 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openpai_tasks.errors import ConfigError, Lost, Unreachable
@@ -46,14 +45,13 @@ class Remote:
     def open(self) -> Remote:
         """Log in within the target's timeout."""
         logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else it writes to stderr
-        goal = self.target
+        target = self.target
         try:
-            through = self._open_gateway(goal.gateway) if goal.gateway else None
-            connection = _connection(goal.host, goal.user, goal.port, goal.key, goal.timeout, through)
-            check_host_key(connection, goal.known_hosts, goal.name)
-            with translate_errors(
-                LoginAttempt(goal.label, goal.place, goal.key, goal.timeout, goal.name, goal.known_hosts)
-            ):
+            through = self._open_gateway(target.gateway) if target.gateway else None
+            connection = _connection(target, target.timeout, through)
+            check_host_key(connection, target.known_hosts, target.name)
+            login = (target.label, target.place, target.key, target.timeout)
+            with translate_errors(LoginAttempt(*login, target.name, target.known_hosts)):
                 self._open(connection)
         except BaseException:
             self.close()
@@ -144,15 +142,15 @@ class Remote:
             raise Lost(f"the connection to {self.target.label} is lost")
         return transport
 
-    def _open_gateway(self, way: Gateway) -> fabric.Connection | LoginNodeGateway:
-        if way.is_login_node:
-            return LoginNodeGateway(way, self.target.timeout)
-        connection = _connection(way.host, way.user or None, way.port, way.key, self.target.timeout)
-        what, place = f"the gateway {way.place}", f"{way.host}:{way.port}"
+    def _open_gateway(self, gateway: Gateway) -> fabric.Connection | LoginNodeGateway:
+        if gateway.is_login_node:
+            return LoginNodeGateway(gateway, self.target.timeout)
+        connection = _connection(gateway, self.target.timeout)
+        what, place = f"the gateway {gateway.place}", f"{gateway.host}:{gateway.port}"
         kept = check_gateway_key(connection)
         try:
             with translate_errors(
-                LoginAttempt(what, place, way.key, self.target.timeout, *kept, is_gateway=True)
+                LoginAttempt(what, place, gateway.key, self.target.timeout, *kept, is_gateway=True)
             ):
                 self._open(connection)
         except NotListening as err:
@@ -196,12 +194,7 @@ def send_signal(channel: paramiko.Channel, name: str) -> None:
 
 
 def _connection(
-    host: str,
-    user: str | None,
-    port: int,
-    key: Path | None,
-    timeout: float,
-    through: fabric.Connection | LoginNodeGateway | None = None,
+    to: Target | Gateway, timeout: float, through: fabric.Connection | LoginNodeGateway | None = None
 ) -> fabric.Connection:
     """Return a connection without the user's settings for Fabric and ssh."""
     import fabric
@@ -209,9 +202,10 @@ def _connection(
 
     config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
     options: dict[str, Any] = {
-        "key_filename": str(key) if key else None,
+        "key_filename": str(to.key) if to.key else None,
         "look_for_keys": False,
         "allow_agent": False,
         **dict.fromkeys(("timeout", "banner_timeout", "auth_timeout", "channel_timeout"), timeout),
     }
-    return fabric.Connection(host, user, port, config=config, gateway=through, connect_kwargs=options)
+    user = to.user or None
+    return fabric.Connection(to.host, user, to.port, config=config, gateway=through, connect_kwargs=options)

@@ -19,7 +19,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.host_blocks import GATEWAY, config_path
 from openpai_tasks.sdk.ssh.host_keys import gateways_file, users_file
-from openpai_tasks.sdk.ssh.job_files import forget_keys
+from openpai_tasks.sdk.ssh.job_files import forget_job
 from openpai_tasks.sdk.ssh.login_node_gateway import proxy_words
 from openpai_tasks.sdk.ssh.target import Gateway, Target
 from openpai_tasks.settings.home import locked, make_private
@@ -89,13 +89,13 @@ def host_block(alias: str, job: JobInfo, found: Sequence[Host]) -> str:
     return "".join(parts)
 
 
-def ssh_command(goal: Target) -> list[str]:
+def ssh_command(target: Target) -> list[str]:
     """Return the ssh command that needs no file."""
-    _make_folders(goal)
-    words = ["ssh", *_identity(goal.key), "-p", str(goal.port), *_flags(_options(goal))]
-    if goal.gateway:
-        words += ["-o", f"ProxyCommand={_proxy_command(goal.gateway, goal.timeout)}"]
-    return [*words, f"{_word(goal.user)}@{_word(goal.host)}"]
+    _make_folders(target)
+    words = ["ssh", *_identity(target.key), "-p", str(target.port), *_flags(_options(target))]
+    if target.gateway:
+        words += ["-o", f"ProxyCommand={_proxy_command(target.gateway, target.timeout)}"]
+    return [*words, f"{_word(target.user)}@{_word(target.host)}"]
 
 
 def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> WrittenHosts:
@@ -107,24 +107,20 @@ def write_hosts(client: Backend, job: JobInfo, found: Sequence[Host]) -> Written
     new = host_block(alias, job, found)
     for host in found:
         _make_folders(host.target)
+    prune_hosts(client, but=job.key)
     with locked(config_path()):
-        active, over = _split_blocks(client, but=job.key)
-        others = [one for one in active if one[0] != (alias, job.key)]
+        others = [one for one in host_blocks.read_blocks() if one[0] != (alias, job.key)]
         ours = host_blocks.host_names(new)
         host_blocks.write_blocks([*(host_blocks.without_names(text, ours) for _, text in others), new])
-    _forget(over)
     lost = [MovedNames(*key, tuple(sorted(host_blocks.host_names(text) & ours))) for key, text in others]
     return WrittenHosts(config_path(), tuple(one for one in lost if one.names))
 
 
-def prune_hosts(client: Backend) -> None:
+def prune_hosts(client: Backend, but: str = "") -> None:
     """Remove the blocks of ended jobs, with their keys."""
-    if not config_path().exists():
-        return
-    with locked(config_path()):
-        active, over = _split_blocks(client)
-        host_blocks.write_blocks(text for _, text in active)
-    _forget(over)
+    for (alias, key), _ in host_blocks.read_blocks():
+        if key != but and _has_ended(client, alias, key):
+            forget_job(alias, key)
 
 
 def escape_path(path: os.PathLike[str] | str) -> str:
@@ -138,26 +134,26 @@ def escape_path(path: os.PathLike[str] | str) -> str:
 
 
 def _host(alias: str, host: Host) -> str:
-    goal = host.target
+    target = host.target
     lines = [
         f"Host {' '.join(map(_name, host.names))}",
-        f"HostName {_word(goal.host)}",
-        f"Port {goal.port}",
-        f"User {_word(goal.user)}",
-        f"IdentityFile {escape_path(goal.key)}",
-        *_lines(_options(goal)),
+        f"HostName {_word(target.host)}",
+        f"Port {target.port}",
+        f"User {_word(target.user)}",
+        f"IdentityFile {escape_path(target.key)}",
+        *_lines(_options(target)),
     ]
-    if goal.gateway and goal.gateway.is_login_node:
-        lines.append(f"ProxyCommand {_proxy_command(goal.gateway, goal.timeout)}")
-    elif goal.gateway:
-        lines.append(f"ProxyJump {_gateway_name(alias, goal.gateway, goal.timeout)}")
+    if target.gateway and target.gateway.is_login_node:
+        lines.append(f"ProxyCommand {_proxy_command(target.gateway, target.timeout)}")
+    elif target.gateway:
+        lines.append(f"ProxyJump {_gateway_name(alias, target.gateway, target.timeout)}")
     return "\n  ".join(lines) + "\n"
 
 
-def _options(goal: Target) -> SshOptions:
+def _options(target: Target) -> SshOptions:
     """Return the options for every login to a container, for a file or a command line."""
-    keys = [("HostKeyAlias", _word(goal.name)), ("UserKnownHostsFile", escape_path(goal.known_hosts))]
-    return [*keys, *_SAFE_OPTIONS, _limit(goal.timeout), ("ServerAliveInterval", "15")]
+    keys = [("HostKeyAlias", _word(target.name)), ("UserKnownHostsFile", escape_path(target.known_hosts))]
+    return [*keys, *_SAFE_OPTIONS, _limit(target.timeout), ("ServerAliveInterval", "15")]
 
 
 def _gateway_options(timeout: float) -> SshOptions:
@@ -201,9 +197,9 @@ def _proxy_command(gateway: Gateway, timeout: float) -> str:
     return f"ssh -W '[%h]:%p' {shlex.join(words).replace('%', '%%')}"
 
 
-def _make_folders(goal: Target) -> None:
+def _make_folders(target: Target) -> None:
     """Create the folders of the host key files, as OpenSSH creates only the files."""
-    make_private(goal.known_hosts.parent)
+    make_private(target.known_hosts.parent)
     make_private(gateways_file().parent)
 
 
@@ -229,19 +225,6 @@ def _name(text: str) -> str:
     if _PATTERN.search(_word(text)):
         raise ConfigError(f"invalid host name {text[:80]!r}: ssh would take it for a pattern")
     return text
-
-
-def _split_blocks(client: Backend, but: str = "") -> tuple[list[host_blocks.Block], list[host_blocks.Block]]:
-    """Return the blocks of active jobs, and those of ended jobs."""
-    found = host_blocks.read_blocks()
-    over = [one for one in found if one[0][1] != but and _has_ended(client, *one[0])]
-    return [one for one in found if one not in over], over
-
-
-def _forget(over: list[host_blocks.Block]) -> None:
-    """Forget the keys of jobs whose blocks are gone."""
-    for (alias, key), text in over:
-        forget_keys(alias, key, host_blocks.key_aliases(text))
 
 
 def _has_ended(client: Backend, alias: str, key: str) -> bool:

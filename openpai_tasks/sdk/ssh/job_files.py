@@ -22,7 +22,7 @@ from openpai_tasks.sdk.ssh import host_blocks
 from openpai_tasks.sdk.ssh.user_files import read, replace
 from openpai_tasks.settings.home import home, locked
 
-_ODD = re.compile(r"[^A-Za-z0-9._~-]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]")
 _LOCK = threading.Lock()
 _ASKED: weakref.WeakSet[Backend] = weakref.WeakSet()
 
@@ -34,7 +34,7 @@ def known_hosts(alias: str) -> Path:
 
 def host_key_name(*parts: str) -> str:
     """Return the name under which a host key is kept: job, task and attempt."""
-    return _ODD.sub("_", "-".join(parts))
+    return _UNSAFE.sub("_", "-".join(parts))
 
 
 def job_key_path(alias: str, job_key: str) -> Path:
@@ -42,18 +42,12 @@ def job_key_path(alias: str, job_key: str) -> Path:
     return home() / "keys" / alias / job_key.replace("/", "_")
 
 
-def forget_job(alias: str, job_key: str, names: Collection[str]) -> None:
-    """Forget an ended job; ``names`` are those of its host keys."""
+def forget_job(alias: str, job_key: str, names: Collection[str] = ()) -> None:
+    """Forget an ended job; ``names`` are those of its host keys, besides those in its block."""
     with contextlib.suppress(PaiError, OSError):  # it then stays
         gone = host_blocks.drop_blocks(lambda job: job == (alias, job_key))
-        named = {name for _, text in gone for name in host_blocks.key_aliases(text)}
-        forget_keys(alias, job_key, named.union(names))
-
-
-def forget_keys(alias: str, job_key: str, names: Collection[str]) -> None:
-    """Forget the host keys and the key of a job whose block is gone."""
-    with contextlib.suppress(PaiError, OSError):
-        _drop_host_keys(alias, lambda name: name in names)
+        named = {name for _, text in gone for name in host_blocks.key_aliases(text)}.union(names)
+        _drop_host_keys(alias, lambda name: name in named)
         job_key_path(alias, job_key).unlink(missing_ok=True)
 
 

@@ -17,8 +17,8 @@ _NOT_LISTENING = ("refused by peer", "open failed", "forwarding failed")
 class LoginNodeGateway:
     """What Fabric uses of a connection that is a gateway."""
 
-    def __init__(self, way: Gateway, seconds: float) -> None:
-        self._ssh, self._seconds = shared_connection(way), seconds
+    def __init__(self, gateway: Gateway, seconds: float) -> None:
+        self._ssh, self._seconds = shared_connection(gateway), seconds
 
     @property
     def transport(self) -> LoginNodeGateway:
@@ -48,11 +48,11 @@ class LoginNodeGateway:
         raise paramiko.SSHException(text.strip() or "connection closed")
 
 
-def shared_connection(way: Gateway) -> SharedConnection:
-    return SharedConnection(SshAddress(way.host, way.user, way.port))
+def shared_connection(gateway: Gateway) -> SharedConnection:
+    return SharedConnection(SshAddress(gateway.host, gateway.user, gateway.port))
 
 
-def proxy_words(way: Gateway) -> list[str]:
+def proxy_words(gateway: Gateway) -> list[str]:
     """Return the words of an ssh command that goes through the login node, without what it leads to."""
-    ssh = shared_connection(way)
+    ssh = shared_connection(gateway)
     return [*ssh.argv()[1:], *ssh.address.words]

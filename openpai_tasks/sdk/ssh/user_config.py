@@ -17,10 +17,10 @@ from openpai_tasks.sdk.ssh.user_files import read, replace
 from openpai_tasks.settings.home import locked
 from openpai_tasks.text import wildcards
 
-_MADE = "# Made by `container.ssh-config`"
+_HEADER = "# Made by `container.ssh-config`"
 FABRIC_LINE = "from openpai_tasks.sdk.fabric_hosts import include; include()"
 _FABRIC = f"""\
-{_MADE}: Fabric's parser of ~/.ssh/config ignores Include, so this file makes it read
+{_HEADER}: Fabric's parser of ~/.ssh/config ignores Include, so this file makes it read
 # the hosts of jobs, and the tasks of a project that has only a tasks.py. Remove this file to undo it.
 try:
     from openpai_tasks.sdk.fabric_hosts import include, tasks_of
@@ -72,7 +72,7 @@ def fabric_settings() -> Path | None:
     """Return the user's own settings file that Fabric reads, if any."""
     files = [_fabric().with_suffix(end) for end in (".yaml", ".yml", ".json", ".py")]
     first = next((path for path in files if path.exists()), None)
-    return None if first is None or read(first).startswith(_MADE) else first
+    return None if first is None or read(first).startswith(_HEADER) else first
 
 
 def is_fabric_configured() -> bool:

@@ -22,8 +22,7 @@ from openpai_tasks.text.hints import command
 if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.protocol.models import JobInfo
-    from openpai_tasks.sdk.notebooks.results import DownloadedResults, Results
-    from openpai_tasks.sdk.notebooks.summary import RunSummary
+    from openpai_tasks.sdk.notebooks.results import DownloadedResults, Results, RunSummary
     from openpai_tasks.storage.store import Mounts
 
 DOWNLOADED = ("path", "size")
@@ -64,18 +63,18 @@ def finish(
 
 def _watch(client: Backend, name: str) -> str:
     """Show the running cell, on a terminal in one changing line; return the last error, not yet printed."""
-    step, error = None, ""
+    step = error = ""
     with LiveView(sys.stderr, transient=True) as screen:
         for event in sdk.notebooks.follow_run(client, name, sdk.diagnosis.JobReporter(client, say)):
-            if isinstance(event, sdk.notebooks.CellStart):
-                step = event
-            elif isinstance(event, sdk.notebooks.RunnerError):
+            if event.kind == sdk.notebooks.CELL:
+                step = event.text
+            elif event.kind == sdk.notebooks.ERROR:
                 _show_error(error)
                 error = event.text
-            elif isinstance(event, (sdk.notebooks.RunnerNote, sdk.notebooks.JobLine)) and event.text:
+            elif event.kind in (sdk.notebooks.NOTE, sdk.notebooks.OTHER) and event.text:
                 say(event.text)
             if step:
-                screen.show(str(step), str(step))
+                screen.show(step, step)
     return error
 
 

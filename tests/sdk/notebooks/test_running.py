@@ -23,7 +23,6 @@ from openpai_tasks.sdk.jobs import outputs as outputs_of
 from openpai_tasks.sdk.jobs.provenance import Origin
 from openpai_tasks.sdk.jobs.resubmission import Original
 from openpai_tasks.sdk.notebooks import (
-    batch,
     downloads,
     progress,
     resubmission,
@@ -33,10 +32,8 @@ from openpai_tasks.sdk.notebooks import (
 from openpai_tasks.sdk.notebooks import (
     results as notebook_results,
 )
-from openpai_tasks.sdk.notebooks import summary as notebook_summary
 from openpai_tasks.sdk.notebooks.notebook_file import read_notebook
 from openpai_tasks.sdk.notebooks.running import RunMark, RunOptions
-from openpai_tasks.sdk.notebooks.values import parse_value
 from openpai_tasks.sdk.payloads import notebook_runner as runner
 from openpai_tasks.sdk.payloads import notebook_server
 from openpai_tasks.storage.local.store import LocalStore
@@ -161,7 +158,7 @@ VALUES = {
 
 
 def test_parameter_values_are_typed_as_in_yaml():
-    values = {typed: parse_value(typed, "-p x") for typed in VALUES}
+    values = {typed: running.parse_value(typed, "-p x") for typed in VALUES}
     assert values == VALUES
     assert list(map(type, values.values())) == list(map(type, VALUES.values()))
 
@@ -180,7 +177,7 @@ REFUSED = {
 def test_parameter_value_that_cannot_be_sent_is_refused():
     for typed, expected in REFUSED.items():
         with pytest.raises(ConfigError, match=f"^-p x: .*{expected}"):
-            parse_value(typed, "-p x")
+            running.parse_value(typed, "-p x")
 
 
 class Real(float):
@@ -393,7 +390,7 @@ def test_served_notebook_that_is_run_instead_contains_no_template_tags():
     role = {"resourcePerInstance": {"cpu": 1}, "commands": [command]}
     served = {"taskRoles": {"main": role}, "extras": {serving.MARK: {"file": "n.ipynb"}}}
     original = Original(None, "me", "lab", served, Origin(Path()))
-    made = batch.run_instead_of_serve(original, "n.ipynb", RunOptions(HOLES)).document
+    made = resubmission.run_instead_of_serve(original, "n.ipynb", RunOptions(HOLES)).document
     [text] = made["taskRoles"]["main"]["commands"]
     assert runner.arguments(shlex.split(text)[2:]).parameters == HOLES and "<%" not in json.dumps(made)
 
@@ -458,29 +455,32 @@ def test_runner_command_is_replaced_with_and_without_a_time_limit(limit):
 
 
 def test_progress_is_read_from_the_log():
-    read = progress.parse_line
-    assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == progress.CellStart(2, 5, "x = 'a: b'")
-    assert read(b"notebook: cell 2 of 5 failed: E: no\n") == progress.CellFailure(2, 5, "E: no")
-    assert read(b"notebook: 5 cells, kernel python3\r\n") == progress.RunnerNote("5 cells, kernel python3")
-    assert read(b"notebook| 1/0\n") == progress.FailureDetail("1/0")
-    assert read(b"notebook|\n") == progress.FailureDetail("")
-    assert read(b"notebook: error: no\n") == progress.RunnerError("no")
-    assert read(b"error: sub\n") == progress.JobLine("error: sub")
-    assert read(b"\x1b[2Jother \xff\n") == progress.JobLine("\\x1b[2Jother �")
-    assert str(progress.CellStart(2, 5, "x")) == "cell 2 of 5: x"
+    def read(line):
+        event = progress.ProgressReader().read(line)
+        return event.kind, event.text
+
+    assert read(b"notebook: cell 2 of 5: x = 'a: b'\n") == (progress.CELL, "cell 2 of 5: x = 'a: b'")
+    assert read(b"notebook: cell 2 of 5 failed: E: no\n") == (progress.FAILURE, "cell 2 of 5 failed: E: no")
+    assert read(b"notebook: 5 cells, kernel python3\r\n") == (progress.NOTE, "5 cells, kernel python3")
+    assert read(b"notebook| 1/0\n") == (progress.DETAIL, "1/0")
+    assert read(b"notebook|\n") == (progress.DETAIL, "")
+    assert read(b"notebook: error: no\n") == (progress.ERROR, "no")
+    assert read(b"error: sub\n") == (progress.OTHER, "error: sub")
+    assert read(b"\x1b[2Jother \xff\n") == (progress.OTHER, "\\x1b[2Jother �")
 
 
 def test_only_cells_that_the_runner_announced_count_as_progress():
     reader = progress.ProgressReader()
-    assert reader.read(b"notebook: cell 7 of 9: x\n") == progress.CellStart(
-        7, 9, "x"
-    )  # the beginning is lost
+    lost = progress.RunEvent(progress.CELL, "cell 7 of 9: x")  # the log lacks its beginning
+    assert reader.read(b"notebook: cell 7 of 9: x\n") == lost
     reader.read(b"notebook: 2 cells, kernel python3\n")
     for spoofed in (b"notebook: cell 7 of 7: hoho\n", b"notebook: cell 3 of 2: hoho\n"):
-        assert reader.read(spoofed) == progress.JobLine(spoofed.decode().strip())
+        assert reader.read(spoofed) == progress.RunEvent(progress.OTHER, spoofed.decode().strip())
+    huge = f"cell {'9' * 5000} of 2: hoho"
+    assert reader.read(f"notebook: {huge}\n".encode()) == progress.RunEvent(progress.NOTE, huge)
     failed = "notebook: cell 1 of 3 failed: no"
-    assert reader.read(failed.encode()) == progress.JobLine(failed)
-    assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.CellStart(2, 2, "y")
+    assert reader.read(failed.encode()) == progress.RunEvent(progress.OTHER, failed)
+    assert reader.read(b"notebook: cell 2 of 2: y\n") == progress.RunEvent(progress.CELL, "cell 2 of 2: y")
 
 
 def test_first_line_of_a_cell_is_short_and_cannot_control_a_terminal():
@@ -498,14 +498,14 @@ def test_only_the_end_of_a_huge_traceback_is_logged(capfdbinary):
 
 def test_only_colours_are_kept_and_only_for_terminals():
     coloured = "\x1b[0;31mError\x1b[0m: \x1b]0;title\x07a\x1b[2Jb\x07"
-    assert notebook_summary.plain_traceback(coloured, has_colours=False) == "Error: ab\\x07"
-    assert notebook_summary.plain_traceback(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
-    assert notebook_summary.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
+    assert notebook_results.plain_traceback(coloured, has_colours=False) == "Error: ab\\x07"
+    assert notebook_results.plain_traceback(coloured, has_colours=True) == "\x1b[0;31mError\x1b[0m: ab\\x07"
+    assert notebook_results.plain_traceback("\x1bca\x1b\x1b[1mb\x1b[", has_colours=False) == "ab["
 
 
 def test_a_damaged_notebook_has_no_summary():
     for content in (b"", b"{", b"{}", b"[]", b'{"metadata": {"openpai_run": {"index": 7}}, "cells": []}'):
-        assert notebook_summary.read_summary(content) is None, content
+        assert notebook_results.read_summary(content) is None, content
 
 
 # The runner without a kernel
@@ -734,7 +734,7 @@ def test_output_of_a_running_cell_is_saved_meanwhile(tmp_path, number):
         until(saved.exists)
         until(lambda: outputs(saved)[0].startswith("began"))
         kernel = int(outputs(saved)[0].split()[1])
-        assert notebook_summary.read_summary(saved.read_bytes()).state == "running"
+        assert notebook_results.read_summary(saved.read_bytes()).state == "running"
     finally:
         process.send_signal(number)
         if number == signal.SIGKILL and kernel:

@@ -21,6 +21,7 @@ from openpai_tasks.sdk.jobs import outputs
 from openpai_tasks.sdk.notebooks import downloads, serving
 from openpai_tasks.sdk.notebooks import pull as pulls
 from openpai_tasks.sdk.notebooks import sessions as notebook_sessions
+from openpai_tasks.sdk.notebooks.link import notebook_page
 from openpai_tasks.sdk.notebooks.origins import Origins
 from openpai_tasks.sdk.payloads import notebook_runner
 from openpai_tasks.storage.local.store import LocalStore
@@ -647,9 +648,8 @@ def test_tokens_are_random_and_never_in_a_repr_or_the_arguments_of_the_job():
 
 
 def test_page_depends_on_the_interface_of_the_server():
-    assert serving.notebook_page(True, True, "a b.ipynb") == "/lab/tree/a%20b.ipynb"
-    assert (
-        serving.notebook_page(True, True, "") == "/lab" and serving.notebook_page(False, True, "") == "/tree"
-    )
-    assert serving.notebook_page(False, True, "a/ü.ipynb") == "/notebooks/a/%C3%BC.ipynb"
-    assert serving.notebook_page(False, False, "x.ipynb") == ""
+    both, classic = ["/lab", "/tree"].__contains__, ["/tree"].__contains__
+    assert notebook_page("a b.ipynb", both) == "/lab/tree/a%20b.ipynb"
+    assert notebook_page("", both) == "/lab" and notebook_page("", classic) == "/tree"
+    assert notebook_page("a/ü.ipynb", classic) == "/notebooks/a/%C3%BC.ipynb"
+    assert notebook_page("x.ipynb", [].__contains__) == "/"

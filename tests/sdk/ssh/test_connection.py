@@ -111,14 +111,14 @@ def test_output_that_arrives_together_with_the_end_of_a_command_is_passed_on():
 def test_command_with_a_time_limit_times_out(remote):
     began = time.monotonic()
     with pytest.raises(TimedOut, match=r"within 0\.3 s"):
-        run_remotely(remote, "sleep 60", limits=sessions.RunLimits(0.3))
+        run_remotely(remote, "sleep 60", seconds=0.3)
     assert time.monotonic() - began < 40
 
 
 def test_command_that_timed_out_ends_on_the_remote_side_too(remote, tmp_path):
     script = f"while :; do sleep 0.05; done  # {tmp_path}"
     with pytest.raises(TimedOut):
-        run_remotely(remote, script, limits=sessions.RunLimits(3))
+        run_remotely(remote, script, seconds=3)
     limit = time.monotonic() + 60
     while processes_with(str(tmp_path)):
         assert time.monotonic() < limit
