@@ -7,10 +7,12 @@ those of the machine.
 
 from __future__ import annotations
 
+from starlette.responses import PlainTextResponse
+
 from openpai_tasks.errors import ApiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission
 
@@ -21,7 +23,7 @@ GPU = "alpha.kubernetes.io/nvidia-gpu"
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("OK")
+    return PlainTextResponse("OK")
 
 
 def get_token(context: Context, request: Request) -> Reply:

@@ -10,8 +10,7 @@ import jwt
 import pytest
 
 from openpai_tasks.server.accounts import tokens
-from openpai_tasks.server.api import app
-from openpai_tasks.server.api.request import LogSlice
+from openpai_tasks.server.api import request
 from openpai_tasks.server.state.database import Database
 from tests.server.conftest import Api, ServerProcess, code
 
@@ -130,6 +129,6 @@ def test_log_ticket_expires(server: ServerProcess, guest: Api, logs: dict[str, s
 
 
 def test_log_is_sent_in_few_large_pieces() -> None:
-    slice_of = LogSlice(lambda: io.BytesIO(bytes(10 * app.PIECE)), 5, 3 * app.PIECE, {})
-    assert [len(piece) for piece in app._pieces(slice_of)] == [app.PIECE] * 3
-    assert app.PIECE >= 1 << 19
+    pieces = request.read_pieces(lambda: io.BytesIO(bytes(10 * request.PIECE)), 5, 3 * request.PIECE)
+    assert [len(piece) for piece in pieces] == [request.PIECE] * 3
+    assert request.PIECE >= 1 << 19

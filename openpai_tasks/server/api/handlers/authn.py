@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from starlette.responses import HTMLResponse, PlainTextResponse
+
 from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 
 SHORTEST_SESSION, LONGEST_SESSION = 60, 604800
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("Pylon ready.")
+    return PlainTextResponse("Pylon ready.")
 
 
 def info(context: Context, request: Request) -> Reply:
@@ -29,7 +31,7 @@ def get_description(context: Context, request: Request) -> Reply:
 
 def greeting(context: Context, request: Request) -> Reply:
     """Answer like the oldest servers."""
-    return 200, TextBody("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
+    return HTMLResponse("<pre>PAI RESTful API</pre>")
 
 
 def authn_info(context: Context, request: Request) -> Reply:

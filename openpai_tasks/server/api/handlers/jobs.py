@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from starlette.responses import PlainTextResponse, Response
+
 from openpai_tasks.errors import ApiError
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.yaml.reader import read
@@ -14,7 +16,7 @@ from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats import jobs as views
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.state.query import ORDERS, JobQuery
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
@@ -110,7 +112,7 @@ def get_job(context: Context, request: Request) -> Reply:
 
 def get_config(context: Context, request: Request) -> Reply:
     """Return the document without its secrets, as JSON, which is also YAML."""
-    return 200, TextBody(compact(document_of(find_job(context, request))), "text/yaml; charset=utf-8")
+    return Response(compact(document_of(find_job(context, request))), media_type="text/yaml")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
@@ -214,7 +216,7 @@ def _tag(request: Request) -> str:
 
 
 def attempts_health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("ok")
+    return PlainTextResponse("ok")
 
 
 def list_job_attempts(context: Context, request: Request) -> Reply:

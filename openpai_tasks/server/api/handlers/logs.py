@@ -12,7 +12,7 @@ from openpai_tasks.server import api_errors
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import LOG_NODE
 from openpai_tasks.server.api.handlers.jobs import task_attempts
-from openpai_tasks.server.api.request import LogSlice, Reply, Request
+from openpai_tasks.server.api.request import Reply, Request, stream_file
 from openpai_tasks.server.state.records import Job, Task
 
 TAIL = 16 * 1024
@@ -58,12 +58,12 @@ def slice_log(context: Context, task: Task, name: str, wanted: str) -> Reply:
     size, opened = context.engine.logs(task)[name], partial(context.engine.open_log, task, name)
     match = RANGE.fullmatch(wanted.strip())
     if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
-        return 200, LogSlice(opened, 0, size, {"accept-ranges": "bytes"})
+        return stream_file(opened, 0, size, 200, {"accept-ranges": "bytes"})
     start, end = _bounds(match[1], match[2], size)
     if start >= size or end < start:
-        return 416, LogSlice(opened, 0, 0, {"content-range": f"bytes */{size}"})
+        return stream_file(opened, 0, 0, 416, {"content-range": f"bytes */{size}"})
     headers = {"accept-ranges": "bytes", "content-range": f"bytes {start}-{end}/{size}"}
-    return 206, LogSlice(opened, start, end - start + 1, headers)
+    return stream_file(opened, start, end - start + 1, 206, headers)
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import Response
+
 from openpai_tasks.errors import Denied
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.ssh.logins import JOB_KEY, key_folder
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.key_pairs import KeyPair, read_pair
@@ -53,7 +55,7 @@ def get_key(context: Context, request: Request) -> Reply:
     content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
     if content is None:
         raise api_errors.no_ssh(job.key)
-    return 200, TextBody(content, "application/octet-stream")
+    return Response(content, media_type="application/octet-stream")
 
 
 def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | None:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks.errors import ApiError
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Body, Reply, Request, TextBody, WithHeaders
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.pfs import chunks
 from openpai_tasks.server.paddlecloud.pfs.tree import Names, TreeEntry, matches
@@ -33,20 +34,6 @@ MULTIPART = f"multipart/form-data; boundary={chunks.BOUNDARY}"
 MOST_LISTED = 1_000_000
 
 
-def _reports_failures(handler: Callable[[Context, Request], Reply]) -> Callable[[Context, Request], Reply]:
-    """Announce the extensions also in an answer that reports a failure."""
-
-    @functools.wraps(handler)
-    def answer(context: Context, request: Request) -> Reply:
-        try:
-            return handler(context, request)
-        except ApiError as err:
-            return 200, WithHeaders({"err": str(err), "results": None}, EXTENSIONS)
-
-    return answer
-
-
-@_reports_failures
 def get_files(context: Context, request: Request) -> Reply:
     """List or describe files."""
     method = request.first("method")
@@ -60,7 +47,6 @@ def get_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
-@_reports_failures
 def change_files(context: Context, request: Request) -> Reply:
     """Create or remove files and folders, as ``method`` in the body says."""
     body = request.body if isinstance(request.body, dict) else {}
@@ -80,7 +66,6 @@ def change_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
-@_reports_failures
 def get_chunk_meta(context: Context, request: Request) -> Reply:
     """Return length and MD5 of the chunk at ``offset``, or without it, those of all chunks of the file."""
     if request.first("method") != "GetChunkMeta":
@@ -95,7 +80,6 @@ def get_chunk_meta(context: Context, request: Request) -> Reply:
         return _done(chunks.describe_all(area.tree, area.names, part.size))
 
 
-@_reports_failures
 def get_chunk(context: Context, request: Request) -> Reply:
     """Return the bytes of a chunk, in the form of an uploaded file."""
     with _errors_name(request.first("path")):
@@ -105,10 +89,9 @@ def get_chunk(context: Context, request: Request) -> Reply:
     status = {"err": "" if len(data) == part.size else AT_END, "results": None}
     end = json.dumps(status).encode() + b"\n"
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return 200, WithHeaders(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
+    return Response(chunks.frame(part, data, end), 200, {CHUNK_MD5: md5, "content-type": MULTIPART})
 
 
-@_reports_failures
 def put_chunk(context: Context, request: Request) -> Reply:
     """Write a chunk into an existing file; the path is in the name of the uploaded part."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/"):
@@ -247,8 +230,7 @@ def _errors_name(path: Any) -> Iterator[None]:
 
 
 def _done(results: Any) -> Reply:
-    body: Body = {"err": "", "results": results}
-    return 200, WithHeaders(body, EXTENSIONS)
+    return JSONResponse({"err": "", "results": results}, headers=EXTENSIONS)
 
 
 def _text(path: str) -> str:
