@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -142,22 +141,21 @@ class Progress:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
                     return
-            self._settle(job, [done] if job.tasks == 1 else None)
+            self._settle(job)
 
     def settle(self, key: str) -> None:
         """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
         with self._database.transaction():
             self._settle(self._job(key))
 
-    def _settle(self, job: Job, tasks: Sequence[Task] | None = None) -> None:
-        """Settle the job; ``tasks`` are the latest attempts of all its tasks, if they are known."""
+    def _settle(self, job: Job) -> None:
         decided = self._attempt(job) if job.sub_state == states.DELETION_PENDING else None
-        counts = Counter((task.role, task.state) for task in tasks) if tasks else self._counts(job)
+        counts = self._counts(job)
         decision: dict[str, object] = {}
         if decided and decided.exit_code is not None:
             code, why = decided.exit_code, decided.diagnostics
         else:
-            verdict = self._verdict(job, counts, tasks)
+            verdict = self._verdict(job, counts)
             if verdict is None:
                 return
             decision, code, why = _decision(verdict), verdict.exit_code, verdict.diagnostics
@@ -170,15 +168,13 @@ class Progress:
             self._update_attempt(job, decision)
             self._mark_ending(job)
 
-    def _verdict(
-        self, job: Job, counts: Mapping[tuple[str, str], int], tasks: Sequence[Task] | None
-    ) -> AttemptResult | None:
+    def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
         if job.state == states.STOPPING:
             return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
         roles = self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
-        return judge(roles, tasks or self._state.tasks(job.key, job.attempt))
+        return judge(roles, self._state.tasks(job.key, job.attempt))
 
     def _counts(self, job: Job) -> dict[tuple[str, str], int]:
         """Return the number of task attempts, by role and state."""

@@ -128,11 +128,11 @@ class Scheduler:
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
         with self._state.database.transaction():
             self._record_all(polled)
-            seen = self._queries.overview()
-            for key in self._queries.stopping() if seen.jobs_to_stop else ():
+            has_alive = self._queries.has_alive()
+            for key in self._queries.stopping():
                 self._wait_reasons.pop(key, None)
                 self._progress.settle(key)
-            ending = self._queries.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
+            ending = self._queries.ending()
             delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
             polled = self._stop(ending)
@@ -141,7 +141,7 @@ class Scheduler:
                 delays = list(self._start_waiting(bool(ended)))
         if not (self._engine.schedules and self._has_more):
             self._launcher.start_committed()
-        return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
+        return min([*delays, LOOK_AFTER] if has_alive or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""

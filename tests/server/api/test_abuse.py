@@ -188,37 +188,34 @@ def test_password_guesses_recover_with_time_and_are_counted_per_caller() -> None
     clock = Clock()
     guesses = Guesses(clock)
     for _ in range(10):
-        guesses.check("uid 1", "alice")
-        guesses.note_wrong("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     with pytest.raises(TooManyRequests) as refused:
-        guesses.check("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     assert refused.value.retry_after == 6
-    guesses.check("uid 1", "bob")
-    guesses.check("uid 2", "alice")  # another user of the machine is not blocked
+    guesses.begin("uid 1", "bob")
+    guesses.begin("uid 2", "alice")  # another user of the machine is not blocked
     clock.now += 6
-    guesses.check("uid 1", "alice")
-    guesses.note_wrong("uid 1", "alice")
+    guesses.begin("uid 1", "alice")
     with pytest.raises(TooManyRequests):
-        guesses.check("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     guesses.note_right("uid 1", "alice")
-    guesses.check("uid 1", "alice")
+    guesses.begin("uid 1", "alice")
 
 
 def test_caller_cannot_try_one_password_for_every_user() -> None:
     guesses = Guesses(Clock())
     with pytest.raises(TooManyRequests):
         for number in range(1000):
-            guesses.check("uid 1", f"name{number}")
-            guesses.note_wrong("uid 1", f"name{number}")
+            guesses.begin("uid 1", f"name{number}")
     assert number == 50
-    guesses.check("uid 2", "name1")
+    guesses.begin("uid 2", "name1")
 
 
 def test_guess_counters_use_bounded_memory() -> None:
     guesses = Guesses(Clock())
     for number in range(5000):
-        guesses.note_wrong(f"uid {number}", "alice")
-    assert len(guesses._buckets) <= 1000
+        guesses.begin(f"uid {number}", "alice")
+    assert len(guesses._forgotten_at) <= 1000
 
 
 # Large requests
