@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from openpai_tasks.errors import Conflict
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.state.database import Database
@@ -73,8 +74,12 @@ class Groups:
             for row in rows
         }
 
-    def get(self, name: str) -> Group | None:
-        return self.all().get(name)
+    def existing_group(self, name: str, status: int = 404) -> Group:
+        """Return the group; raise an error with this status if there is none."""
+        group = self.all().get(name)
+        if group is None:
+            raise api_errors.no_group(name, status)
+        return group
 
     def known(self, names: Iterable[str]) -> list[str]:
         """Return each of these groups once; raise if one does not exist."""
@@ -86,8 +91,8 @@ class Groups:
 
     def create(self, group: Group) -> None:
         with self._database.transaction():
-            if self.get(group.name):
-                raise api_errors.group_exists(group.name)
+            if group.name in self.all():
+                raise Conflict(f"Group name {group.name} already exists.", 409, "ConflictGroupError")
             self._write(group)
 
     def change(self, group: Group) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openpai_tasks.errors import ApiError, Denied, PaiError
+from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.loopback.callers import connection
 from openpai_tasks.loopback.web import (
     LOCAL_ORIGIN,
@@ -96,7 +96,7 @@ class RestApi(Dispatcher[Route]):
             if page:
                 return page
             query = f"?{web.url.query}" if web.url.query else ""
-            raise api_errors.no_api(path + query)
+            raise NotFound(f"API {path}{query} is not found.", 404, "NoApiError")
         identity = self._identify(match.route.access, web.headers.get("authorization", ""))
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
@@ -111,9 +111,9 @@ class RestApi(Dispatcher[Route]):
         except Denied as err:
             raise err if self._profile.reports_bad_tokens else api_errors.guest() from err
         if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
-            raise api_errors.application()
+            raise api_errors.forbidden("Applications are not allowed to do this operation.")
         if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:
-            raise api_errors.non_admin()
+            raise api_errors.forbidden("Non-admin is not allow to do this operation.")
         return identity
 
     def _error(self, err: ApiError) -> Response:

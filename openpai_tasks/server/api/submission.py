@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from openpai_tasks.errors import ApiError, ProtocolError
+from openpai_tasks.errors import ApiError, Conflict, ProtocolError
 from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
 from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.job import check
@@ -97,7 +97,7 @@ def _check_permissions(context: Context, user: User, document: JobDocument) -> N
     the engine can never run.
     """
     if context.state.has_job(job_key(user.name, document.name)):
-        raise api_errors.job_exists(document.name)
+        raise Conflict(f"Job name {document.name} already exists.", 409, "ConflictJobError")
     if document.virtual_cluster not in user.virtual_clusters:
         raise api_errors.forbidden(
             f"User {user.name} may not use virtual cluster {document.virtual_cluster}."

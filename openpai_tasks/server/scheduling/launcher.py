@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
@@ -16,7 +16,7 @@ from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
-from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.server.state.records import Job, NewEvent, Task
 from openpai_tasks.server.state.state import State
 from openpai_tasks.server.storages import Storage, user_mounts
 from openpai_tasks.server.variables import for_job
@@ -62,7 +62,7 @@ class Launcher:
 
     def launch(self, job: Job, tasks: Iterable[Task]) -> None:
         """Record the tasks as running, or as waiting in the engine's queue, then start them."""
-        wanted, key = list(tasks), job.key
+        wanted = list(tasks)
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [
             dataclasses.replace(task, gpus=gpus[task.uid], ip=self._engine.address(task)) for task in wanted
@@ -74,12 +74,9 @@ class Launcher:
             raise
         record = self._progress.queue_in_engine if self._engine.schedules else self._progress.begin
         record(job, ready)
-        self._note_images(key)
-        self._note_infiniband(key)
-        plans = _plans(self._state.document(key))
-        self._note_plugins(key, plans)
-        self._note_ssh(key, plans, any(launch.ssh for launch in launches))
-        self._state.database.when_committed(lambda: self._committed.append((key, launches)))
+        for note in self._notes(self._state.document(job.key), any(launch.ssh for launch in launches)):
+            self._state.add_event(job.key, note.type, note.reason, note.message, once=True)
+        self._state.database.when_committed(lambda: self._committed.append((job.key, launches)))
 
     def start_committed(self) -> None:
         """Start the recorded jobs; an engine that schedules gets all at once, which it may combine."""
@@ -180,29 +177,20 @@ class Launcher:
         chosen = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
         return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
 
-    def _note_images(self, key: str) -> None:
-        if not self._engine.uses_images:
-            message = image_not_used(self._engine, [role.image for role in self._state.document(key).roles])
-            self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
-
-    def _note_infiniband(self, key: str) -> None:
-        is_here = self._engine.uses_images and not self._engine.schedules
-        if is_here and any(role.infiniband for role in self._state.document(key).roles):
+    def _notes(self, document: JobDocument, serves_ssh: bool) -> Iterator[NewEvent]:
+        """Yield what the job's owner should know about its start."""
+        engine, plans = self._engine, _plans(document)
+        if not engine.uses_images:
+            images = [role.image for role in document.roles]
+            yield NewEvent("Normal", "ImageNotUsed", image_not_used(engine, images))
+        elif not engine.schedules and any(role.infiniband for role in document.roles):
             message = "infiniband is ignored: containers on this machine have none"
-            self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
-
-    def _note_plugins(self, key: str, plans: Mapping[str, plugins.PluginPlan]) -> None:
-        notes = [note for plan in plans.values() for note in plan.notes]
-        if notes:
-            message = "; ".join(dict.fromkeys(notes))
-            self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
-
-    def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
-        requests = {name: plan.ssh for name, plan in plans.items()}
-        for note in self._logins.notes(requests, served):
-            if self._engine.serves_ssh_in_image and note.type == "Normal":
-                continue  # the container itself reports what serves it
-            self._state.add_event(key, note.type, note.reason, note.message, once=True)
+            yield NewEvent("Warning", "InfinibandNotUsed", message)
+        if unused := dict.fromkeys(note for plan in plans.values() for note in plan.notes):
+            yield NewEvent("Warning", "PluginNotUsed", "; ".join(unused))
+        for note in self._logins.notes({name: plan.ssh for name, plan in plans.items()}, serves_ssh):
+            if not engine.serves_ssh_in_image or note.type != "Normal":  # else, the container reports it
+                yield note
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ApiError, ConfigError, PaiError
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server import api_errors, fields
@@ -37,7 +37,7 @@ def get_virtual_cluster(context: Context, request: Request) -> Reply:
 
 
 def change_virtual_cluster(context: Context, request: Request) -> Reply:
-    raise api_errors.not_implemented("Changing virtual clusters")
+    raise ApiError("Changing virtual clusters is not implemented.", 400, "NotImplementedError")
 
 
 def clean_jobs(context: Context, request: Request) -> Reply:

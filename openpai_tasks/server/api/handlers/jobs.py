@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from openpai_tasks.errors import ApiError
+from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.yaml.reader import read
 from openpai_tasks.server import api_errors, fields
@@ -133,7 +133,7 @@ def add_tag(context: Context, request: Request) -> Reply:
 def remove_tag(context: Context, request: Request) -> Reply:
     tag, job = _tag(request), find_own_job(context, request)
     if not context.state.remove_tag(job.key, tag):
-        raise api_errors.no_tag(tag, job.key)
+        raise NotFound(f"Tag {tag} is not found for job {job.key}.", 404, "NoTagError")
     return 200, {"status": 200, "message": f"Delete tag {tag} from job {job.key} successfully."}
 
 

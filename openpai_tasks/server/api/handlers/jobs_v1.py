@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
+from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import dump, routes, states
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.api import submission
@@ -69,7 +70,7 @@ def get_document(context: Context, request: Request) -> Reply:
     """Return the v2 document, also of a v1 job."""
     job = context.state.job(jobs.key(request))
     if job is None:
-        raise api_errors.no_config(jobs.key(request))
+        raise NotFound(f"Config of job {jobs.key(request)} is not found.", 404, "NoJobConfigError")
     return _config(request, jobs.document_of(job))
 
 
