@@ -67,8 +67,8 @@ class RestApi(Dispatcher[Route]):
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         raw = await read_body(web, self._context.body_limit)
-        handler = match.route.handler if match else None
-        return await self._pools.run(handler, self._limited_response, web, path, match, raw)
+        pool = match.route.pool if match else ""
+        return await self._pools.run(pool, self._limited_response, web, path, match, raw)
 
     async def refuse(self, web: WebRequest, err: PaiError) -> Response:
         assert isinstance(err, ApiError)

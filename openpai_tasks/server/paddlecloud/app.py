@@ -41,8 +41,7 @@ from openpai_tasks.server.api import bodies
 from openpai_tasks.server.api.app import make_request
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import EVERY
-from openpai_tasks.server.api.handlers import authn
-from openpai_tasks.server.api.pools import ThreadPools
+from openpai_tasks.server.api.pools import PASSWORDS, ThreadPools
 from openpai_tasks.server.api.rates import RateLimited
 from openpai_tasks.server.api.request import Reply, Request, to_response
 from openpai_tasks.server.api.table import Route, RouteAccess
@@ -111,7 +110,7 @@ class PaddleCloudApp(Dispatcher[Route]):
             raise self._no_route(path)
         header = web.headers.get("authorization", "")
         checks_password = match.route.path == TOKEN or header[:6].lower() == "basic "
-        pool = authn.login if checks_password else None
+        pool = PASSWORDS if checks_password else ""
         identity = None
         if match.route.access is not RouteAccess.OPEN:
             identity = await self._pools.run(pool, self._identify, web, header)

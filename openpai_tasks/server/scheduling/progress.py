@@ -308,16 +308,7 @@ def _update_task(database: Database, task: Task) -> None:
 
 def _decision(verdict: AttemptResult) -> dict[str, object]:
     """Return the columns of an attempt with this result; it is over when its last task has ended."""
-    return {
-        "exit_code": verdict.exit_code,
-        "user_exit_code": verdict.user_exit_code,
-        "diagnostics": verdict.diagnostics,
-        "trigger_role": verdict.role,
-        "trigger_index": verdict.index,
-        "matched": verdict.matched,
-        "log_end": verdict.log_end,
-        "sub_state": states.DELETION_PENDING,
-    }
+    return {**dataclasses.asdict(verdict), "sub_state": states.DELETION_PENDING}
 
 
 def _pending(job: Job, started: Sequence[Task]) -> str:

@@ -25,7 +25,7 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.resources import ResourceAmount
-from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
+from openpai_tasks.server.scheduling.allocation import FreeResources, StartDecision
 from openpai_tasks.server.scheduling.launcher import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.queries import SchedulerQueries, WaitingJob
@@ -43,7 +43,7 @@ QUIET = 0.05  # seconds without the end of a task, after which there is time to 
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-FIRST_PAGE, PAGE = 3, 50  # waiting jobs per query; often, only the first can start
+PAGE = 20  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -253,25 +253,23 @@ class Scheduler:
         elif "" not in waits.values():  # otherwise, the reason is known soon
             self._explain({cluster: blocked.get(cluster) for cluster in queues}, waits)
 
-    def _free_resources(self) -> FreeResources | NoLimits:
+    def _free_resources(self) -> FreeResources:
         tasks, usage = self._queries.unfinished()
         self._engine.hold(tasks)
-        if self._engine.schedules:
-            return NoLimits()
-        total = self._engine.capacity().total
+        total = None if self._engine.schedules else self._engine.capacity().total
         return FreeResources(total, self._clusters, usage, self._enforce)
 
     def _queue(self, name: str, blocked: Mapping[str, str]) -> Iterator[WaitingJob]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
-        place, size = 0, FIRST_PAGE
-        while name not in blocked and (page := self._queries.queue(name, place, size)):
+        place = 0
+        while name not in blocked and (page := self._queries.queue(name, place, PAGE)):
             for one in page:
                 if name in blocked:
                     return
                 yield one
-            place, size = page[-1].queued, PAGE
+            place = page[-1].queued
 
-    def _try_start(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
+    def _try_start(self, one: WaitingJob, free: FreeResources) -> StartDecision:
         try:
             return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
         except Shortage as err:
@@ -282,7 +280,7 @@ class Scheduler:
             self.wake()  # and so are its resources
             return StartDecision(True)
 
-    def _start_whole(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_whole(self, one: WaitingJob, free: FreeResources) -> StartDecision:
         job = one.job
         answer = free.judge(job.virtual_cluster, one.need)
         if answer.start:
@@ -292,7 +290,7 @@ class Scheduler:
             free.take(job.virtual_cluster, one.need)
         return answer
 
-    def _start_each(self, job: Job, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_each(self, job: Job, free: FreeResources) -> StartDecision:
         """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)

@@ -17,7 +17,7 @@ import pytest
 
 from openpai_tasks.errors import ApiError, TooManyRequests
 from openpai_tasks.loopback.guesses import Guesses
-from openpai_tasks.server.api import pools
+from openpai_tasks.server.api import pools, table
 from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.profiles import serving
@@ -125,6 +125,7 @@ def _answers(api: Api) -> bool:
 )
 def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
     gate, begun = threading.Event(), threading.Semaphore(0)
+    (pool,) = {row.pool for row in table.ROUTES if row.handler is handler}
 
     def slow() -> None:
         begun.release()
@@ -133,14 +134,14 @@ def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
     async def crowd() -> None:
         here = pools.ThreadPools()
         async with anyio.create_task_group() as group:
-            for _ in range(pools.MOST_WAITING + pools.SIZES[pools.POOL_OF_HANDLER[handler]]):  # type: ignore[index]
-                group.start_soon(here.run, handler, slow)
+            for _ in range(pools.MOST_WAITING + pools.SIZES[pool]):
+                group.start_soon(here.run, pool, slow)
             while not begun.acquire(blocking=False):
                 await anyio.sleep(0.005)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ApiError, match="Too many such requests"):
-                await here.run(handler, slow)  # type: ignore[arg-type]
-            assert await here.run(authn.info, lambda: "answered") == "answered"
+                await here.run(pool, slow)
+            assert await here.run("", lambda: "answered") == "answered"
             gate.set()
 
     anyio.run(crowd)

@@ -173,16 +173,15 @@ def _apply(context: Context, request: Request, name: str, changes: dict[str, Any
     """Validate all changes, then apply them."""
     accounts, given = context.accounts, _read_fields(changes)
     accounts.check_virtual_clusters(given.get("virtualCluster", ()))
-    if "email" in given:
-        accounts.set_email(name, given["email"])
-    if "virtualCluster" in given:
-        accounts.set_virtual_clusters(name, given["virtualCluster"])
-    if "admin" in given:
-        accounts.set_admin(name, given["admin"])
-    if "extension" in given:
-        accounts.set_extension(name, given["extension"], merge=patch)
-    if "password" in given:
-        context.set_password(name, given["password"], request.caller)
+    setters: dict[str, Callable[[str, Any], None]] = {
+        "email": accounts.set_email,
+        "virtualCluster": accounts.set_virtual_clusters,
+        "admin": accounts.set_admin,
+        "extension": lambda name, value: accounts.set_extension(name, value, merge=patch),
+        "password": lambda name, value: context.set_password(name, value, request.caller),
+    }
+    for field, value in given.items():
+        setters[field](name, value)
 
 
 def _update_reply(name: str) -> Reply:

@@ -24,7 +24,6 @@ from openpai_tasks.server.api.openapi.operations import (
     record,
     schemas,
 )
-from openpai_tasks.server.api.pools import POOL_OF_HANDLER
 from openpai_tasks.server.api.rates import MESSAGE
 from openpai_tasks.server.api.table import Route, RouteAccess, is_api, rows
 
@@ -138,7 +137,7 @@ def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]
         408: {NO_CODE},  # a body that takes too long to arrive
         413: {NO_CODE},  # a body that is too large
     }
-    if row.handler in POOL_OF_HANDLER:
+    if row.pool:
         errors[503] = {NO_CODE}  # too many such calls at once
     if row.access is not RouteAccess.OPEN:
         errors[401] = {"UnauthorizedUserError"}

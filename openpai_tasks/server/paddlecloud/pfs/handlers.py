@@ -96,11 +96,10 @@ def put_chunk(context: Context, request: Request) -> Reply:
     """Write a chunk into an existing file; the path is in the name of the uploaded part."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/"):
         return 400, {"err": "Bad Request", "results": None}
-    path = ""
-    with _errors_name(lambda: path):
+    with _errors_name(""):
         part, data = chunks.unframe(request.headers["content-type"], request.body)
-        path = part.path
-        area = places.locate(context, request.caller.user, path, writes=True)
+    with _errors_name(part.path):
+        area = places.locate(context, request.caller.user, part.path, writes=True)
         into = places.locate(context, request.caller.user, part.into, writes=True) if part.into else None
         written = chunks.write(area.tree, area.names, part, data)
         if into and area.prefix != into.prefix:
@@ -216,15 +215,14 @@ def _bad() -> ApiError:
 
 
 @contextlib.contextmanager
-def _errors_name(path: Any) -> Iterator[None]:
+def _errors_name(path: str) -> Iterator[None]:
     """Turn errors of the system into messages with the user's path."""
     try:
         yield
     except OSError as err:
-        named = _text(path() if callable(path) else path)
         missing = err.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
         why = MISSING if missing else (err.strerror or type(err).__name__).lower()
-        raise ApiError(f"{named}: {why}", 400) from err
+        raise ApiError(f"{_text(path)}: {why}", 400) from err
     except (ValueError, RecursionError) as err:
         raise ApiError(str(err), 400) from err
 
