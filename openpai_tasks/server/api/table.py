@@ -105,14 +105,9 @@ GROUPS = [
     Route("PUT", f"{routes.GROUP}/extension", ADMIN, groups.set_field, EVERY),
     Route("PUT", f"{routes.GROUP}/description", ADMIN, groups.set_field, EVERY),
     Route("PUT", f"{routes.GROUP}/externalname", ADMIN, groups.set_field, EVERY),
-    Route("PUT", f"{routes.GROUP}/extension/{{key}}", ADMIN, groups.set_extension_key, SINCE_18),
-    Route("PUT", f"{routes.GROUP}/extension/{{key}}/{{below}}", ADMIN, groups.set_extension_key, SINCE_18),
-    Route(
-        "PUT",
-        f"{routes.GROUP}/extension/{{key}}/{{below}}/{{last}}",
-        ADMIN,
-        groups.set_extension_key,
-        SINCE_18,
+    *(
+        Route("PUT", f"{routes.GROUP}/extension/{keys}", ADMIN, groups.set_extension_key, SINCE_18)
+        for keys in ("{key}", "{key}/{below}", "{key}/{below}/{last}")
     ),
 ]
 CLUSTER = [

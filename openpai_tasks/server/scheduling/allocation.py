@@ -23,7 +23,7 @@ class StartDecision:
     why: str = ""
     never_starts: bool = False  # it can never start, so later jobs need not wait behind it
     machine_full: bool = False  # its share has room but the machine has not: later jobs must not overtake it
-    look_after: float | None = None  # seconds, if nothing signals when there is room
+    retry_after: float | None = None  # seconds, if nothing signals when there is room
 
 
 class FreeResources:

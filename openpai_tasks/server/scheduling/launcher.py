@@ -42,7 +42,7 @@ class Launcher:
         self._inherited = {} if engine.uses_images else inherited  # images have their own
         self._logins = logins
         self._storages = storages
-        self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
+        self._known: tuple[tuple[str, int, int], dict[str, str]] | None = None
         self._committed: list[tuple[str, list[Launch]]] = []  # jobs that are recorded, to be started
 
     def waiting_tasks(self, job: Job) -> list[Task]:
@@ -52,7 +52,9 @@ class Launcher:
             if job.tasks > MOST_TASKS:
                 raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
             document = self._state.document(job.key)
-            tasks = self._with_ports(self._progress.new_tasks(job, document.roles))
+            tasks = self._progress.new_tasks(job, document.roles)
+            ports = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
+            tasks = [dataclasses.replace(task, ports=ports[task.uid]) for task in tasks]
             if not document.gang:  # otherwise, all start now
                 self._progress.save_tasks(job, tasks)
         return tasks
@@ -109,8 +111,7 @@ class Launcher:
     def _launches(self, job: Job, tasks: list[Task], peers: list[Task] | None = None) -> list[Launch]:
         """Return the launches of these tasks; ``peers`` are all tasks of the attempt, if they are known."""
         key, document = job.key, self._state.document(job.key)
-        variables = self._variables(job, peers)
-        shared = variables.shared if job.tasks > 1 else {}
+        shared = self._shared_variables(job, peers)
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         mounts = {
@@ -126,11 +127,11 @@ class Launcher:
                 folder=task.folder,
                 scripts=scripts[task.role],
                 environment={
-                    **({} if shared else variables.shared),
-                    **variables.own(task),
+                    **(shared if job.tasks == 1 else {}),
+                    **environment.own_variables(task, self._engine.places_late),
                     **self._engine.variables(task),
                 },
-                shared=shared,
+                shared=shared if job.tasks > 1 else {},
                 image=self._role(task).image,
                 mounts=mounts[task.role],
                 container=self._container(document, task),
@@ -159,23 +160,14 @@ class Launcher:
             labels={"openpai-tasks.job": task.job, "openpai-tasks.instance": f"{task.role}-{task.index}"},
         )
 
-    def _variables(self, job: Job, peers: list[Task] | None) -> environment.Variables:
-        """Return the variables of an attempt.
-
-        The last ones are cached, for jobs whose tasks start one by one.
-        """
+    def _shared_variables(self, job: Job, peers: list[Task] | None) -> dict[str, str]:
+        """Return the variables of an attempt; the last ones are kept, as its tasks may start one by one."""
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
             inherited = self._inherited and for_job(self._inherited, self._state.environment(job.key))
-            late = self._engine.places_late
-            found = environment.variables(job.user, document, tasks, inherited, late)
-            self._known = (which, found)
+            self._known = which, environment.shared_variables(job.user, document, tasks, inherited)
         return self._known[1]
-
-    def _with_ports(self, tasks: list[Task]) -> list[Task]:
-        chosen = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
-        return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
 
     def _notes(self, document: JobDocument, serves_ssh: bool) -> Iterator[NewEvent]:
         """Yield what the job's owner should know about its start."""

@@ -37,8 +37,8 @@ from openpai_tasks.server.storages import Storage
 
 log = logging.getLogger(__name__)
 
-LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
-LOOK_LATEST = 10.0  # seconds between polls if one takes long
+POLL_SECONDS = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+SLOWEST_POLL = 10.0  # seconds between polls if one takes long
 QUIET = 0.05  # seconds without the end of a task, after which there is time to explain why jobs wait
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
@@ -117,7 +117,7 @@ class Scheduler:
                 pause = self._turn(ended)
             except Exception:  # the next turn may succeed
                 log.exception("a turn of the scheduler failed")
-                pause = LOOK_AFTER
+                pause = POLL_SECONDS
             ended = self._engine.wakeups.wait(pause)
 
     def _turn(self, ended: Collection[str]) -> float | None:
@@ -141,7 +141,7 @@ class Scheduler:
                 delays = list(self._start_waiting(bool(ended)))
         if not (self._engine.schedules and self._has_more):
             self._launcher.start_committed()
-        return min([*delays, LOOK_AFTER] if has_alive or self._has_started else delays, default=None)
+        return min([*delays, POLL_SECONDS] if has_alive or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
@@ -159,7 +159,7 @@ class Scheduler:
         ]
         if not self._next_poll:
             took = time.monotonic() - began
-            self._next_poll = time.monotonic() + min(max(LOOK_AFTER, 10 * took), LOOK_LATEST) * 0.9
+            self._next_poll = time.monotonic() + min(max(POLL_SECONDS, 10 * took), SLOWEST_POLL) * 0.9
         return found
 
     def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
@@ -241,8 +241,8 @@ class Scheduler:
             answer = self._try_start(one, free)
             started += answer.start
             self._has_started |= answer.start
-            if answer.look_after is not None:
-                yield answer.look_after
+            if answer.retry_after is not None:
+                yield answer.retry_after
             if not answer.start:
                 waits[one.job.key] = answer.why
                 stuck = [] if answer.never_starts else queues if answer.machine_full else [cluster]
@@ -341,7 +341,7 @@ class Scheduler:
 
 
 def _wait_for(shortage: Shortage) -> StartDecision:
-    return StartDecision(False, str(shortage), machine_full=True, look_after=shortage.retry_after)
+    return StartDecision(False, str(shortage), machine_full=True, retry_after=shortage.retry_after)
 
 
 def _at_its_place(task: Task, status: TaskStatus) -> Task:

@@ -154,8 +154,8 @@ def _virtual_cluster(
 
 def _share(part: ResourceAmount, whole: ResourceAmount) -> float:
     """Return the share in percent of the GPUs, or of the CPUs if there are no GPUs."""
-    few, all_of_them = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
-    return round(100 * few / max(all_of_them, 1), 2)
+    amount, total = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
+    return round(100 * amount / max(total, 1), 2)
 
 
 def _resources(amount: ResourceAmount) -> dict[str, int]:

@@ -21,7 +21,7 @@ from openpai_tasks.server.state.query import ORDERS, JobQuery
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
 MOST_ROWS = 50_000
-FARTHEST = 2**63 - 1
+LARGEST_OFFSET = 2**63 - 1
 SINGLE = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriority", "order")
 """Query parameters of the list that must not be repeated."""
 
@@ -70,7 +70,7 @@ def query(request: Request, page: int) -> JobQuery:
 def _offset(request: Request) -> int:
     """Return the number of rows to skip; the database takes 64-bit numbers."""
     value = _number(request, "offset", 0)
-    if value > FARTHEST:
+    if value > LARGEST_OFFSET:
         raise ApiError(f'value "{value}" is out of range for type bigint', 500)
     return value
 

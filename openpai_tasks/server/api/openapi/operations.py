@@ -117,8 +117,6 @@ def operations(profile: Profile) -> Operations:
         **_groups(),
         **_cluster(),
         **_jobs(profile),
-        **_changes(),
-        **_attempts(),
         **_old_jobs(),
         **_logs(),
     }
@@ -378,6 +376,13 @@ _NOTICES = {OWN_FIELD: record({"notices": listed(TEXT)})}
 SUBMITTED = record({"status": WHOLE, "message": TEXT, **_NOTICES}, optional=_NOTICES)
 SUBMITTED_V1 = record({"message": TEXT, **_NOTICES}, optional=_NOTICES)
 GONE: Errors = {404: (NO_JOB,)}
+REFUSED: Errors = {
+    400: ("InvalidProtocolError", INVALID),
+    403: (FORBIDDEN,),
+    404: ("NoStorageError",),
+    409: ("ConflictJobError",),
+    500: (NO_CODE,),  # text that is not YAML
+}
 _ELSEWHERE = ("containerSshIp",)  # where the SSH service of a task has another address than the task
 
 
@@ -555,11 +560,15 @@ def _jobs(profile: Profile) -> Operations:
     if "withTotalCount" in profile.filters:
         rows = {"anyOf": [rows, ref("JobSummaries")]}
     odd: Errors = {400: (INVALID,), 500: (NO_CODE,)} if "limit" in profile.filters else {}
+    refused: Errors = {400: (INVALID,), 403: (FORBIDDEN,), 404: (NO_JOB,)}
+    no_tag: Errors = {**refused, 404: (NO_JOB, "NoTagError")}
+    tag = record({"value": {"type": "string", "pattern": "^[^,]+$"}})
+    attempts = {200: listed(ref("JobAttempt")), 404: NULL}
     return {
         jobs.list_jobs: Operation(
             "the jobs of all users", {200: rows}, odd, dict.fromkeys(sorted(profile.filters), TEXT)
         ),
-        jobs.submit: Operation("submit a job", {202: SUBMITTED}, _refused(), text=YAML),
+        jobs.submit: Operation("submit a job", {202: SUBMITTED}, REFUSED, text=YAML),
         jobs.get_job: Operation("a job with one of its attempts", {200: ref("JobDetail")}, GONE),
         jobs.get_config: Operation("a job's document without secrets", {200: YAML}, GONE),
         jobs.list_events: Operation(
@@ -568,14 +577,6 @@ def _jobs(profile: Profile) -> Operations:
             GONE,
             {"type": TEXT},
         ),
-    }
-
-
-def _changes() -> Operations:
-    refused: Errors = {400: (INVALID,), 403: (FORBIDDEN,), 404: (NO_JOB,)}
-    no_tag: Errors = {**refused, 404: (NO_JOB, "NoTagError")}
-    tag = record({"value": {"type": "string", "pattern": "^[^,]+$"}})
-    return {
         jobs.set_execution: Operation(
             "stop a job or start it again",
             {202: STATUS_MESSAGE},
@@ -584,14 +585,8 @@ def _changes() -> Operations:
         ),
         jobs.add_tag: Operation("add a tag", {200: STATUS_MESSAGE}, refused, body=tag),
         jobs.remove_tag: Operation("remove a tag", {200: STATUS_MESSAGE}, no_tag, body=tag),
-    }
-
-
-def _attempts() -> Operations:
-    every = {200: listed(ref("JobAttempt")), 404: NULL}
-    return {
         jobs.attempts_health: Operation("whether attempts are kept", {200: PLAIN}, deprecated=True),
-        jobs.list_job_attempts: Operation("the attempts of a job", every, deprecated=True),
+        jobs.list_job_attempts: Operation("the attempts of a job", attempts, deprecated=True),
         jobs.get_job_attempt: Operation(
             "one attempt of a job", {200: ref("JobAttempt")}, GONE, deprecated=True
         ),
@@ -601,9 +596,8 @@ def _attempts() -> Operations:
 
 def _old_jobs() -> Operations:
     """Jobs at the paths of the oldest servers."""
-    refused = _refused()
-    old: Errors = {400: (INVALID,), 403: (FORBIDDEN,), 404: ("NoVirtualClusterError",), 409: refused[409]}
-    either = {status: (*refused.get(status, ()), *old.get(status, ())) for status in {**refused, **old}}
+    old: Errors = {400: (INVALID,), 403: (FORBIDDEN,), 404: ("NoVirtualClusterError",), 409: REFUSED[409]}
+    either = {status: (*REFUSED[status], *old.get(status, ())) for status in REFUSED}
     document: dict[int, Answer] = {200: (OBJECT, YAML)}
     return {
         jobs_v1.submit: Operation("submit a v1 configuration", {202: SUBMITTED_V1}, old, body=OBJECT),
@@ -654,15 +648,4 @@ def _logs() -> Operations:
         node_logs.list_pod_logs: Operation("a folder of logs", page, none),
         node_logs.get_pod_log: Operation("a log", file, none),
         node_logs.get_pod_log_tail: Operation("the end of a log", {200: PLAIN}, none),
-    }
-
-
-def _refused() -> Errors:
-    """Return the errors for a document; text that is not YAML has no code."""
-    return {
-        400: ("InvalidProtocolError", INVALID),
-        403: (FORBIDDEN,),
-        404: ("NoStorageError",),
-        409: ("ConflictJobError",),
-        500: (NO_CODE,),
     }

@@ -146,7 +146,7 @@ def _touch(context: Context, user: str, body: dict[str, Any]) -> dict[str, str]:
 
 
 def _transfer(context: Context, user: str, body: dict[str, Any], is_move: bool) -> dict[str, str]:
-    """Copy or rename one file, and set its time; a file at the target is replaced."""
+    """Copy a file, or rename it and set its time; a file at the target is replaced."""
     paths, mtime = _paths(body), body.get("modtime")
     if not (mtime is None or _is_number(mtime)):
         raise _bad()
