@@ -32,12 +32,6 @@ OF_ONE_NAME = GuessRate(10, 60)
 OF_ALL_NAMES = GuessRate(50, 60)
 
 
-@dataclass
-class _Bucket:
-    left: float
-    seen: float
-
-
 class Guesses:
     """Counts only failures, so that a known password can be used any number of times."""
 
@@ -49,66 +43,36 @@ class Guesses:
     ) -> None:
         self._clock = clock
         self._of_one_name, self._of_all_names = of_one_name, of_all_names
-        self._buckets: dict[Key, _Bucket] = {}
+        self._forgotten_at: dict[Key, float] = {}  # when all guesses are allowed again
         self._lock = threading.Lock()
 
-    def check(self, caller: str, name: str) -> None:
-        """Raise TooManyRequests if this caller has guessed too often."""
-        with self._lock:
-            self._check(caller, name)
-
     def begin(self, caller: str, name: str) -> None:
-        """Check, and count a guess before its result is known, so that guesses at once count too."""
+        """Count a guess before its result is known, so that simultaneous ones count too.
+
+        Raise TooManyRequests if this caller has guessed too often.
+        """
+        rates = {(caller,): self._of_all_names, (caller, name): self._of_one_name}
         with self._lock:
-            self._check(caller, name)
-            self._add((caller,), -1)
-            self._add((caller, name), -1)
+            now = self._clock()
+            self._limit_memory(now)
+            busy = {key: max(self._forgotten_at.get(key, now) - now, 0.0) for key in rates}
+            wait = max(busy[key] + rate.pause - rate.seconds for key, rate in rates.items())
+            wait = math.ceil(round(wait, 6))  # pauses may add up to slightly more than their sum
+            if wait > 0:
+                message = f"too many wrong passwords: wait {wait} s and try again"
+                raise TooManyRequests(message, retry_after=wait)
+            for key, rate in rates.items():
+                self._forgotten_at[key] = now + busy[key] + rate.pause
 
-    def note_wrong(self, caller: str, name: str) -> None:
+    def note_right(self, caller: str, name: str) -> None:
+        """Forget the failures with this name, and take back the guess that has just begun."""
         with self._lock:
-            self._add((caller,), -1)
-            self._add((caller, name), -1)
+            self._forgotten_at.pop((caller, name), None)
+            if (caller,) in self._forgotten_at:
+                self._forgotten_at[caller,] -= self._of_all_names.pause
 
-    def note_right(self, caller: str, name: str, begun: bool = False) -> None:
-        """Forget the failures with this name; ``begun`` takes back the guess that ``begin`` has counted."""
-        with self._lock:
-            self._buckets.pop((caller, name), None)
-            if begun:
-                self._add((caller,), 1)
-
-    def _check(self, caller: str, name: str) -> None:
-        wait = math.ceil(max(self._wait(key) for key in ((caller,), (caller, name))))
-        if wait > 0:
-            raise TooManyRequests(f"too many wrong passwords: wait {wait} s and try again", retry_after=wait)
-
-    def _wait(self, key: Key) -> float:
-        """Return the seconds until the next guess is allowed."""
-        if key not in self._buckets:
-            return 0.0
-        return (1 - self._refilled(key).left) * self._rate(key).pause
-
-    def _add(self, key: Key, number: int) -> None:
-        bucket = self._refilled(key)
-        bucket.left = min(float(self._rate(key).count), bucket.left + number)
-
-    def _refilled(self, key: Key) -> _Bucket:
-        """Return the bucket, refilled for the time that has passed."""
-        now, rate = self._clock(), self._rate(key)
-        if key not in self._buckets and len(self._buckets) >= MOST_KEPT:
-            self._drop_full(now)
-        bucket = self._buckets.setdefault(key, _Bucket(rate.count, now))
-        bucket.left = min(float(rate.count), bucket.left + (now - bucket.seen) / rate.pause)
-        bucket.seen = now
-        return bucket
-
-    def _drop_full(self, now: float) -> None:
-        full = [
-            key
-            for key, one in self._buckets.items()
-            if one.left + (now - one.seen) / self._rate(key).pause >= self._rate(key).count
-        ]
-        for key in full or list(self._buckets)[: MOST_KEPT // 2]:
-            del self._buckets[key]
-
-    def _rate(self, key: Key) -> GuessRate:
-        return self._of_all_names if len(key) == 1 else self._of_one_name
+    def _limit_memory(self, now: float) -> None:
+        if len(self._forgotten_at) >= MOST_KEPT - 1:
+            over = [key for key, moment in self._forgotten_at.items() if moment <= now]
+            for key in over or list(self._forgotten_at)[: MOST_KEPT // 2]:
+                del self._forgotten_at[key]

@@ -226,7 +226,7 @@ class Portal(Dispatcher[Page]):
         _check_running(alias)
         self._guesses.begin(EVERYONE, account := f"{alias} {user}")
         client = sdk.clusters.log_in(load_settings(), alias, user, form.get("password", ""))
-        self._guesses.note_right(EVERYONE, account, begun=True)
+        self._guesses.note_right(EVERYONE, account)
         host = self._sessions.host(account)
         return Session(lambda _: client, only=alias, host=host, caller=caller)
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.loopback import service
+from openpai_tasks.net.addresses import LAST_PORT
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
-from openpai_tasks.server import paddlecloud
 from openpai_tasks.server.api import app, bodies
 from openpai_tasks.server.api.formats.profiles import PROFILES, UNION
 from openpai_tasks.server.api.rates import parse_rate
 from openpai_tasks.server.cluster import ClusterOptions, EmbeddedCluster, parse_folder, parse_virtual_cluster
+from openpai_tasks.server.paddlecloud.app import PaddleCloudApp
 from openpai_tasks.server.ssh import services
 from openpai_tasks.settings.engines import DEFAULT, ENFORCE, REFUSE_GPUS, REFUSE_LARGER, find_engine
 from openpai_tasks.settings.keeping import EVERYTHING
@@ -81,26 +82,24 @@ def run(options: ClusterOptions, port: int) -> None:
             "storages": [f"{name}={path}" for name, path in options.folders.items()],
             "socket": private.getsockname(),
         }
-        others = {PADDLECLOUD_PREFIX: paddlecloud.build(cluster.context)}
+        others = {PADDLECLOUD_PREFIX: PaddleCloudApp(cluster.context)}
         service.serve(app.build(cluster.context, others), [*sockets, private], options.home, facts)
     finally:
         cluster.close()
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"invalid port {text}: expected a number from 0 to 65535")
-    return port
+    return _number("port", text, 0, LAST_PORT)
 
 
 def _kilobytes(text: str) -> int:
-    size = int(text)
-    if not 1 <= size <= MOST_KILOBYTES:
-        raise argparse.ArgumentTypeError(
-            f"invalid body limit {text}: expected a number from 1 to {MOST_KILOBYTES}"
-        )
-    return size
+    return _number("body limit", text, 1, MOST_KILOBYTES)
+
+
+def _number(what: str, text: str, least: int, most: int) -> int:
+    if not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"invalid {what} {text}: expected a number from {least} to {most}")
+    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import Any
 
 from openpai_tasks.server import api_errors
-
-T = TypeVar("T")
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)
 GROUP_NAME = re.compile(r"\w+", re.ASCII)

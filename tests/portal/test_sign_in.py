@@ -143,7 +143,7 @@ def test_guesses_at_the_same_time_count_for_an_account_and_in_all():
     with pytest.raises(TooManyRequests, match=r"too many wrong passwords: wait 30 s and try again"):
         limit.begin("", "lab alice")
     limit.begin("", "lab bob")
-    limit.note_right("", "lab alice", begun=True)
+    limit.note_right("", "lab alice")
     limit.begin("", "lab alice")
     with pytest.raises(TooManyRequests):
         for number in range(app.ALL_SIGN_INS.count):
@@ -157,7 +157,7 @@ def test_a_right_password_never_counts_as_a_guess():
     limit = Guesses(lambda: 1000.0, app.SIGN_INS, app.ALL_SIGN_INS)
     for _ in range(2 * app.ALL_SIGN_INS.count):
         limit.begin("", "lab alice")
-        limit.note_right("", "lab alice", begun=True)
+        limit.note_right("", "lab alice")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from openpai_tasks.errors import Conflict
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.state.database import Database
@@ -58,7 +59,7 @@ class Groups:
         self._database = database
         self._virtual_clusters = virtual_clusters
         self.storages = tuple(storages)
-        self._create_missing(self._initial_groups())
+        self._create_missing()
 
     @property
     def virtual_clusters(self) -> tuple[str, ...]:
@@ -73,8 +74,12 @@ class Groups:
             for row in rows
         }
 
-    def get(self, name: str) -> Group | None:
-        return self.all().get(name)
+    def existing_group(self, name: str, status: int = 404) -> Group:
+        """Return the group; raise an error with this status if there is none."""
+        group = self.all().get(name)
+        if group is None:
+            raise api_errors.no_group(name, status)
+        return group
 
     def known(self, names: Iterable[str]) -> list[str]:
         """Return each of these groups once; raise if one does not exist."""
@@ -86,8 +91,8 @@ class Groups:
 
     def create(self, group: Group) -> None:
         with self._database.transaction():
-            if self.get(group.name):
-                raise api_errors.group_exists(group.name)
+            if group.name in self.all():
+                raise Conflict(f"Group name {group.name} already exists.", 409, "ConflictGroupError")
             self._write(group)
 
     def change(self, group: Group) -> None:
@@ -102,23 +107,17 @@ class Groups:
             raise api_errors.forbidden(f"Group {name} belongs to the cluster and cannot be removed.")
         self._database.write("DELETE FROM account_groups WHERE name = ?", (name,))
 
-    def _create_missing(self, groups: Iterable[Group]) -> None:
+    def _create_missing(self) -> None:
+        """Create the groups of a new cluster: one of admins, and one for each virtual cluster."""
+        clusters = self.virtual_clusters
+        groups = [Group(ADMIN_GROUP, "the admins of this cluster", "", self._acls(True, clusters))]
+        for name in dict.fromkeys((DEFAULT_GROUP, *clusters)):
+            groups.append(Group(name, f"the users of virtual cluster {name}", "", self._acls(False, [name])))
         with self._database.transaction():
             existing = self.all()
             for group in groups:
                 if group.name not in existing:
                     self._write(group)
-
-    def _initial_groups(self) -> list[Group]:
-        """Return the groups of a new cluster: one of admins, and one for each virtual cluster."""
-        everyone = dict.fromkeys((DEFAULT_GROUP, *self.virtual_clusters))
-        return [
-            Group(ADMIN_GROUP, "the admins of this cluster", "", self._acls(True, self.virtual_clusters)),
-            *(
-                Group(name, f"the users of virtual cluster {name}", "", self._acls(False, [name]))
-                for name in everyone
-            ),
-        ]
 
     def _acls(self, admin: bool, virtual_clusters: Iterable[str]) -> dict[str, Any]:
         return {

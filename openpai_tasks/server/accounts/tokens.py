@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from jwt.types import Options
 
 LIFETIME = 7 * 24 * 3600
-LOG_LIFETIME = 120
+TICKET_LIFETIME = 120
 LONGEST = 4096  # characters of a token
+TOKENS, LOGS, KEYS = "tokens", "logs", "keys"  # what is signed, each with its own key
 _ALGORITHM = "HS256"
 
 
@@ -32,9 +33,7 @@ class Tokens:
     def __init__(self, database: Database, accounts: Accounts) -> None:
         self._database = database
         self._accounts = accounts
-        self._key = self._stored_key("tokens")
-        self._log_key = self._stored_key("logs")
-        self._key_key = self._stored_key("keys")
+        self._keys = {kind: self._stored_key(kind) for kind in (TOKENS, LOGS, KEYS)}
 
     def issue(self, user: str, application: bool = False) -> str:
         """Issue a token: of an application, without expiry, or of a person, for a week."""
@@ -49,7 +48,7 @@ class Tokens:
             "iat": now,
             **({} if expires is None else {"exp": expires}),
         }
-        token = _encode(payload, self._key)
+        token = _encode(payload, self._keys[TOKENS])
         with self._database.transaction():
             self._database.write("DELETE FROM account_tokens WHERE expires < ?", (now,))
             self._database.write(
@@ -66,7 +65,7 @@ class Tokens:
 
     def revoke(self, token: str, user: str) -> None:
         """Revoke a token of this user."""
-        payload = _decode(token, self._key, verify_exp=False)
+        payload = _decode(token, self._keys[TOKENS], verify_exp=False)
         if payload is None:
             raise api_errors.unknown("The token to revoke is not one of this cluster.")
         if payload["username"] != user:
@@ -87,26 +86,16 @@ class Tokens:
             return self._basic(value.strip())
         raise api_errors.guest()
 
-    def log_ticket(self, claims: dict[str, Any]) -> str:
-        """Return a short-lived ticket for the URL of one log."""
-        return _encode({**claims, "exp": int(time.time()) + LOG_LIFETIME}, self._log_key)
+    def ticket(self, kind: str, claims: dict[str, Any]) -> str:
+        """Return a short-lived ticket for a URL: of a log (LOGS) or of a job's private key (KEYS)."""
+        return _encode({**claims, "exp": int(time.time()) + TICKET_LIFETIME}, self._keys[kind])
 
-    def read_log_ticket(self, ticket: str) -> dict[str, Any]:
-        claims = _decode(ticket, self._log_key)
-        if claims is None:
-            raise api_errors.bad_token()
-        return claims
-
-    def key_ticket(self, job: str) -> str:
-        """Return a short-lived ticket for the URL of a job's private key."""
-        return _encode({"job": job, "exp": int(time.time()) + LOG_LIFETIME}, self._key_key)
-
-    def accepts_key_ticket(self, ticket: str, job: str) -> bool:
-        claims = _decode(ticket, self._key_key)
-        return claims is not None and claims["job"] == job
+    def read_ticket(self, kind: str, ticket: str) -> dict[str, Any] | None:
+        """Return the claims of a ticket of this kind; None if it is not valid."""
+        return _decode(ticket, self._keys[kind])
 
     def _identity(self, token: str) -> Identity:
-        payload = _decode(token, self._key)
+        payload = _decode(token, self._keys[TOKENS])
         if payload is None:
             raise api_errors.bad_token()
         listed = self._database.row("SELECT 1 FROM account_tokens WHERE id = ?", (payload["jti"],))

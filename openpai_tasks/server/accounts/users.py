@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
+from openpai_tasks.errors import Conflict, Denied
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.accounts.groups import ADMIN_GROUP, DEFAULT_GROUP, Group, Groups
@@ -68,6 +69,13 @@ class Accounts:
         row = self._database.row("SELECT * FROM account_users WHERE name = ?", (name,))
         return self._user(row, self.groups.all()) if row else None
 
+    def existing_user(self, name: str, status: int = 404) -> User:
+        """Return the user; raise an error with this status if there is none."""
+        user = self.user(name)
+        if user is None:
+            raise api_errors.no_user(name, status)
+        return user
+
     def users(self) -> list[User]:
         groups = self.groups.all()
         rows = self._database.rows("SELECT * FROM account_users ORDER BY name")
@@ -88,7 +96,7 @@ class Accounts:
         with self._database.transaction():
             # Names become folders, and some file systems ignore case.
             if self._database.row("SELECT 1 FROM account_users WHERE lower(name) = lower(?)", (name,)):
-                raise api_errors.user_exists(name)
+                raise Conflict(f"User name {name} already exists.", 409, "ConflictUserError")
             groups = self.groups.known((DEFAULT_GROUP, *grouplist))
             self._database.write(
                 "INSERT INTO account_users VALUES (?, ?, ?, ?, ?)",
@@ -98,8 +106,8 @@ class Accounts:
     def remove(self, name: str) -> None:
         """Remove a user and the user's tokens; raise for admins."""
         with self._database.transaction():
-            if self._existing(name).admin:
-                raise api_errors.remove_admin(name)
+            if self.existing_user(name).admin:
+                raise Denied(f"Admin {name} is not allowed to remove.", 403, "RemoveAdminError")
             self._database.write("DELETE FROM account_users WHERE name = ?", (name,))
             self._database.write("DELETE FROM account_tokens WHERE user = ?", (name,))
 
@@ -117,7 +125,7 @@ class Accounts:
 
     def set_extension(self, name: str, extension: dict[str, Any], merge: bool) -> None:
         with self._database.transaction():
-            before = self._existing(name).extension if merge else {}
+            before = self.existing_user(name).extension if merge else {}
             self._set(name, "extension", json.dumps({**before, **extension}))
 
     def set_groups(self, name: str, grouplist: Iterable[str]) -> None:
@@ -126,12 +134,12 @@ class Accounts:
 
     def add_group(self, name: str, group: str) -> None:
         with self._database.transaction():
-            self.set_groups(name, (*self._existing(name).grouplist, group))
+            self.set_groups(name, (*self.existing_user(name).grouplist, group))
 
     def drop_group(self, name: str, group: str) -> None:
         with self._database.transaction():
             self.groups.known([group])
-            self.set_groups(name, [one for one in self._existing(name).grouplist if one != group])
+            self.set_groups(name, [one for one in self.existing_user(name).grouplist if one != group])
 
     def remove_group(self, group: str) -> None:
         """Remove a group and its memberships."""
@@ -146,13 +154,13 @@ class Accounts:
             return self.add_group(name, ADMIN_GROUP)
         with self._database.transaction():
             admins = {group.name for group in self.groups.all().values() if group.admin}
-            self.set_groups(name, [one for one in self._existing(name).grouplist if one not in admins])
+            self.set_groups(name, [one for one in self.existing_user(name).grouplist if one not in admins])
 
     def set_virtual_clusters(self, name: str, wanted: Sequence[str]) -> None:
         """Set the groups to those of these virtual clusters and ``default``."""
         self.check_virtual_clusters(wanted)
         with self._database.transaction():
-            mine = self._existing(name).grouplist
+            mine = self.existing_user(name).grouplist
             others = [one for one in mine if one not in self.groups.virtual_clusters]
             self.set_groups(name, (DEFAULT_GROUP, *others, *wanted))
 
@@ -176,12 +184,6 @@ class Accounts:
             virtual_clusters=tuple(x for x in self.groups.virtual_clusters if admin or x in clusters),
             storages=tuple(x for x in self.groups.storages if admin or x in storages),
         )
-
-    def _existing(self, name: str) -> User:
-        user = self.user(name)
-        if user is None:
-            raise api_errors.no_user(name)
-        return user
 
     def _set(self, name: str, column: str, value: str) -> None:
         if not self._database.write(f"UPDATE account_users SET {column} = ? WHERE name = ?", (value, name)):

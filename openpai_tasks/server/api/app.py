@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
-import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as WebRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openpai_tasks.errors import ApiError, Denied, PaiError
+from openpai_tasks.errors import ApiError, Denied, NotFound, PaiError
 from openpai_tasks.loopback.callers import connection
 from openpai_tasks.loopback.web import (
     LOCAL_ORIGIN,
@@ -32,10 +30,8 @@ from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import web_pages
 from openpai_tasks.server.api.pools import ThreadPools
 from openpai_tasks.server.api.rates import API, Limiter, RateLimited
-from openpai_tasks.server.api.request import Body, LogPage, LogSlice, Reply, Request, TextBody, WithHeaders
+from openpai_tasks.server.api.request import Reply, Request, to_response
 from openpai_tasks.server.api.table import Route, RouteAccess
-
-PIECE = 512 * 1024  # of a log; each costs a change of threads
 
 
 def build(context: Context, others: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
@@ -71,21 +67,25 @@ class RestApi(Dispatcher[Route]):
 
     async def answer(self, web: WebRequest, path: str, match: Match[Route] | None) -> Response:
         raw = await read_body(web, self._context.body_limit)
-        handler = match.route.handler if match else None
-        return to_response(*await self._pools.run(handler, self._limited_reply, web, path, match, raw))
+        pool = match.route.pool if match else ""
+        return await self._pools.run(pool, self._limited_response, web, path, match, raw)
 
     async def refuse(self, web: WebRequest, err: PaiError) -> Response:
         assert isinstance(err, ApiError)
-        return to_response(*self._error(err))
+        return self._error(err)
 
-    def _limited_reply(self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes) -> Reply:
+    def _limited_response(
+        self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes
+    ) -> Response:
         """Return the answer or refusal, with the headers of the rate limit."""
         left = self._limiter.take(API, "everyone") if table.is_api(path) else {}
         try:
-            status, body = self._reply(web, path, match, raw, left)
+            response = to_response(self._reply(web, path, match, raw, left))
         except ApiError as err:
-            status, body = self._error(err)
-        return status, WithHeaders(body, left) if left else body
+            response = self._error(err)
+        for name, value in left.items():
+            response.headers.setdefault(name, value)
+        return response
 
     def _reply(
         self, web: WebRequest, path: str, match: Match[Route] | None, raw: bytes, left: dict[str, str]
@@ -96,7 +96,7 @@ class RestApi(Dispatcher[Route]):
             if page:
                 return page
             query = f"?{web.url.query}" if web.url.query else ""
-            raise api_errors.no_api(path + query)
+            raise NotFound(f"API {path}{query} is not found.", 404, "NoApiError")
         identity = self._identify(match.route.access, web.headers.get("authorization", ""))
         if match.route.limit:
             left.update(self._limiter.take(match.route.limit, identity.user if identity else ""))
@@ -111,17 +111,17 @@ class RestApi(Dispatcher[Route]):
         except Denied as err:
             raise err if self._profile.reports_bad_tokens else api_errors.guest() from err
         if access in (RouteAccess.USER, RouteAccess.ADMIN) and identity.application:
-            raise api_errors.application()
+            raise api_errors.forbidden("Applications are not allowed to do this operation.")
         if access in (RouteAccess.ADMIN, RouteAccess.TOKEN_ADMIN) and not identity.admin:
-            raise api_errors.non_admin()
+            raise api_errors.forbidden("Non-admin is not allow to do this operation.")
         return identity
 
-    def _error(self, err: ApiError) -> Reply:
+    def _error(self, err: ApiError) -> Response:
         headers = err.headers if isinstance(err, RefusedCall) else {}
         if isinstance(err, RateLimited):
-            return err.status, WithHeaders(TextBody(str(err), "text/html; charset=utf-8"), headers)
+            return HTMLResponse(str(err), err.status, headers)
         status, code = self._profile.errors.get(err.code, (err.status, err.code))
-        return status, WithHeaders({**({"code": code} if code else {}), "message": str(err)}, headers)
+        return JSONResponse({**({"code": code} if code else {}), "message": str(err)}, status, headers)
 
 
 def make_request(web: WebRequest, match: Match[Route], body: object, identity: Identity | None) -> Request:
@@ -140,37 +140,3 @@ def make_request(web: WebRequest, match: Match[Route], body: object, identity: I
         identity=identity,
         connection=connection(web.scope),
     )
-
-
-def to_response(status: int, body: Body) -> Response:
-    if isinstance(body, WithHeaders):
-        response = to_response(status, body.body)
-        for name, value in body.headers.items():
-            response.headers.setdefault(name, value)  # headers of the inner body take precedence
-        return response
-    if isinstance(body, LogSlice):
-        return StreamingResponse(
-            _pieces(body), status, {**body.headers, "content-length": str(body.length)}, "text/plain"
-        )
-    if isinstance(body, LogPage):
-        return StreamingResponse(_page_pieces(body), status, media_type="text/html")
-    if isinstance(body, TextBody):
-        return Response(body.content, status, {"content-type": body.type})
-    return JSONResponse(body, status)
-
-
-def _pieces(part: LogSlice) -> Iterator[bytes]:
-    left = part.length
-    with part.open() as file:
-        file.seek(part.start)
-        while left > 0 and (piece := file.read(min(PIECE, left))):
-            left -= len(piece)
-            yield piece
-
-
-def _page_pieces(page: LogPage) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    yield page.head
-    for piece in _pieces(page.log):
-        yield html.escape(decoder.decode(piece), quote=False)
-    yield html.escape(decoder.decode(b"", final=True), quote=False) + page.tail

@@ -45,14 +45,13 @@ class Context:
         A caller is the user whose process calls, since all callers have the same address.
         """
         try:
-            self.guesses.check(caller, user)
+            self.guesses.begin(caller, user)
         except TooManyRequests as err:
             raise RateLimited({"retry-after": f"{err.retry_after:.0f}"}) from err
-        if self.accounts.accepts(user, password):
+        is_right = self.accounts.accepts(user, password)
+        if is_right:
             self.guesses.note_right(caller, user)
-            return True
-        self.guesses.note_wrong(caller, user)
-        return False
+        return is_right
 
     def set_password(self, user: str, password: str, caller: Identity) -> None:
         """Change a password and revoke all sessions except the caller's; write the owner's to its file."""

@@ -34,18 +34,12 @@ class RateLimited(RefusedCall):
         super().__init__(MESSAGE, 429, headers=headers)
 
 
-@dataclass
-class _Window:
-    ends: float
-    used: int = 0
-
-
 class Limiter:
     """Counts calls in windows that begin with the first call of each caller."""
 
     def __init__(self, rates: Mapping[str, Rate]) -> None:
         self._rates = dict(rates)
-        self._windows: dict[tuple[str, str], _Window] = {}
+        self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # their ends, and the calls in them
         self._lock = threading.Lock()
 
     def take(self, name: str, who: str) -> dict[str, str]:
@@ -54,24 +48,18 @@ class Limiter:
         if rate is None:
             return {}
         with self._lock:
-            window = self._window(name, who, rate)
-            window.used += 1
-            used, left = window.used, window.ends - time.monotonic()
+            now = time.monotonic()
+            ends, used = self._windows.get((name, who), (now, 0))
+            ends, used = (ends, used + 1) if ends > now else (now + rate.seconds, 1)
+            self._windows[name, who] = ends, used
         headers = {
             "x-ratelimit-limit": str(rate.count),
             "x-ratelimit-remaining": str(max(rate.count - used, 0)),
-            "x-ratelimit-reset": str(math.ceil(time.time() + left)),
+            "x-ratelimit-reset": str(math.ceil(time.time() + ends - now)),
         }
         if used > rate.count:
-            raise RateLimited({**headers, "retry-after": str(max(math.ceil(left), 1))})
+            raise RateLimited({**headers, "retry-after": str(max(math.ceil(ends - now), 1))})
         return headers
-
-    def _window(self, name: str, who: str, rate: Rate) -> _Window:
-        now = time.monotonic()
-        window = self._windows.get((name, who))
-        if window is None or window.ends <= now:
-            window = self._windows[name, who] = _Window(now + rate.seconds)
-        return window
 
 
 def parse_rate(text: str) -> tuple[str, Rate | None]:

@@ -1,14 +1,18 @@
-"""The values that handlers take and return, independent of the web framework."""
+"""The values that handlers take and return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, BinaryIO
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.loopback.callers import Connection, caller_process
 from openpai_tasks.server.accounts.users import Identity
+
+PIECE = 512 * 1024  # bytes that are sent at once; each piece costs a change of threads
 
 
 @dataclass(frozen=True)
@@ -45,40 +49,29 @@ class Request:
         return next(iter(self.query.get(name, ())), default)
 
 
-@dataclass(frozen=True)
-class TextBody:
-    """A body that is not JSON."""
-
-    content: str | bytes
-    type: str = "text/plain; charset=utf-8"
+Reply = tuple[int, dict[str, Any] | list[Any] | None] | Response
+"""What a handler returns: a status and a value that becomes JSON, or another response."""
 
 
-@dataclass(frozen=True)
-class LogSlice:
-    """A body of ``length`` bytes of a log, from ``start`` on, with its headers."""
-
-    open: Callable[[], BinaryIO]
-    start: int
-    length: int
-    headers: Mapping[str, str]
+def to_response(reply: Reply) -> Response:
+    return reply if isinstance(reply, Response) else JSONResponse(reply[1], reply[0])
 
 
-@dataclass(frozen=True)
-class LogPage:
-    """An HTML page with a part of a log between ``head`` and ``tail``, read and escaped incrementally."""
-
-    log: LogSlice
-    head: str
-    tail: str
-
-
-@dataclass(frozen=True)
-class WithHeaders:
-    """A body with additional headers."""
-
-    body: Any  # any other Body
-    headers: Mapping[str, str]
+def stream_file(
+    open_file: Callable[[], BinaryIO],
+    start: int,
+    length: int,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return a response with ``length`` bytes of a file, from ``start`` on."""
+    headers = {"content-length": str(length), **(headers or {})}
+    return StreamingResponse(read_pieces(open_file, start, length), status, headers, "text/plain")
 
 
-Body = dict[str, Any] | list[Any] | TextBody | LogSlice | LogPage | WithHeaders | None
-Reply = tuple[int, Body]
+def read_pieces(open_file: Callable[[], BinaryIO], start: int, length: int) -> Iterator[bytes]:
+    with open_file() as file:
+        file.seek(start)
+        while length > 0 and (piece := file.read(min(PIECE, length))):
+            length -= len(piece)
+            yield piece

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from openpai_tasks.errors import ApiError, ProtocolError
+from openpai_tasks.errors import ApiError, Conflict, ProtocolError
 from openpai_tasks.protocol import JobDocument, dump, fit_names, to_v2, validate, validate_v1
 from openpai_tasks.protocol.document import references
 from openpai_tasks.protocol.document.job import check
@@ -81,7 +81,7 @@ def accept(
     Return the job, and the field of the answer in which our clients find the same notices.
     """
     _check_permissions(context, user, document)
-    found = notices(context, document)
+    found = list(notices(context, document))
     with context.state.database.transaction():
         job = context.state.submit(user.name, document, text, environment)
         # A job has one event for each reason.
@@ -97,7 +97,7 @@ def _check_permissions(context: Context, user: User, document: JobDocument) -> N
     the engine can never run.
     """
     if context.state.has_job(job_key(user.name, document.name)):
-        raise api_errors.job_exists(document.name)
+        raise Conflict(f"Job name {document.name} already exists.", 409, "ConflictJobError")
     if document.virtual_cluster not in user.virtual_clusters:
         raise api_errors.forbidden(
             f"User {user.name} may not use virtual cluster {document.virtual_cluster}."
@@ -148,9 +148,19 @@ def _listing(problems: Iterable[Problem]) -> str:
 # Notices: for the submitter, and kept as events of the job
 
 
-def notices(context: Context, document: JobDocument) -> list[NewEvent]:
-    """Return the notices about a job, each with one line of text."""
-    return [notice for check in CHECKS for notice in check(context, document)]
+def notices(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+    """Yield the notices about a job, each with one line of text."""
+    engine = context.engine
+    for one in missing_resources(context, document):
+        yield NewEvent("Warning", "ResourcesMissing", one.warning)
+    if not engine.memory.enforced and any(role.memory_mb and role.is_memory_asked for role in document.roles):
+        message = f"the memory limit is not enforced: {engine.memory.how}"
+        yield NewEvent("Warning", "MemoryNotEnforced", message)
+    chosen = [role.image for role in document.roles if role.image not in DEFAULT_IMAGES]
+    if chosen and not engine.uses_images:  # nobody has chosen the default ones
+        yield NewEvent("Warning", "ImageNotUsed", image_not_used(engine, chosen))
+    if lines := _unmounted(context, document):
+        yield NewEvent("Warning", "StorageNotMounted", "; ".join(lines))
 
 
 def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfall, ...]:
@@ -162,39 +172,19 @@ def missing_resources(context: Context, document: JobDocument) -> tuple[Shortfal
     return shortfalls(start_demand(document), context.engine.capacity().total, cluster, share)
 
 
-def _resources(context: Context, document: JobDocument) -> Iterator[NewEvent]:
-    for one in missing_resources(context, document):
-        yield NewEvent("Warning", "ResourcesMissing", one.warning)
-
-
-def _memory(context: Context, document: JobDocument) -> Iterator[NewEvent]:
-    limits = context.engine.memory
-    if not limits.enforced and any(role.memory_mb and role.is_memory_asked for role in document.roles):
-        yield NewEvent("Warning", "MemoryNotEnforced", f"the memory limit is not enforced: {limits.how}")
-
-
-def _images(context: Context, document: JobDocument) -> Iterator[NewEvent]:
-    """Name the images that are not used, except default ones, which nobody has chosen."""
-    chosen = [role.image for role in document.roles if role.image not in DEFAULT_IMAGES]
-    if chosen and not context.engine.uses_images:
-        yield NewEvent("Warning", "ImageNotUsed", image_not_used(context.engine, chosen))
-
-
-def _mounts(context: Context, document: JobDocument) -> Iterator[NewEvent]:
+def _unmounted(context: Context, document: JobDocument) -> list[str]:
     """Name the storages that the commands look for where they are not mounted."""
     if context.engine.mounts_at_root or document.storages is None:
-        return
+        return []
     mounts = [(one.name, one.path) for one in document.storages]
     mounts = mounts or [(name, MOUNTS + name) for name in context.storages]
     text = "\n".join(document.entrypoints().values())
-    lines = [
+    return [
         f"the storage {name} is not at {path} here: write ${{PAI_MOUNT_ROOT-}}{path}, which works everywhere"
         for name, path in mounts
         if is_named(path, text)
         and not (os.path.exists(path) and os.path.samefile(path, context.storages[name].path))
     ]
-    if lines:
-        yield NewEvent("Warning", "StorageNotMounted", "; ".join(lines))
 
 
 def is_named(path: str, text: str) -> bool:
@@ -203,6 +193,3 @@ def is_named(path: str, text: str) -> bool:
         return False
     found = re.finditer(rf"(?<![\w.~}}-]){re.escape(path)}(?![\w.-])", text)
     return any(not re.search(f"{ROOT}$", text[max(0, one.start() - 40) : one.start()]) for one in found)
-
-
-CHECKS = (_resources, _memory, _images, _mounts)

@@ -26,6 +26,7 @@ from openpai_tasks.server.api.handlers import (
     ssh,
     users,
 )
+from openpai_tasks.server.api.pools import DOCUMENTS, PASSWORDS, REMOVALS
 from openpai_tasks.server.api.request import Reply, Request
 
 
@@ -47,6 +48,7 @@ class Route:
     handler: Callable[[Context, Request], Reply]
     profiles: Set[str]  # of the servers that have the route
     limit: str = ""  # the rate limit that counts its calls
+    pool: str = ""  # of threads, for a handler that is slow
 
 
 OPEN, TOKEN, USER = RouteAccess.OPEN, RouteAccess.TOKEN, RouteAccess.USER
@@ -67,11 +69,11 @@ INFO = [
 ]
 AUTHN = [
     Route("GET", routes.AUTHN_INFO, OPEN, authn.authn_info, EVERY),
-    Route("POST", routes.LOGIN, OPEN, authn.login, EVERY),
+    Route("POST", routes.LOGIN, OPEN, authn.login, EVERY, pool=PASSWORDS),
     Route("DELETE", routes.LOGOUT, USER, authn.logout, SINCE_18),
 ]
 TOKENS = [
-    Route("POST", routes.TOKENS, OPEN, authn.login, EVERY),
+    Route("POST", routes.TOKENS, OPEN, authn.login, EVERY, pool=PASSWORDS),
     Route("GET", routes.TOKENS, USER, authn.list_tokens, SINCE_18),
     Route("GET", routes.TOKEN_CHECK, TOKEN, authn.check_token, SINCE_1_8),
     Route("POST", routes.TOKEN_APPLICATION, USER, authn.create_application_token, SINCE_18),
@@ -79,9 +81,9 @@ TOKENS = [
 ]
 USERS = [
     Route("GET", routes.USERS, TOKEN, users.list_users, EVERY),
-    Route("POST", routes.USERS, ADMIN, users.create_user, EVERY),
-    Route("PUT", routes.USERS, ADMIN, users.update_user, SINCE_18),
-    Route("PUT", routes.USER_ME, USER, users.update_me, SINCE_18),
+    Route("POST", routes.USERS, ADMIN, users.create_user, EVERY, pool=PASSWORDS),
+    Route("PUT", routes.USERS, ADMIN, users.update_user, SINCE_18, pool=PASSWORDS),
+    Route("PUT", routes.USER_ME, USER, users.update_me, SINCE_18, pool=PASSWORDS),
     Route("GET", routes.USER, TOKEN, users.get_user, EVERY),
     Route("DELETE", routes.USER, ADMIN, users.delete_user, EVERY),
     Route("PUT", f"{routes.USER}/grouplist", ADMIN, users.set_groups, EVERY),
@@ -89,7 +91,7 @@ USERS = [
     Route("DELETE", f"{routes.USER}/group", ADMIN, users.drop_group, EVERY),
     Route("PUT", f"{routes.USER}/virtualcluster", ADMIN, users.set_virtual_clusters, EVERY),
     Route("PUT", f"{routes.USER}/admin", ADMIN, users.set_admin, EVERY),
-    Route("PUT", f"{routes.USER}/password", USER, users.set_password, EVERY),
+    Route("PUT", f"{routes.USER}/password", USER, users.set_password, EVERY, pool=PASSWORDS),
     Route("PUT", f"{routes.USER}/email", USER, users.set_email, EVERY),
     Route("PUT", f"{routes.USER}/extension", USER, users.set_extension, EVERY),
 ]
@@ -103,14 +105,9 @@ GROUPS = [
     Route("PUT", f"{routes.GROUP}/extension", ADMIN, groups.set_field, EVERY),
     Route("PUT", f"{routes.GROUP}/description", ADMIN, groups.set_field, EVERY),
     Route("PUT", f"{routes.GROUP}/externalname", ADMIN, groups.set_field, EVERY),
-    Route("PUT", f"{routes.GROUP}/extension/{{key}}", ADMIN, groups.set_extension_key, SINCE_18),
-    Route("PUT", f"{routes.GROUP}/extension/{{key}}/{{below}}", ADMIN, groups.set_extension_key, SINCE_18),
-    Route(
-        "PUT",
-        f"{routes.GROUP}/extension/{{key}}/{{below}}/{{last}}",
-        ADMIN,
-        groups.set_extension_key,
-        SINCE_18,
+    *(
+        Route("PUT", f"{routes.GROUP}/extension/{keys}", ADMIN, groups.set_extension_key, SINCE_18)
+        for keys in ("{key}", "{key}/{below}", "{key}/{below}/{last}")
     ),
 ]
 CLUSTER = [
@@ -143,10 +140,10 @@ KUBERNETES = [
 ]
 JOBS = [
     Route("GET", routes.JOBS, TOKEN, jobs.list_jobs, SINCE_18, rates.LIST),
-    Route("POST", routes.JOBS, TOKEN, jobs.submit, EVERY, rates.SUBMIT),
+    Route("POST", routes.JOBS, TOKEN, jobs.submit, EVERY, rates.SUBMIT, pool=DOCUMENTS),
     Route("GET", routes.JOB, TOKEN, jobs.get_job, SINCE_18),
-    Route("GET", routes.JOB_CONFIG, OPEN, jobs_v1.get_document, V14),
-    Route("GET", routes.JOB_CONFIG, TOKEN, jobs.get_config, SINCE_18),
+    Route("GET", routes.JOB_CONFIG, OPEN, jobs_v1.get_document, V14, pool=DOCUMENTS),
+    Route("GET", routes.JOB_CONFIG, TOKEN, jobs.get_config, SINCE_18, pool=DOCUMENTS),
     Route("PUT", routes.JOB_EXECUTION, TOKEN, jobs.set_execution, SINCE_18),
     Route("GET", routes.JOB_SSH, TOKEN, ssh.refuse_ssh, SINCE_18),
     Route("GET", routes.JOB_ATTEMPTS_HEALTH, TOKEN, jobs.attempts_health, SINCE_18),
@@ -161,13 +158,13 @@ JOBS = [
 ]
 JOBS_V1 = [
     Route("GET", routes.JOBS_V1, OPEN, jobs.list_jobs, V14, rates.LIST),
-    Route("POST", routes.JOBS_V1, TOKEN, jobs_v1.submit_either, ONLY_UNION, rates.SUBMIT),
-    Route("POST", routes.JOBS_V1, TOKEN, jobs_v1.submit, V14, rates.SUBMIT),
+    Route("POST", routes.JOBS_V1, TOKEN, jobs_v1.submit_either, ONLY_UNION, rates.SUBMIT, pool=DOCUMENTS),
+    Route("POST", routes.JOBS_V1, TOKEN, jobs_v1.submit, V14, rates.SUBMIT, pool=DOCUMENTS),
     Route("GET", routes.JOB_V1, OPEN, jobs.get_job, V14),
-    Route("PUT", routes.JOB_V1, TOKEN, jobs_v1.submit, V14, rates.SUBMIT),
-    Route("DELETE", routes.JOB_V1, TOKEN, jobs_v1.remove, V14),
+    Route("PUT", routes.JOB_V1, TOKEN, jobs_v1.submit, V14, rates.SUBMIT, pool=DOCUMENTS),
+    Route("DELETE", routes.JOB_V1, TOKEN, jobs_v1.remove, V14, pool=REMOVALS),
     Route("PUT", f"{routes.JOB_V1}/executionType", TOKEN, jobs.set_execution, V14),
-    Route("GET", f"{routes.JOB_V1}/config", OPEN, jobs_v1.get_config, V14),
+    Route("GET", f"{routes.JOB_V1}/config", OPEN, jobs_v1.get_config, V14, pool=DOCUMENTS),
     Route("GET", f"{routes.JOB_V1}/ssh", OPEN, ssh.get_ssh, V14),
 ]
 KEYS = [

@@ -7,10 +7,11 @@ those of the machine.
 
 from __future__ import annotations
 
+from starlette.responses import PlainTextResponse
+
 from openpai_tasks.errors import ApiError
-from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud.records import PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission
 
@@ -21,7 +22,7 @@ GPU = "alpha.kubernetes.io/nvidia-gpu"
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("OK")
+    return PlainTextResponse("OK")
 
 
 def get_token(context: Context, request: Request) -> Reply:
@@ -45,61 +46,52 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-@dataclass(frozen=True)
-class PodAmount:
-    pods: int
-    cpu: int
-    memory_mb: int
-    gpu: int
-
-    def as_kubernetes(self) -> dict[str, str]:
-        """Return the amounts as Kubernetes names and writes them."""
-        memory = f"{self.memory_mb // 1024}Gi" if self.memory_mb % 1024 == 0 else f"{self.memory_mb}Mi"
-        if not self.memory_mb:
-            memory = "0"
-        cpu = str(self.cpu)
-        return {
-            "pods": str(self.pods),
-            "requests.cpu": cpu,
-            "requests.memory": memory,
-            "limits.cpu": cpu,
-            "limits.memory": memory,
-            GPU: str(self.gpu),
-        }
+Amounts = dict[str, int]
+"""A number of pods, and the CPUs, megabytes and GPUs of all of them."""
 
 
 def get_quota(context: Context, request: Request) -> Reply:
     hard, used = _limit(context), _usage(context, request.caller.user)
-    status = {"hard": hard.as_kubernetes(), "used": used.as_kubernetes()}
+    status = {"hard": _as_kubernetes(hard), "used": _as_kubernetes(used)}
     return 200, {"items": [{"metadata": {"name": "quota"}, "status": status}]}
 
 
-def _limit(context: Context) -> PodAmount:
+def _as_kubernetes(amounts: Amounts) -> dict[str, str]:
+    """Return the amounts as Kubernetes names and writes them."""
+    cpu, megabytes = str(amounts["CPU"]), amounts["memory"]
+    memory = f"{megabytes}Mi" if megabytes % 1024 else f"{megabytes // 1024}Gi" if megabytes else "0"
+    return {
+        "pods": str(amounts["pods"]),
+        "requests.cpu": cpu,
+        "requests.memory": memory,
+        "limits.cpu": cpu,
+        "limits.memory": memory,
+        GPU: str(amounts["GPU"]),
+    }
+
+
+def _limit(context: Context) -> Amounts:
     total = context.engine.capacity().total
-    return PodAmount(PODS, max(LEAST_CPU, total.cpu), max(LEAST_MEMORY_MB, total.memory_mb), total.gpu)
+    cpu, memory = max(LEAST_CPU, total.cpu), max(LEAST_MEMORY_MB, total.memory_mb)
+    return {"pods": PODS, "CPU": cpu, "memory": memory, "GPU": total.gpu}
 
 
-def _usage(context: Context, user: str) -> PodAmount:
+def _usage(context: Context, user: str) -> Amounts:
     pods, used = PaddleRecords(context.state.database).usage(user)
-    return PodAmount(pods, used.cpu, used.memory_mb, used.gpu)
+    return {"pods": pods, "CPU": used.cpu, "memory": used.memory_mb, "GPU": used.gpu}
 
 
 def check_quota(context: Context, user: str, wanted: PaddleSubmission) -> None:
     """Raise if the submission exceeds the rest of the quota."""
-    request = PodAmount(
-        wanted.trainers + wanted.pservers,
-        wanted.trainers * wanted.cpu + wanted.pservers * wanted.pserver_cpu,
-        wanted.trainers * wanted.memory_mb + wanted.pservers * wanted.pserver_memory_mb,
-        wanted.trainers * wanted.gpu,
-    )
+    request: Amounts = {
+        "pods": wanted.trainers + wanted.pservers,
+        "CPU": wanted.trainers * wanted.cpu + wanted.pservers * wanted.pserver_cpu,
+        "memory": wanted.trainers * wanted.memory_mb + wanted.pservers * wanted.pserver_memory_mb,
+        "GPU": wanted.trainers * wanted.gpu,
+    }
     hard, used = _limit(context), _usage(context, user)
-    amounts = {"pods": "pods", "cpu": "CPU", "memory_mb": "memory", "gpu": "GPU"}
-    for field, name in amounts.items():
-        if getattr(request, field) and getattr(used, field) + getattr(request, field) > getattr(hard, field):
-            raise ApiError(f"exceeds the quota of {name}: {_numbers(field, request, used, hard)}", 403)
-
-
-def _numbers(field: str, request: PodAmount, used: PodAmount, hard: PodAmount) -> str:
-    unit = "Mi" if field == "memory_mb" else ""
-    words = {"request": request, "usage": used, "limit": hard}
-    return ", ".join(f"{name}: {getattr(amount, field)}{unit}" for name, amount in words.items())
+    for name, asked in request.items():
+        if asked and used[name] + asked > hard[name]:
+            unit = "Mi" if name == "memory" else ""
+            numbers = f"request: {asked}{unit}, usage: {used[name]}{unit}, limit: {hard[name]}{unit}"
+            raise ApiError(f"exceeds the quota of {name}: {numbers}", 403)

@@ -17,7 +17,7 @@ import anyio
 from starlette.datastructures import FormData
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as WebRequest
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks.errors import ApiError, PaiError
 from openpai_tasks.loopback.callers import caller_process, connection
@@ -38,13 +38,12 @@ from openpai_tasks.loopback.web import (
 from openpai_tasks.protocol.routes import PADDLECLOUD_PREFIX
 from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api import bodies
-from openpai_tasks.server.api.app import make_request, to_response
+from openpai_tasks.server.api.app import make_request
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import EVERY
-from openpai_tasks.server.api.handlers import authn
-from openpai_tasks.server.api.pools import ThreadPools
+from openpai_tasks.server.api.pools import PASSWORDS, ThreadPools
 from openpai_tasks.server.api.rates import RateLimited
-from openpai_tasks.server.api.request import Reply, Request, WithHeaders
+from openpai_tasks.server.api.request import Reply, Request, to_response
 from openpai_tasks.server.api.table import Route, RouteAccess
 from openpai_tasks.server.paddlecloud import account, files, jobs, pods
 from openpai_tasks.server.paddlecloud.pfs import handlers as pfs
@@ -111,28 +110,27 @@ class PaddleCloudApp(Dispatcher[Route]):
             raise self._no_route(path)
         header = web.headers.get("authorization", "")
         checks_password = match.route.path == TOKEN or header[:6].lower() == "basic "
-        pool = authn.login if checks_password else None
+        pool = PASSWORDS if checks_password else ""
         identity = None
         if match.route.access is not RouteAccess.OPEN:
             identity = await self._pools.run(pool, self._identify, web, header)
         body = await (_body(web, _is_chunk(match)) if identity else _small_body(web))
         try:
             request = make_request(web, match, body, identity)
-            reply = await self._pools.run(pool, match.route.handler, self._context, request)
+            return to_response(await self._pools.run(pool, match.route.handler, self._context, request))
         except RateLimited:
             raise
         except ApiError as err:
-            reply = _failure(err, path)
+            return _failure(err, path)
         except OSError as err:
             log.warning("%s %s: %s", web.method, match.route.path, err)
-            reply = _failure(ApiError(err.strerror or "the file system failed", 500), path)
+            return _failure(ApiError(err.strerror or "the file system failed", 500), path)
         except Exception:
             log.exception("%s %s failed", web.method, match.route.path)
-            reply = _failure(internal_error(), path)
+            return _failure(internal_error(), path)
         finally:
             if isinstance(body, FormData):
                 await body.close()
-        return to_response(*reply)
 
     async def refuse(self, web: WebRequest, err: PaiError) -> Response:
         """Read what the caller is still sending, so that it also reads the answer."""
@@ -145,7 +143,7 @@ class PaddleCloudApp(Dispatcher[Route]):
                     if size > READ_LIMIT:
                         headers = {**headers, **CLOSE}
                         break
-        return to_response(err.status or 400, WithHeaders({"detail": str(err)}, headers))
+        return JSONResponse({"detail": str(err)}, err.status or 400, headers)
 
     def _identify(self, web: WebRequest, header: str) -> Identity:
         """Return the sender of ``Token <token>`` or of a user's name and password."""
@@ -183,10 +181,10 @@ def _is_chunk(match: Match[Route]) -> bool:
     return match.route.path == CHUNKS and match.route.method == "POST"
 
 
-def _failure(err: ApiError, path: str) -> Reply:
+def _failure(err: ApiError, path: str) -> Response:
     if split(path.lower())[:3] == split(PFS):
-        return 200, {"err": str(err), "results": None}
-    return 200, {"code": err.status or 500, "msg": str(err)}
+        return JSONResponse({"err": str(err), "results": None}, headers=pfs.EXTENSIONS)
+    return JSONResponse({"code": err.status or 500, "msg": str(err)})
 
 
 async def _small_body(web: WebRequest) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 
 from openpai_tasks.protocol import dump
 from openpai_tasks.protocol.document.roles import DEFAULTS
-from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.submission import DEFAULT_MEMORY_MB, PaddleSubmission
 
@@ -102,18 +101,6 @@ def _variables(user: str, wanted: PaddleSubmission) -> dict[str, str]:
 def _quote(text: str) -> str:
     """Quote a word for a shell, and break the brackets that begin a template of a document."""
     return shlex.quote(text).replace("<%", "<''%")
-
-
-def internal_name(name: str, number: int) -> str:
-    """Return the name in OpenPAI's API of the job that is the ``number``-th with this name.
-
-    Names of PaddleCloud have no underscore, so it cannot be the name of another job.
-    """
-    return name if number == 1 else f"{name}_{number}"
-
-
-def internal_key(user: str, name: str, number: int) -> str:
-    return job_key(user, internal_name(name, number))
 
 
 _ADDRESSES = """\

@@ -15,7 +15,7 @@ from starlette.datastructures import FormData, UploadFile
 
 from openpai_tasks.errors import ApiError, Denied, NotFound
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import LogSlice, Reply, Request
+from openpai_tasks.server.api.request import Reply, Request, stream_file
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.pfs.tree import PIECE, WRITE
 
@@ -49,7 +49,7 @@ def download(context: Context, request: Request) -> Reply:
         "content-type": "application/force-download",
         "content-disposition": f"attachment; filename*=UTF-8''{name}",
     }
-    return 200, LogSlice(lambda: file, 0, os.fstat(file.fileno()).st_size, headers)
+    return stream_file(lambda: file, 0, os.fstat(file.fileno()).st_size, 200, headers)
 
 
 def list_names(context: Context, request: Request) -> Reply:

@@ -9,18 +9,13 @@ from typing import Any
 
 from openpai_tasks.errors import ApiError, Conflict, NotFound
 from openpai_tasks.protocol import states
+from openpai_tasks.protocol.routes import job_key
 from openpai_tasks.server.api import submission as api_submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.account import check_quota
-from openpai_tasks.server.paddlecloud.document import (
-    TRAINER,
-    document,
-    internal_key,
-    internal_name,
-    namespace,
-)
+from openpai_tasks.server.paddlecloud.document import TRAINER, document, namespace
 from openpai_tasks.server.paddlecloud.records import PaddleJob, PaddleRecords
 from openpai_tasks.server.paddlecloud.submission import PaddleSubmission, read_submission
 from openpai_tasks.server.state.state import STOP
@@ -59,7 +54,7 @@ def kill(context: Context, request: Request) -> Reply:
     if not isinstance(name, str) or not name:
         raise ApiError("no jobname specified", 400)
     found = PaddleRecords(context.state.database).job(request.caller.user, name)
-    if found is None or (found.is_killed and not found.is_terminating):
+    if found is None or not found.is_listed:
         raise no_job(name)
     context.state.set_execution(found.job.key, STOP)
     return OK
@@ -76,19 +71,19 @@ def _check_package(context: Context, user: str, wanted: PaddleSubmission) -> Non
 
 
 def _check_name_is_free(found: PaddleJob | None, name: str) -> None:
-    if found is None or (found.is_killed and not found.is_terminating):
-        return
-    if found.is_terminating:
+    if found and found.is_terminating:
         raise Conflict(f"job {name} is terminating: wait until it has ended, or choose another name", 409)
-    raise Conflict(f"job {name} exists already: kill it first, or choose another name", 409)
+    if found and found.is_listed:
+        raise Conflict(f"job {name} exists already: kill it first, or choose another name", 409)
 
 
 def _free_name(context: Context, records: PaddleRecords, user: str, name: str) -> str:
     """Return the job's name in OpenPAI's API; it must not share a folder with another job."""
     for number in itertools.count(1):
-        key = internal_key(user, name, number)
+        internal = name if number == 1 else f"{name}_{number}"  # names of PaddleCloud have no underscore
+        key = job_key(user, internal)
         if not context.state.has_job(key):
-            return internal_name(name, number)
+            return internal
         if not records.has_job(key):
             raise Conflict(f"jobs/{name} is the folder of a job of OpenPAI's API: choose another name", 409)
     raise AssertionError

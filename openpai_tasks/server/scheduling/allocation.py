@@ -23,15 +23,18 @@ class StartDecision:
     why: str = ""
     never_starts: bool = False  # it can never start, so later jobs need not wait behind it
     machine_full: bool = False  # its share has room but the machine has not: later jobs must not overtake it
-    look_after: float | None = None  # seconds, if nothing signals when there is room
+    retry_after: float | None = None  # seconds, if nothing signals when there is room
 
 
 class FreeResources:
-    """The free resources of the machine and of each virtual cluster's share, reduced as tasks start."""
+    """The free resources of the machine and of each virtual cluster's share, reduced as tasks start.
+
+    An engine that schedules by itself has no ``machine``, and everything starts.
+    """
 
     def __init__(
         self,
-        machine: ResourceAmount,
+        machine: ResourceAmount | None,
         clusters: Mapping[str, ResourceAmount],
         used: Mapping[str, ResourceAmount],
         enforce: bool = False,
@@ -45,6 +48,8 @@ class FreeResources:
         self._used[cluster] = self._used.get(cluster, NOTHING) + need
 
     def judge(self, cluster: str, need: ResourceAmount) -> StartDecision:
+        if self._machine is None:
+            return StartDecision(True)
         share = self._clusters.get(cluster, NOTHING)
         free_share = share - self._used.get(cluster, NOTHING)
         used = sum(self._used.values(), NOTHING)
@@ -75,16 +80,6 @@ class FreeResources:
             why = f"needs {need}, more than {place} has: it waits until it can run alone"
             return StartDecision(False, why, machine_full=place.startswith("this machine"))
         return StartDecision(True, f"needs {need}, more than {place} has: it runs alone")
-
-
-class NoLimits:
-    """Replaces FreeResources for an engine that schedules by itself."""
-
-    def take(self, cluster: str, need: ResourceAmount) -> None:
-        """Count nothing."""
-
-    def judge(self, cluster: str, need: ResourceAmount) -> StartDecision:
-        return StartDecision(True)
 
 
 def _is_exceeded(free: ResourceAmount) -> bool:

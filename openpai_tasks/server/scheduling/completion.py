@@ -11,13 +11,13 @@ from openpai_tasks.server.state.records import Task
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """The result of an attempt, and the task that decided it."""
+    """The result of an attempt, and the task that decided it, as in the record of the attempt."""
 
     exit_code: int
     user_exit_code: int | None
     diagnostics: str
-    role: str | None = None
-    index: int | None = None
+    trigger_role: str | None = None
+    trigger_index: int | None = None
     matched: str = ""
     log_end: str = ""
 

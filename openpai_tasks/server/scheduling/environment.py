@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import JobDocument, TaskRole
 from openpai_tasks.protocol.states import debug_id, role_key
 from openpai_tasks.server.engines.runner.peers import Place, for_itself, for_peers
 from openpai_tasks.server.state.records import Task
 
 
-@dataclass(frozen=True)
-class Variables:
-    """The variables that all tasks of an attempt share, and those of each task."""
+def shared_variables(
+    user: str, document: JobDocument, tasks: Sequence[Task], inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables that all tasks of an attempt share.
 
-    shared: dict[str, str]
-    places_late: bool = False  # a task learns where it starts what its own address is
-
-    def own(self, task: Task) -> dict[str, str]:
-        return _own(task) if self.places_late else {**for_itself(_place(task)), **_own(task)}
-
-
-def variables(
-    user: str,
-    document: JobDocument,
-    tasks: Sequence[Task],
-    inherited: Mapping[str, str],
-    places_late: bool = False,
-) -> Variables:
-    """Return the variables.
-
-    ``tasks`` are all tasks of the attempt in order, ``inherited`` the server's variables that tasks may see.
+    ``tasks`` are all of them in order, ``inherited`` the server's variables that tasks may see.
     """
     shared = {"PYTHONUNBUFFERED": "1", **inherited, **_job(user, document)}
     for role in document.roles:
         shared |= _role(role)
-    return Variables(shared | for_peers([_place(task) for task in tasks]), places_late)
+    return shared | for_peers([_place(task) for task in tasks])
 
 
 def _job(user: str, document: JobDocument) -> dict[str, str]:
@@ -71,9 +55,11 @@ def _role(role: TaskRole) -> dict[str, str]:
     }
 
 
-def _own(task: Task) -> dict[str, str]:
+def own_variables(task: Task, places_late: bool) -> dict[str, str]:
+    """Return the variables of one task; with ``places_late``, it learns its address where it starts."""
     index, role = str(task.index), role_key(task.role)
     return {
+        **({} if places_late else for_itself(_place(task))),
         "PAI_CURRENT_TASK_ROLE_NAME": role,
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": index,
         "PAI_TASK_INDEX": index,

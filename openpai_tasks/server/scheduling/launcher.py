@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.protocol import JobDocument, StorageMount, TaskRole, states
@@ -16,7 +16,7 @@ from openpai_tasks.server.resources import ResourceAmount, task_demand
 from openpai_tasks.server.scheduling import environment, plugins
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.ssh.logins import SshLogins
-from openpai_tasks.server.state.records import Job, Task
+from openpai_tasks.server.state.records import Job, NewEvent, Task
 from openpai_tasks.server.state.state import State
 from openpai_tasks.server.storages import Storage, user_mounts
 from openpai_tasks.server.variables import for_job
@@ -42,7 +42,7 @@ class Launcher:
         self._inherited = {} if engine.uses_images else inherited  # images have their own
         self._logins = logins
         self._storages = storages
-        self._known: tuple[tuple[str, int, int], environment.Variables] | None = None
+        self._known: tuple[tuple[str, int, int], dict[str, str]] | None = None
         self._committed: list[tuple[str, list[Launch]]] = []  # jobs that are recorded, to be started
 
     def waiting_tasks(self, job: Job) -> list[Task]:
@@ -52,7 +52,9 @@ class Launcher:
             if job.tasks > MOST_TASKS:
                 raise ConfigError(f"the job has {job.tasks} tasks, one machine can run {MOST_TASKS} at most")
             document = self._state.document(job.key)
-            tasks = self._with_ports(self._progress.new_tasks(job, document.roles))
+            tasks = self._progress.new_tasks(job, document.roles)
+            ports = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
+            tasks = [dataclasses.replace(task, ports=ports[task.uid]) for task in tasks]
             if not document.gang:  # otherwise, all start now
                 self._progress.save_tasks(job, tasks)
         return tasks
@@ -62,7 +64,7 @@ class Launcher:
 
     def launch(self, job: Job, tasks: Iterable[Task]) -> None:
         """Record the tasks as running, or as waiting in the engine's queue, then start them."""
-        wanted, key = list(tasks), job.key
+        wanted = list(tasks)
         gpus = self._engine.assign_gpus({task.uid: self._role(task).gpu for task in wanted})
         ready = [
             dataclasses.replace(task, gpus=gpus[task.uid], ip=self._engine.address(task)) for task in wanted
@@ -74,12 +76,9 @@ class Launcher:
             raise
         record = self._progress.queue_in_engine if self._engine.schedules else self._progress.begin
         record(job, ready)
-        self._note_images(key)
-        self._note_infiniband(key)
-        plans = _plans(self._state.document(key))
-        self._note_plugins(key, plans)
-        self._note_ssh(key, plans, any(launch.ssh for launch in launches))
-        self._state.database.when_committed(lambda: self._committed.append((key, launches)))
+        for note in self._notes(self._state.document(job.key), any(launch.ssh for launch in launches)):
+            self._state.add_event(job.key, note.type, note.reason, note.message, once=True)
+        self._state.database.when_committed(lambda: self._committed.append((job.key, launches)))
 
     def start_committed(self) -> None:
         """Start the recorded jobs; an engine that schedules gets all at once, which it may combine."""
@@ -112,8 +111,7 @@ class Launcher:
     def _launches(self, job: Job, tasks: list[Task], peers: list[Task] | None = None) -> list[Launch]:
         """Return the launches of these tasks; ``peers`` are all tasks of the attempt, if they are known."""
         key, document = job.key, self._state.document(job.key)
-        variables = self._variables(job, peers)
-        shared = variables.shared if job.tasks > 1 else {}
+        shared = self._shared_variables(job, peers)
         plans = _plans(document)
         scripts = {name: plan.scripts(document.commands(name)) for name, plan in plans.items()}
         mounts = {
@@ -129,11 +127,11 @@ class Launcher:
                 folder=task.folder,
                 scripts=scripts[task.role],
                 environment={
-                    **({} if shared else variables.shared),
-                    **variables.own(task),
+                    **(shared if job.tasks == 1 else {}),
+                    **environment.own_variables(task, self._engine.places_late),
                     **self._engine.variables(task),
                 },
-                shared=shared,
+                shared=shared if job.tasks > 1 else {},
                 image=self._role(task).image,
                 mounts=mounts[task.role],
                 container=self._container(document, task),
@@ -162,47 +160,29 @@ class Launcher:
             labels={"openpai-tasks.job": task.job, "openpai-tasks.instance": f"{task.role}-{task.index}"},
         )
 
-    def _variables(self, job: Job, peers: list[Task] | None) -> environment.Variables:
-        """Return the variables of an attempt.
-
-        The last ones are cached, for jobs whose tasks start one by one.
-        """
+    def _shared_variables(self, job: Job, peers: list[Task] | None) -> dict[str, str]:
+        """Return the variables of an attempt; the last ones are kept, as its tasks may start one by one."""
         which = (job.key, job.submitted, job.attempt)  # a name can be used again after a job was deleted
         if self._known is None or self._known[0] != which:
             document, tasks = self._state.document(job.key), peers or self._state.tasks(job.key, job.attempt)
             inherited = self._inherited and for_job(self._inherited, self._state.environment(job.key))
-            late = self._engine.places_late
-            found = environment.variables(job.user, document, tasks, inherited, late)
-            self._known = (which, found)
+            self._known = which, environment.shared_variables(job.user, document, tasks, inherited)
         return self._known[1]
 
-    def _with_ports(self, tasks: list[Task]) -> list[Task]:
-        chosen = self._engine.assign_ports({task.uid: self._role(task).ports for task in tasks})
-        return [dataclasses.replace(task, ports=chosen[task.uid]) for task in tasks]
-
-    def _note_images(self, key: str) -> None:
-        if not self._engine.uses_images:
-            message = image_not_used(self._engine, [role.image for role in self._state.document(key).roles])
-            self._state.add_event(key, "Normal", "ImageNotUsed", message, once=True)
-
-    def _note_infiniband(self, key: str) -> None:
-        is_here = self._engine.uses_images and not self._engine.schedules
-        if is_here and any(role.infiniband for role in self._state.document(key).roles):
+    def _notes(self, document: JobDocument, serves_ssh: bool) -> Iterator[NewEvent]:
+        """Yield what the job's owner should know about its start."""
+        engine, plans = self._engine, _plans(document)
+        if not engine.uses_images:
+            images = [role.image for role in document.roles]
+            yield NewEvent("Normal", "ImageNotUsed", image_not_used(engine, images))
+        elif not engine.schedules and any(role.infiniband for role in document.roles):
             message = "infiniband is ignored: containers on this machine have none"
-            self._state.add_event(key, "Warning", "InfinibandNotUsed", message, once=True)
-
-    def _note_plugins(self, key: str, plans: Mapping[str, plugins.PluginPlan]) -> None:
-        notes = [note for plan in plans.values() for note in plan.notes]
-        if notes:
-            message = "; ".join(dict.fromkeys(notes))
-            self._state.add_event(key, "Warning", "PluginNotUsed", message, once=True)
-
-    def _note_ssh(self, key: str, plans: Mapping[str, plugins.PluginPlan], served: bool) -> None:
-        requests = {name: plan.ssh for name, plan in plans.items()}
-        for note in self._logins.notes(requests, served):
-            if self._engine.serves_ssh_in_image and note.type == "Normal":
-                continue  # the container itself reports what serves it
-            self._state.add_event(key, note.type, note.reason, note.message, once=True)
+            yield NewEvent("Warning", "InfinibandNotUsed", message)
+        if unused := dict.fromkeys(note for plan in plans.values() for note in plan.notes):
+            yield NewEvent("Warning", "PluginNotUsed", "; ".join(unused))
+        for note in self._logins.notes({name: plan.ssh for name, plan in plans.items()}, serves_ssh):
+            if not engine.serves_ssh_in_image or note.type != "Normal":  # else, the container reports it
+                yield note
 
     def _role(self, task: Task) -> TaskRole:
         return next(role for role in self._state.document(task.job).roles if role.name == task.role)

@@ -7,9 +7,7 @@ be repeated, so that the next server can continue.
 from __future__ import annotations
 
 import dataclasses
-import json
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,15 +25,18 @@ from openpai_tasks.server.scheduling.completion import (
 )
 from openpai_tasks.server.state import schema
 from openpai_tasks.server.state.database import Database
-from openpai_tasks.server.state.records import Attempt, Job, Task
+from openpai_tasks.server.state.records import Job, Task
 from openpai_tasks.server.state.state import START, State, now, task_folder
 
 HOST = "127.0.0.1"
-_COLUMNS = 27
-_SAVE = (
-    f"INSERT INTO tasks VALUES ({', '.join('?' * _COLUMNS)}) ON CONFLICT (uid) DO UPDATE SET"
-    " state = excluded.state, sub_state = excluded.sub_state, launched = excluded.launched,"
-    " gpus = excluded.gpus, ip = excluded.ip, ports = excluded.ports WHERE state = 'WAITING'"
+_START_WAITING = (
+    " ON CONFLICT (uid) DO UPDATE SET state = excluded.state, sub_state = excluded.sub_state,"
+    " launched = excluded.launched, gpus = excluded.gpus, ip = excluded.ip, ports = excluded.ports"
+    " WHERE state = 'WAITING'"
+)
+_END = (
+    *("state", "sub_state", "completed", "exit_code", "user_exit_code", "diagnostics"),
+    *("matched", "log_end", "peak_memory_mb", "cpu_seconds"),
 )
 CANNOT_BE_MADE = -200  # the platform's code for an impossible task description
 
@@ -100,7 +101,7 @@ class Progress:
 
     def begin_queued(self, key: str, tasks: Sequence[Task]) -> None:
         """Record these tasks of an engine's queue as running, unless the user has stopped the job."""
-        job = self._job(key)
+        job = self._state.existing_job(key)
         if job.state in (states.WAITING, states.RUNNING):
             self.begin(job, tasks)
 
@@ -120,7 +121,7 @@ class Progress:
         """Fail a job that cannot be run at all."""
         with self._database.transaction():
             self._state.add_event(key, "Warning", "CannotRun", reason)
-            job = self._job(key)
+            job = self._state.existing_job(key)
             self._update_attempt(job, _decision(AttemptResult(CANNOT_BE_MADE, None, reason)))
             self._mark_ending(job)
             self._end_tasks(job)
@@ -131,7 +132,7 @@ class Progress:
     def finish(self, task: Task, end: TaskExit, log: bytes = b"") -> None:
         """Record the end of a task, then retry it or settle its job; ``log`` is the end of its log."""
         with self._database.transaction():
-            job = self._job(task.job)
+            job = self._state.existing_job(task.job)
             if job.state != states.STOPPING:
                 self._state.document(job.key)  # raises before any change if it is invalid by now
             done = task_end.with_exit(task, end, job.state == states.STOPPING)
@@ -142,22 +143,22 @@ class Progress:
                 self._state.add_event(job.key, "Warning", "TaskFailed", f"the task {done.diagnostics}", done)
                 if self._retry_task(job, done):
                     return
-            self._settle(job, [done] if job.tasks == 1 else None)
+            self._settle(job)
 
     def settle(self, key: str) -> None:
         """Decide the job's attempt if possible, and complete it once none of its tasks is alive."""
         with self._database.transaction():
-            self._settle(self._job(key))
+            self._settle(self._state.existing_job(key))
 
-    def _settle(self, job: Job, tasks: Sequence[Task] | None = None) -> None:
-        """Settle the job; ``tasks`` are the latest attempts of all its tasks, if they are known."""
-        decided = self._attempt(job) if job.sub_state == states.DELETION_PENDING else None
-        counts = Counter((task.role, task.state) for task in tasks) if tasks else self._counts(job)
+    def _settle(self, job: Job) -> None:
+        is_ending = job.sub_state == states.DELETION_PENDING
+        decided = self._state.attempt(job.key, job.attempt) if is_ending else None
+        counts = self._counts(job)
         decision: dict[str, object] = {}
         if decided and decided.exit_code is not None:
             code, why = decided.exit_code, decided.diagnostics
         else:
-            verdict = self._verdict(job, counts, tasks)
+            verdict = self._verdict(job, counts)
             if verdict is None:
                 return
             decision, code, why = _decision(verdict), verdict.exit_code, verdict.diagnostics
@@ -170,15 +171,13 @@ class Progress:
             self._update_attempt(job, decision)
             self._mark_ending(job)
 
-    def _verdict(
-        self, job: Job, counts: Mapping[tuple[str, str], int], tasks: Sequence[Task] | None
-    ) -> AttemptResult | None:
+    def _verdict(self, job: Job, counts: Mapping[tuple[str, str], int]) -> AttemptResult | None:
         if job.state == states.STOPPING:
             return AttemptResult(exit_codes.STOPPED_BY_USER, None, "stopped by the user")
         roles = self._state.document(job.key).roles
         if not counts or not may_be_over(roles, counts):
             return None
-        return judge(roles, tasks or self._state.tasks(job.key, job.attempt))
+        return judge(roles, self._state.tasks(job.key, job.attempt))
 
     def _counts(self, job: Job) -> dict[tuple[str, str], int]:
         """Return the number of task attempts, by role and state."""
@@ -257,8 +256,9 @@ class Progress:
         """Retry one task alone, which only jobs without gang allocation allow."""
         document = self._state.document(job.key)
         role = next(role for role in document.roles if role.name == task.role)
-        undecided = self._attempt(job).exit_code is None and job.state != states.STOPPING
-        if document.gang or not undecided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
+        attempt = self._state.attempt(job.key, job.attempt)
+        is_decided = attempt is None or attempt.exit_code is not None or job.state == states.STOPPING
+        if document.gang or is_decided or not may_retry(task.exit_code or 0, task.attempt, role.retries):
             return False
         again = _new_task(self._state.folder, job, task.role, task.index, task.attempt + 1)
         again = dataclasses.replace(again, ports=task.ports)
@@ -268,18 +268,6 @@ class Progress:
             [now() + retry_delay(task.attempt), job.key],
         )
         return True
-
-    # Rows
-
-    def _job(self, key: str) -> Job:
-        rows = self._database.rows(f"SELECT {schema.LISTED_JOB} FROM jobs WHERE key = ?", [key])
-        return schema.job(rows[0])
-
-    def _attempt(self, job: Job) -> Attempt:
-        where = "job = ? AND id = ?"
-        return schema.attempt(
-            self._database.rows(f"SELECT * FROM attempts WHERE {where}", [job.key, job.attempt])[0]
-        )
 
 
 def _new_task(jobs: Path, job: Job, role: str, index: int, number: int) -> Task:
@@ -306,44 +294,21 @@ def _save_task(database: Database, task: Task, roles: Sequence[TaskRole], virtua
     """Insert the task, or update the state and the GPUs of one that waits."""
     place = [role.name for role in roles].index(task.role)
     need = task_demand(roles[place])
-    database.write(
-        _SAVE,
-        [
-            *(task.uid, task.job, task.job_attempt, task.role, place, task.index, task.attempt),
-            *(task.state, task.sub_state, task.created, task.launched, task.completed),
-            *(task.exit_code, task.user_exit_code, task.diagnostics, task.ip),
-            *(json.dumps(task.ports), json.dumps(task.gpus), str(task.folder)),
-            *(virtual_cluster, need.cpu, need.memory_mb, need.gpu, task.matched, task.log_end),
-            *(task.peak_memory_mb, task.cpu_seconds),
-        ],
-    )
+    row = schema.task_row(task) | {"place": place, "virtual_cluster": virtual_cluster}
+    row |= {"cpu": need.cpu, "memory_mb": need.memory_mb, "gpu": need.gpu}
+    values = ", ".join(f":{name}" for name in row)
+    database.write(f"INSERT INTO tasks ({', '.join(row)}) VALUES ({values}){_START_WAITING}", row)
 
 
 def _update_task(database: Database, task: Task) -> None:
     """Update the task's state and exit."""
-    database.write(
-        "UPDATE tasks SET state = ?, sub_state = ?, completed = ?, exit_code = ?, user_exit_code = ?,"
-        " diagnostics = ?, matched = ?, log_end = ?, peak_memory_mb = ?, cpu_seconds = ? WHERE uid = ?",
-        [
-            *(task.state, task.sub_state, task.completed, task.exit_code, task.user_exit_code),
-            *(task.diagnostics, task.matched, task.log_end),
-            *(task.peak_memory_mb, task.cpu_seconds, task.uid),
-        ],
-    )
+    changes = ", ".join(f"{name} = :{name}" for name in _END)
+    database.write(f"UPDATE tasks SET {changes} WHERE uid = :uid", schema.task_row(task))
 
 
 def _decision(verdict: AttemptResult) -> dict[str, object]:
     """Return the columns of an attempt with this result; it is over when its last task has ended."""
-    return {
-        "exit_code": verdict.exit_code,
-        "user_exit_code": verdict.user_exit_code,
-        "diagnostics": verdict.diagnostics,
-        "trigger_role": verdict.role,
-        "trigger_index": verdict.index,
-        "matched": verdict.matched,
-        "log_end": verdict.log_end,
-        "sub_state": states.DELETION_PENDING,
-    }
+    return {**dataclasses.asdict(verdict), "sub_state": states.DELETION_PENDING}
 
 
 def _pending(job: Job, started: Sequence[Task]) -> str:

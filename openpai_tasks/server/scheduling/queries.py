@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import states
@@ -31,20 +30,6 @@ _IS_ALIVE = (
 )
 """Condition for tasks that the engine has; a task that waits there is in the sub-state PREPARING."""
 
-
-class Overview(NamedTuple):
-    """Whether there are jobs and tasks to stop, and tasks that the engine has."""
-
-    jobs_to_stop: bool
-    tasks_to_stop: bool
-    running: bool
-
-
-_OVERVIEW = (
-    "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'STOPPING'),"
-    " EXISTS (SELECT 1 FROM tasks WHERE state = 'STOPPING'),"
-    f" EXISTS (SELECT 1 FROM tasks WHERE {_IS_ALIVE})"
-)
 
 _QUEUE_COLUMNS = ("cpu", "memory_mb", "gang", "queued", "not_before")
 
@@ -92,8 +77,7 @@ class SchedulerQueries:
         """Return every task that the engine has in these folders."""
         holes = ", ".join("?" * len(folders))
         where = f"{_IS_ALIVE} AND folder IN ({holes})"
-        rows = self._database.recent_rows(f"SELECT * FROM tasks WHERE {where}", list(folders))
-        return [schema.task(row) for row in rows]
+        return self._tasks(where, list(folders))
 
     def ending(self) -> list[Task]:
         """Return every task that has to be stopped."""
@@ -117,15 +101,16 @@ class SchedulerQueries:
                 usage[row["virtual_cluster"]] = usage.get(row["virtual_cluster"], NOTHING) + need
         return [schema.task(row) for row in rows], usage
 
-    def overview(self) -> Overview:
-        return Overview(*map(bool, self._database.rows(_OVERVIEW)[0]))
+    def has_alive(self) -> bool:
+        return self._database.row(f"SELECT 1 FROM tasks WHERE {_IS_ALIVE} LIMIT 1") is not None
 
     def stopping(self) -> list[str]:
         """Return the jobs that users have asked to stop."""
         return [row[0] for row in self._database.rows("SELECT key FROM jobs WHERE state = 'STOPPING'")]
 
-    def _tasks(self, where: str) -> list[Task]:
-        return [schema.task(row) for row in self._database.rows(f"SELECT * FROM tasks WHERE {where}")]
+    def _tasks(self, where: str, values: Sequence[str] = ()) -> list[Task]:
+        rows = self._database.rows(f"SELECT * FROM tasks WHERE {where}", values)
+        return [schema.task(row) for row in rows]
 
 
 def _waiting(row: sqlite3.Row) -> WaitingJob:

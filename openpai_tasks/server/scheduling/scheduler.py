@@ -25,7 +25,7 @@ from openpai_tasks.server.engines.base import (
     TaskStatus,
 )
 from openpai_tasks.server.resources import ResourceAmount
-from openpai_tasks.server.scheduling.allocation import FreeResources, NoLimits, StartDecision
+from openpai_tasks.server.scheduling.allocation import FreeResources, StartDecision
 from openpai_tasks.server.scheduling.launcher import Launcher
 from openpai_tasks.server.scheduling.progress import Progress
 from openpai_tasks.server.scheduling.queries import SchedulerQueries, WaitingJob
@@ -37,13 +37,13 @@ from openpai_tasks.server.storages import Storage
 
 log = logging.getLogger(__name__)
 
-LOOK_AFTER = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
-LOOK_LATEST = 10.0  # seconds between polls if one takes long
+POLL_SECONDS = 1.0  # seconds between polls of all tasks, for those whose runner cannot signal
+SLOWEST_POLL = 10.0  # seconds between polls if one takes long
 QUIET = 0.05  # seconds without the end of a task, after which there is time to explain why jobs wait
 EXPLAIN_AFTER = 1.0  # seconds that a job may wait without an event that explains it, while tasks end
 MOST_ENDED = 500  # tasks looked up by folder; SQLite takes about 1000 values in a statement
 MOST_STARTED = 100  # jobs in a turn, which is one transaction
-FIRST_PAGE, PAGE = 3, 50  # waiting jobs per query; often, only the first can start
+PAGE = 20  # waiting jobs per query; often, only the first can start
 
 Polled = tuple[Task, TaskStatus | None, bytes]
 """A task, the engine's answer about it, and the end of its log if it has failed."""
@@ -117,7 +117,7 @@ class Scheduler:
                 pause = self._turn(ended)
             except Exception:  # the next turn may succeed
                 log.exception("a turn of the scheduler failed")
-                pause = LOOK_AFTER
+                pause = POLL_SECONDS
             ended = self._engine.wakeups.wait(pause)
 
     def _turn(self, ended: Collection[str]) -> float | None:
@@ -128,11 +128,11 @@ class Scheduler:
         polled = self._poll(self._due(ended))  # before the transaction, as an engine may take a while
         with self._state.database.transaction():
             self._record_all(polled)
-            seen = self._queries.overview()
-            for key in self._queries.stopping() if seen.jobs_to_stop else ():
+            has_alive = self._queries.has_alive()
+            for key in self._queries.stopping():
                 self._wait_reasons.pop(key, None)
                 self._progress.settle(key)
-            ending = self._queries.ending() if seen.jobs_to_stop or seen.tasks_to_stop else []
+            ending = self._queries.ending()
             delays = [] if ending else list(self._start_waiting(bool(ended)))
         if ending:
             polled = self._stop(ending)
@@ -141,7 +141,7 @@ class Scheduler:
                 delays = list(self._start_waiting(bool(ended)))
         if not (self._engine.schedules and self._has_more):
             self._launcher.start_committed()
-        return min([*delays, LOOK_AFTER] if seen.running or self._has_started else delays, default=None)
+        return min([*delays, POLL_SECONDS] if has_alive or self._has_started else delays, default=None)
 
     def _due(self, ended: Collection[str]) -> list[Task]:
         """Return the tasks that have signalled their end, and from time to time all tasks."""
@@ -159,7 +159,7 @@ class Scheduler:
         ]
         if not self._next_poll:
             took = time.monotonic() - began
-            self._next_poll = time.monotonic() + min(max(LOOK_AFTER, 10 * took), LOOK_LATEST) * 0.9
+            self._next_poll = time.monotonic() + min(max(POLL_SECONDS, 10 * took), SLOWEST_POLL) * 0.9
         return found
 
     def _log_end(self, task: Task, status: TaskStatus | None) -> bytes:
@@ -241,8 +241,8 @@ class Scheduler:
             answer = self._try_start(one, free)
             started += answer.start
             self._has_started |= answer.start
-            if answer.look_after is not None:
-                yield answer.look_after
+            if answer.retry_after is not None:
+                yield answer.retry_after
             if not answer.start:
                 waits[one.job.key] = answer.why
                 stuck = [] if answer.never_starts else queues if answer.machine_full else [cluster]
@@ -253,25 +253,23 @@ class Scheduler:
         elif "" not in waits.values():  # otherwise, the reason is known soon
             self._explain({cluster: blocked.get(cluster) for cluster in queues}, waits)
 
-    def _free_resources(self) -> FreeResources | NoLimits:
+    def _free_resources(self) -> FreeResources:
         tasks, usage = self._queries.unfinished()
         self._engine.hold(tasks)
-        if self._engine.schedules:
-            return NoLimits()
-        total = self._engine.capacity().total
+        total = None if self._engine.schedules else self._engine.capacity().total
         return FreeResources(total, self._clusters, usage, self._enforce)
 
     def _queue(self, name: str, blocked: Mapping[str, str]) -> Iterator[WaitingJob]:
         """Yield the jobs of one virtual cluster, until one of them has to wait."""
-        place, size = 0, FIRST_PAGE
-        while name not in blocked and (page := self._queries.queue(name, place, size)):
+        place = 0
+        while name not in blocked and (page := self._queries.queue(name, place, PAGE)):
             for one in page:
                 if name in blocked:
                     return
                 yield one
-            place, size = page[-1].queued, PAGE
+            place = page[-1].queued
 
-    def _try_start(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
+    def _try_start(self, one: WaitingJob, free: FreeResources) -> StartDecision:
         try:
             return self._start_whole(one, free) if one.gang else self._start_each(one.job, free)
         except Shortage as err:
@@ -282,7 +280,7 @@ class Scheduler:
             self.wake()  # and so are its resources
             return StartDecision(True)
 
-    def _start_whole(self, one: WaitingJob, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_whole(self, one: WaitingJob, free: FreeResources) -> StartDecision:
         job = one.job
         answer = free.judge(job.virtual_cluster, one.need)
         if answer.start:
@@ -292,7 +290,7 @@ class Scheduler:
             free.take(job.virtual_cluster, one.need)
         return answer
 
-    def _start_each(self, job: Job, free: FreeResources | NoLimits) -> StartDecision:
+    def _start_each(self, job: Job, free: FreeResources) -> StartDecision:
         """Start each task as soon as it fits, without gang allocation."""
         ready: list[Task] = []
         answer = StartDecision(True)
@@ -343,7 +341,7 @@ class Scheduler:
 
 
 def _wait_for(shortage: Shortage) -> StartDecision:
-    return StartDecision(False, str(shortage), machine_full=True, look_after=shortage.retry_after)
+    return StartDecision(False, str(shortage), machine_full=True, retry_after=shortage.retry_after)
 
 
 def _at_its_place(task: Task, status: TaskStatus) -> Task:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import exit_codes, states
 from openpai_tasks.protocol.document.masking import STARS
 from openpai_tasks.server.engines.base import Engine, TaskExit
@@ -111,74 +110,45 @@ def _secret_texts(value: Any) -> Iterator[str]:
 # The cause of a failure
 
 
-@dataclass(frozen=True)
-class _Pattern:
-    """Lower-case words that a line of the log must contain in this order."""
-
-    code: int
-    words: tuple[bytes, ...]
-    is_whole: bool = False  # the match reaches to the end of the line
-
-    def find(self, log: bytes) -> tuple[int, int] | None:
-        """Return the position of the first match in a log in lower case."""
-        start = log.find(self.words[0])
-        while start >= 0:
-            end = log.find(b"\n", start)
-            end = end if end >= 0 else len(log)
-            if match := self._in_line(log, start, end):
-                return start, end if self.is_whole else match
-            start = log.find(self.words[0], end)
-        return None
-
-    def _in_line(self, log: bytes, start: int, end: int) -> int:
-        """Return where the last word ends, at its last occurrence; 0 if a word is missing."""
-        at = start + len(self.words[0])
-        for word in self.words[1:]:
-            place = log.find(word, at, end)
-            if place < 0:
-                return 0
-            at = place + len(word)
-        return log.rfind(self.words[-1], start, end) + len(self.words[-1]) if self.words[1:] else at
-
-
-def _plain(code: int, *words: str) -> list[_Pattern]:
-    return [_Pattern(code, (one.encode(),)) for one in words]
-
-
-def _line(code: int, *words: str, is_whole: bool = False) -> list[_Pattern]:
-    return [_Pattern(code, tuple(one.encode() for one in words), is_whole)]
-
-
+# Lower-case words that a line must contain in this order; `*` at the end includes the rest of the line.
 _PATTERNS = (
-    *_line(221, "tensorflow", "resourceexhaustederror", "oom", is_whole=True),
-    *_plain(221, "ran out of memory trying to allocate"),
-    *_line(222, "signal code: address not mapped", is_whole=True),
-    *_line(223, "cuda_error_ecc_uncorrectable", is_whole=True),
-    *_plain(224, "cuda driver version is insufficient for cuda runtime version"),
-    *_plain(225, "dropout supported only in cudnn v"),
-    *_plain(226, "cuda runtime error 2 : out of memory"),
-    *_plain(228, "unknown option"),
-    *_line(228, "bad argument #2 to ", is_whole=True),
-    *_plain(228, "invalid argument:", "option -start_symbol has no default value"),
-    *_plain(229, "perhaps your file is in a different file format"),
-    *_plain(229, "exception occurred: error opening file", "unicodeencodeerror:", "unicodedecodeerror"),
-    *_plain(229, "exception: unknown text header name", "exception: unknown label header name"),
-    *_plain(229, "eoferror: ran out of input"),
-    *_line(229, "utils.lua:", "input/output error"),
-    *_line(229, "errors.unknownerror:", "input/output error"),
-    *_line(229, "cp: failed to close", "input/output error"),
-    *_line(229, "exception occurred:", "input/output error"),
-    *_plain(230, "valueerror: restore called with invalid save path"),
-    *_plain(231, "syntaxerror: invalid syntax", "unpicklingerror"),
-    *_plain(231, "assign requires shapes of both tensors to match"),
-    *_line(231, "attributeerror:", "has no attribute"),
-    *_line(231, "nameerror: name", " is not defined"),
-    *_line(232, "importerror:", is_whole=True),
-    *_line(233, "indexerror:", "index out of range"),
-    *_plain(234, "segmentation fault"),
-    *_plain(235, "core dumped"),
+    (221, "tensorflow*resourceexhaustederror*oom*"),
+    (221, "ran out of memory trying to allocate"),
+    (222, "signal code: address not mapped*"),
+    (223, "cuda_error_ecc_uncorrectable*"),
+    (224, "cuda driver version is insufficient for cuda runtime version"),
+    (225, "dropout supported only in cudnn v"),
+    (226, "cuda runtime error 2 : out of memory"),
+    (228, "unknown option"),
+    (228, "bad argument #2 to *"),
+    (228, "invalid argument:"),
+    (228, "option -start_symbol has no default value"),
+    (229, "perhaps your file is in a different file format"),
+    (229, "exception occurred: error opening file"),
+    (229, "unicodeencodeerror:"),
+    (229, "unicodedecodeerror"),
+    (229, "exception: unknown text header name"),
+    (229, "exception: unknown label header name"),
+    (229, "eoferror: ran out of input"),
+    (229, "utils.lua:*input/output error"),
+    (229, "errors.unknownerror:*input/output error"),
+    (229, "cp: failed to close*input/output error"),
+    (229, "exception occurred:*input/output error"),
+    (230, "valueerror: restore called with invalid save path"),
+    (231, "syntaxerror: invalid syntax"),
+    (231, "unpicklingerror"),
+    (231, "assign requires shapes of both tensors to match"),
+    (231, "attributeerror:*has no attribute"),
+    (231, "nameerror: name* is not defined"),
+    (232, "importerror:*"),
+    (233, "indexerror:*index out of range"),
+    (234, "segmentation fault"),
+    (235, "core dumped"),
 )
-_NOT_FOUND = _plain(exit_codes.COMMAND_NOT_FOUND, "command not found", ": not found")
+_NOT_FOUND = (
+    (exit_codes.COMMAND_NOT_FOUND, "command not found"),
+    (exit_codes.COMMAND_NOT_FOUND, ": not found"),
+)
 
 
 def find_cause(user_code: int, log: bytes) -> tuple[int, str]:
@@ -191,9 +161,29 @@ def find_cause(user_code: int, log: bytes) -> tuple[int, str]:
     if code not in (exit_codes.USER_FAILURE, exit_codes.COMMAND_NOT_FOUND):
         return code, ""
     lower = log.lower()
-    for pattern in (*(_NOT_FOUND if user_code == NOT_FOUND else ()), *_PATTERNS):
-        place = pattern.find(lower)
+    for known, words in (*(_NOT_FOUND if user_code == NOT_FOUND else ()), *_PATTERNS):
+        place = _find_words(lower, words.encode().split(b"*"))
         if place:
-            found = log[place[0] : place[1]][:LONGEST_MATCH]
-            return pattern.code, found.decode("utf-8", errors="replace")
+            return known, log[place][:LONGEST_MATCH].decode("utf-8", errors="replace")
     return exit_codes.USER_FAILURE, ""
+
+
+def _find_words(log: bytes, words: list[bytes]) -> slice | None:
+    """Return the part of the first line with these words, in linear time, unlike a regular expression."""
+    first, *others = words
+    start = log.find(first)
+    while start >= 0:
+        line_end = log.find(b"\n", start)
+        line_end = line_end if line_end >= 0 else len(log)
+        end = start + len(first)
+        for word in others:
+            place = log.find(word, end, line_end)
+            if place < 0:
+                break
+            end = place + len(word)
+        else:
+            if others:  # the match is as long as possible
+                end = log.rfind(others[-1], end - len(others[-1]), line_end) + len(others[-1])
+            return slice(start, end)
+        start = log.find(first, line_end)
+    return None

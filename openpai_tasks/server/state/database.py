@@ -81,11 +81,6 @@ class Database:
         finally:
             self._give_back(connection)
 
-    def recent_rows(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        """Read with the connection that writes, whose cache outlives a commit; for short queries."""
-        with self._lock:
-            return self._connection.execute(sql, values).fetchall()
-
     def row(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Row | None:
         found = self.rows(sql, values)
         return found[0] if found else None

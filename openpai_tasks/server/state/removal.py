@@ -53,14 +53,10 @@ class JobRemoval:
     def remove(self, jobs: list[RemovableJob]) -> list[RemovableJob]:
         """Remove the jobs, and return those that were there and still finished; shrink the database."""
         gone = [job for job in jobs if self._remove_if_unchanged(job)]
-        self.clear_leftovers()
+        discard(self._state.folder / REMOVED)  # also what an earlier server has left behind
         if gone:
             self._database.shrink(_LEAST_FREE, _FREE_SHARE)
         return gone
-
-    def clear_leftovers(self) -> None:
-        """Delete the folders of removed jobs, also of those that an earlier server left behind."""
-        discard(self._state.folder / REMOVED)
 
     def _remove_if_unchanged(self, job: RemovableJob) -> bool:
         """Remove the job unless it was started again meanwhile."""

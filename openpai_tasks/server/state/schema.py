@@ -149,6 +149,16 @@ def task(row: sqlite3.Row) -> Task:
     return Task(**values)
 
 
+def task_row(task: Task) -> dict[str, Any]:
+    """Return the columns of a task's record."""
+    return {name: getattr(task, name) for name in _TASK} | {
+        "task_index": task.index,
+        "ports": json.dumps(task.ports),
+        "gpus": json.dumps(task.gpus),
+        "folder": str(task.folder),
+    }
+
+
 def event(row: sqlite3.Row) -> Event:
     values = dict(row)
     values["index"] = values.pop("task_index")

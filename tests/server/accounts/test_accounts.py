@@ -13,7 +13,7 @@ from openpai_tasks.errors import ApiError, Denied
 from openpai_tasks.server.accounts import users as accounts
 from openpai_tasks.server.accounts.groups import Groups
 from openpai_tasks.server.accounts.owner import Owner, sanitize_name
-from openpai_tasks.server.accounts.tokens import Tokens
+from openpai_tasks.server.accounts.tokens import KEYS, LOGS, Tokens
 from openpai_tasks.server.accounts.users import Accounts
 from openpai_tasks.server.api import bodies
 from openpai_tasks.server.state.database import Database
@@ -118,12 +118,12 @@ def test_basic_authentication_accepts_only_an_application_token_of_that_user(tok
 
 
 def test_log_tickets_and_tokens_are_not_interchangeable(tokens: Tokens) -> None:
-    ticket = tokens.log_ticket({"uid": "1", "username": "alice", "jti": "x"})
-    assert tokens.read_log_ticket(ticket)["uid"] == "1"
+    ticket = tokens.ticket(LOGS, {"uid": "1", "username": "alice", "jti": "x"})
+    claims = tokens.read_ticket(LOGS, ticket)
+    assert claims and claims["uid"] == "1" and tokens.read_ticket(KEYS, ticket) is None
     with pytest.raises(Denied):
         tokens.identify(f"Bearer {ticket}")
-    with pytest.raises(Denied):
-        tokens.read_log_ticket(tokens.issue("alice"))
+    assert tokens.read_ticket(LOGS, tokens.issue("alice")) is None
 
 
 def test_tokens_survive_a_restart(database: Database, users: Accounts, tokens: Tokens) -> None:

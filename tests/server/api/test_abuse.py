@@ -17,7 +17,7 @@ import pytest
 
 from openpai_tasks.errors import ApiError, TooManyRequests
 from openpai_tasks.loopback.guesses import Guesses
-from openpai_tasks.server.api import pools
+from openpai_tasks.server.api import pools, table
 from openpai_tasks.server.api.handlers import authn, jobs, jobs_v1
 from tests.server.conftest import Api, ServerProcess, code, wait_for
 from tests.server.profiles import serving
@@ -125,6 +125,7 @@ def _answers(api: Api) -> bool:
 )
 def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
     gate, begun = threading.Event(), threading.Semaphore(0)
+    (pool,) = {row.pool for row in table.ROUTES if row.handler is handler}
 
     def slow() -> None:
         begun.release()
@@ -133,14 +134,14 @@ def test_slow_calls_leave_threads_for_other_calls(handler: object) -> None:
     async def crowd() -> None:
         here = pools.ThreadPools()
         async with anyio.create_task_group() as group:
-            for _ in range(pools.MOST_WAITING + pools.SIZES[pools.POOL_OF_HANDLER[handler]]):  # type: ignore[index]
-                group.start_soon(here.run, handler, slow)
+            for _ in range(pools.MOST_WAITING + pools.SIZES[pool]):
+                group.start_soon(here.run, pool, slow)
             while not begun.acquire(blocking=False):
                 await anyio.sleep(0.005)
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ApiError, match="Too many such requests"):
-                await here.run(handler, slow)  # type: ignore[arg-type]
-            assert await here.run(authn.info, lambda: "answered") == "answered"
+                await here.run(pool, slow)
+            assert await here.run("", lambda: "answered") == "answered"
             gate.set()
 
     anyio.run(crowd)
@@ -188,37 +189,34 @@ def test_password_guesses_recover_with_time_and_are_counted_per_caller() -> None
     clock = Clock()
     guesses = Guesses(clock)
     for _ in range(10):
-        guesses.check("uid 1", "alice")
-        guesses.note_wrong("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     with pytest.raises(TooManyRequests) as refused:
-        guesses.check("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     assert refused.value.retry_after == 6
-    guesses.check("uid 1", "bob")
-    guesses.check("uid 2", "alice")  # another user of the machine is not blocked
+    guesses.begin("uid 1", "bob")
+    guesses.begin("uid 2", "alice")  # another user of the machine is not blocked
     clock.now += 6
-    guesses.check("uid 1", "alice")
-    guesses.note_wrong("uid 1", "alice")
+    guesses.begin("uid 1", "alice")
     with pytest.raises(TooManyRequests):
-        guesses.check("uid 1", "alice")
+        guesses.begin("uid 1", "alice")
     guesses.note_right("uid 1", "alice")
-    guesses.check("uid 1", "alice")
+    guesses.begin("uid 1", "alice")
 
 
 def test_caller_cannot_try_one_password_for_every_user() -> None:
     guesses = Guesses(Clock())
     with pytest.raises(TooManyRequests):
         for number in range(1000):
-            guesses.check("uid 1", f"name{number}")
-            guesses.note_wrong("uid 1", f"name{number}")
+            guesses.begin("uid 1", f"name{number}")
     assert number == 50
-    guesses.check("uid 2", "name1")
+    guesses.begin("uid 2", "name1")
 
 
 def test_guess_counters_use_bounded_memory() -> None:
     guesses = Guesses(Clock())
     for number in range(5000):
-        guesses.note_wrong(f"uid {number}", "alice")
-    assert len(guesses._buckets) <= 1000
+        guesses.begin(f"uid {number}", "alice")
+    assert len(guesses._forgotten_at) <= 1000
 
 
 # Large requests

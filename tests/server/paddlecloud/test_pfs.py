@@ -375,3 +375,12 @@ def test_a_chunk_that_is_not_whole_changes_nothing(area):
 def test_names_that_are_not_utf_8_do_not_break_a_list(area):
     (Path(os.fsdecode(os.fsencode(area.here) + b"/bad\xff"))).touch()
     assert area.ls("") == ["bad\ufffd"]
+
+
+def test_a_failed_move_leaves_no_folder_open(tmp_path):
+    (tmp_path / "a").touch()
+    (tmp_path / "b").touch()
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(FileExistsError):
+        tree.Tree(tmp_path).move(("a",), ("b", "c"))
+    assert len(os.listdir("/dev/fd")) == before

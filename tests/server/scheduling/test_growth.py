@@ -57,7 +57,7 @@ def work_of_a_start(folder: Path) -> int:
     database = CountedDatabase(folder / "cluster.db", SCHEMA)
     state, queries = State(database, folder / "jobs"), SchedulerQueries(database)
     assert not (queries.alive() or queries.ending() or any(queries.unfinished()) or queries.stopping())
-    assert not (queries.queues() or any(queries.overview()) or queries.alive_in(["x"]))
+    assert not (queries.queues() or queries.has_alive() or queries.alive_in(["x"]))
     assert not state.usage() and state.counts().keys() == {"SUCCEEDED"}
     database.close()
     return database.steps
@@ -100,7 +100,9 @@ def test_waiting_jobs_do_not_make_a_turn_more_work(tmp_path: Path) -> None:
                 state.submit("alice", validate(text), text)
         database.steps = 0
         assert queries.queues() == ["default"] and len(queries.queue("default", 0, 3)) == 3
-        assert not any(queries.unfinished()) and not any(queries.overview())
+        assert not (
+            any(queries.unfinished()) or queries.stopping() or queries.ending() or queries.has_alive()
+        )
         works.append(database.steps)
         database.close()
     assert works[0] == works[1]

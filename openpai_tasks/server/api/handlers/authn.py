@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from openpai_tasks.server import api_errors, fields
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+from openpai_tasks.errors import ApiError
+from openpai_tasks.server import fields
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 
 SHORTEST_SESSION, LONGEST_SESSION = 60, 604800
 
 
 def health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("Pylon ready.")
+    return PlainTextResponse("Pylon ready.")
 
 
 def info(context: Context, request: Request) -> Reply:
@@ -29,7 +32,7 @@ def get_description(context: Context, request: Request) -> Reply:
 
 def greeting(context: Context, request: Request) -> Reply:
     """Answer like the oldest servers."""
-    return 200, TextBody("<pre>PAI RESTful API</pre>", "text/html; charset=utf-8")
+    return HTMLResponse("<pre>PAI RESTful API</pre>")
 
 
 def authn_info(context: Context, request: Request) -> Reply:
@@ -46,11 +49,9 @@ def login(context: Context, request: Request) -> Reply:
     if "expiration" in body:  # checked and then ignored, like OpenPAI
         fields.whole_number(body["expiration"], "expiration", SHORTEST_SESSION, LONGEST_SESSION)
     is_right = context.check_password(request.process, name, password)
-    user = context.accounts.user(name)
-    if user is None:
-        raise api_errors.no_user(name, 400)
+    user = context.accounts.existing_user(name, 400)
     if not is_right:
-        raise api_errors.wrong_password()
+        raise ApiError("Password is incorrect.", 400, "IncorrectPasswordError")
     reply = {"user": user.name, "token": context.tokens.issue(user.name), "admin": user.admin}
     if context.profile.is_yarn:
         reply["hasGitHubPAT"] = bool(user.extension.get("githubPAT"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from openpai_tasks.errors import ConfigError, PaiError
+from openpai_tasks.errors import ApiError, ConfigError, PaiError
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.document.scripts import MOUNTS
 from openpai_tasks.server import api_errors, fields
@@ -37,7 +37,7 @@ def get_virtual_cluster(context: Context, request: Request) -> Reply:
 
 
 def change_virtual_cluster(context: Context, request: Request) -> Reply:
-    raise api_errors.not_implemented("Changing virtual clusters")
+    raise ApiError("Changing virtual clusters is not implemented.", 400, "NotImplementedError")
 
 
 def clean_jobs(context: Context, request: Request) -> Reply:
@@ -154,8 +154,8 @@ def _virtual_cluster(
 
 def _share(part: ResourceAmount, whole: ResourceAmount) -> float:
     """Return the share in percent of the GPUs, or of the CPUs if there are no GPUs."""
-    few, all_of_them = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
-    return round(100 * few / max(all_of_them, 1), 2)
+    amount, total = (part.gpu, whole.gpu) if whole.gpu else (part.cpu, whole.cpu)
+    return round(100 * amount / max(total, 1), 2)
 
 
 def _resources(amount: ResourceAmount) -> dict[str, int]:

@@ -18,11 +18,11 @@ def list_groups(context: Context, request: Request) -> Reply:
 
 
 def get_group(context: Context, request: Request) -> Reply:
-    return 200, _group(_find_group(context, request.params["group"], 400))
+    return 200, _group(context.accounts.groups.existing_group(request.params["group"], 400))
 
 
 def list_members(context: Context, request: Request) -> Reply:
-    group = _find_group(context, request.params["group"], 400)
+    group = context.accounts.groups.existing_group(request.params["group"], 400)
     members = context.accounts.members(group.name)
     return 200, [{"username": user.name, "clusterAdmin": user.admin} for user in members]
 
@@ -39,7 +39,7 @@ def update_group(context: Context, request: Request) -> Reply:
     body = {"data": request.body, "patch": True} if bare else request.body
     body = fields.mapping(body, ("data", "patch"))
     data = fields.mapping(fields.required(body, "data"), FIELDS)
-    group = _find_group(context, fields.group_name(data))
+    group = context.accounts.groups.existing_group(fields.group_name(data))
     if not ("patch" in body and fields.flag(body, "patch")):
         group = Group(group.name, "", "", {})
     return _save(context, _with_changes(group, data))
@@ -52,7 +52,7 @@ def delete_group(context: Context, request: Request) -> Reply:
 
 def set_field(context: Context, request: Request) -> Reply:
     """Set ``extension``, ``description`` or ``externalName``, whichever the body contains."""
-    group = _find_group(context, request.params["group"])
+    group = context.accounts.groups.existing_group(request.params["group"])
     body = fields.mapping(request.body, FIELDS[1:])
     if len(body) != 1:
         raise api_errors.invalid("exactly one field is expected")
@@ -61,7 +61,7 @@ def set_field(context: Context, request: Request) -> Reply:
 
 def set_extension_key(context: Context, request: Request) -> Reply:
     """Set the value at a path of keys inside the extension."""
-    group = _find_group(context, request.params["group"])
+    group = context.accounts.groups.existing_group(request.params["group"])
     data = fields.required(fields.mapping(request.body, ("data",)), "data")
     keys = [request.params[name] for name in ("key", "below", "last") if name in request.params]
     extension = _with_value(group.extension, keys, data)
@@ -83,13 +83,6 @@ def _group(group: Group) -> dict[str, Any]:
         "externalName": group.external_name,
         "extension": group.extension,
     }
-
-
-def _find_group(context: Context, name: str, status: int = 404) -> Group:
-    group = context.accounts.groups.get(name)
-    if group is None:
-        raise api_errors.no_group(name, status)
-    return group
 
 
 def _with_changes(group: Group, body: dict[str, Any]) -> Group:

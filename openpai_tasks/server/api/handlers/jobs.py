@@ -7,19 +7,21 @@ import json
 import re
 from typing import Any
 
-from openpai_tasks.errors import ApiError
+from starlette.responses import PlainTextResponse, Response
+
+from openpai_tasks.errors import ApiError, NotFound
 from openpai_tasks.protocol import routes
 from openpai_tasks.protocol.yaml.reader import read
 from openpai_tasks.server import api_errors, fields
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats import jobs as views
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.state.query import ORDERS, JobQuery
 from openpai_tasks.server.state.records import Attempt, Job, Task
 
 MOST_ROWS = 50_000
-FARTHEST = 2**63 - 1
+LARGEST_OFFSET = 2**63 - 1
 SINGLE = ("username", "vc", "state", "tagsContain", "tagsNotContain", "jobPriority", "order")
 """Query parameters of the list that must not be repeated."""
 
@@ -68,7 +70,7 @@ def query(request: Request, page: int) -> JobQuery:
 def _offset(request: Request) -> int:
     """Return the number of rows to skip; the database takes 64-bit numbers."""
     value = _number(request, "offset", 0)
-    if value > FARTHEST:
+    if value > LARGEST_OFFSET:
         raise ApiError(f'value "{value}" is out of range for type bigint', 500)
     return value
 
@@ -110,7 +112,7 @@ def get_job(context: Context, request: Request) -> Reply:
 
 def get_config(context: Context, request: Request) -> Reply:
     """Return the document without its secrets, as JSON, which is also YAML."""
-    return 200, TextBody(compact(document_of(find_job(context, request))), "text/yaml; charset=utf-8")
+    return Response(compact(document_of(find_job(context, request))), media_type="text/yaml")
 
 
 def set_execution(context: Context, request: Request) -> Reply:
@@ -131,7 +133,7 @@ def add_tag(context: Context, request: Request) -> Reply:
 def remove_tag(context: Context, request: Request) -> Reply:
     tag, job = _tag(request), find_own_job(context, request)
     if not context.state.remove_tag(job.key, tag):
-        raise api_errors.no_tag(tag, job.key)
+        raise NotFound(f"Tag {tag} is not found for job {job.key}.", 404, "NoTagError")
     return 200, {"status": 200, "message": f"Delete tag {tag} from job {job.key} successfully."}
 
 
@@ -214,7 +216,7 @@ def _tag(request: Request) -> str:
 
 
 def attempts_health(context: Context, request: Request) -> Reply:
-    return 200, TextBody("ok")
+    return PlainTextResponse("ok")
 
 
 def list_job_attempts(context: Context, request: Request) -> Reply:

@@ -6,12 +6,15 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import JSONResponse, Response
+
+from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import dump, routes, states
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.api import submission
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Reply, Request, TextBody, WithHeaders
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.state.state import STOP
 
 OBSOLETE = "killAllOnCompletedTaskNumber"
@@ -32,9 +35,10 @@ def submit(context: Context, request: Request) -> Reply:
     with context.state.database.transaction():
         job, more = submission.accept(context, user, document, text, environment)
         context.state.add_v1_config(job.key, request.body)
-    return 202, WithHeaders(
-        {"message": f"update job {job.name} successfully", **more}, _headers(user.name, job.name, config)
-    )
+    headers = {"location": routes.USER_JOB_V1.format(user=quote(user.name), job=quote(job.name))}
+    if OBSOLETE in config:
+        headers["x-warning"] = f"{OBSOLETE} is obsolete"
+    return JSONResponse({"message": f"update job {job.name} successfully", **more}, 202, headers)
 
 
 def submit_either(context: Context, request: Request) -> Reply:
@@ -66,19 +70,12 @@ def get_document(context: Context, request: Request) -> Reply:
     """Return the v2 document, also of a v1 job."""
     job = context.state.job(jobs.key(request))
     if job is None:
-        raise api_errors.no_config(jobs.key(request))
+        raise NotFound(f"Config of job {jobs.key(request)} is not found.", 404, "NoJobConfigError")
     return _config(request, jobs.document_of(job))
 
 
 def _config(request: Request, config: Any) -> Reply:
     """Return the configuration as JSON, or as YAML if the caller accepts it."""
     if "yaml" in request.headers.get("accept", ""):
-        return 200, TextBody(dump(config), "text/yaml; charset=utf-8")
-    return 200, TextBody(jobs.compact(config), "application/json; charset=utf-8")
-
-
-def _headers(user: str, name: str, config: Any) -> dict[str, str]:
-    headers = {"location": routes.USER_JOB_V1.format(user=quote(user), job=quote(name))}
-    if OBSOLETE in config:
-        headers["x-warning"] = f"{OBSOLETE} is obsolete"
-    return headers
+        return Response(dump(config), media_type="text/yaml")
+    return Response(jobs.compact(config), media_type="application/json; charset=utf-8")

@@ -9,10 +9,11 @@ from urllib.parse import quote, urlencode
 from openpai_tasks.errors import NotFound
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import api_errors
+from openpai_tasks.server.accounts.tokens import LOGS
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import LOG_NODE
 from openpai_tasks.server.api.handlers.jobs import task_attempts
-from openpai_tasks.server.api.request import LogSlice, Reply, Request
+from openpai_tasks.server.api.request import Reply, Request, stream_file
 from openpai_tasks.server.state.records import Job, Task
 
 TAIL = 16 * 1024
@@ -41,7 +42,9 @@ def _task_attempts(context: Context, job: Job, request: Request) -> list[Task]:
 
 def get_log(context: Context, request: Request) -> Reply:
     """Return the content of one log: all of it, the part in a Range header, or its end."""
-    claims = context.tokens.read_log_ticket(request.first("token"))
+    claims = context.tokens.read_ticket(LOGS, request.first("token"))
+    if claims is None:
+        raise api_errors.bad_token()
     tries = context.state.task_attempts(claims["job"], claims["attempt"], claims["role"], claims["index"])
     task = next((one for one in tries if one.uid == claims["uid"]), None)
     if task is None or request.first("pod-uid", task.uid) != task.uid:
@@ -58,12 +61,12 @@ def slice_log(context: Context, task: Task, name: str, wanted: str) -> Reply:
     size, opened = context.engine.logs(task)[name], partial(context.engine.open_log, task, name)
     match = RANGE.fullmatch(wanted.strip())
     if not match or match[0] == "bytes=-" or (size == 0 and wanted == f"bytes=-{TAIL}"):
-        return 200, LogSlice(opened, 0, size, {"accept-ranges": "bytes"})
+        return stream_file(opened, 0, size, 200, {"accept-ranges": "bytes"})
     start, end = _bounds(match[1], match[2], size)
     if start >= size or end < start:
-        return 416, LogSlice(opened, 0, 0, {"content-range": f"bytes */{size}"})
+        return stream_file(opened, 0, 0, 416, {"content-range": f"bytes */{size}"})
     headers = {"accept-ranges": "bytes", "content-range": f"bytes {start}-{end}/{size}"}
-    return 206, LogSlice(opened, start, end - start + 1, headers)
+    return stream_file(opened, start, end - start + 1, 206, headers)
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
@@ -89,7 +92,7 @@ def _locations(context: Context, job: Job, task: Task, tail: bool) -> list[dict[
         "framework-name": states.debug_id(job.key),
         "pod-uid": task.uid,
         "taskrole": states.role_key(task.role),
-        "token": context.tokens.log_ticket(claims),
+        "token": context.tokens.ticket(LOGS, claims),
         **({"tail-mode": "true"} if tail else {}),
     }
     paths = {name: routes.LOG_FILE.format(node=LOG_NODE, file=quote(name)) for name in names}

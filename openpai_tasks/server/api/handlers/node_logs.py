@@ -5,14 +5,18 @@ Neither requires a token: the id of a task, which cannot be guessed, is enough t
 
 from __future__ import annotations
 
+import codecs
 import html
+from collections.abc import Iterable, Iterator
 from functools import partial
+
+from starlette.responses import HTMLResponse, StreamingResponse
 
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import api_errors
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers.logs import TAIL, slice_log
-from openpai_tasks.server.api.request import LogPage, LogSlice, Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request, read_pieces, stream_file
 from openpai_tasks.server.state.records import Task
 
 CONTAINER_FILES = {"user.pai.stdout": "stdout", "user.pai.stderr": "stderr"}
@@ -45,9 +49,8 @@ def show_container_log(context: Context, request: Request) -> Reply:
     if start > 0:
         link = f'<a href="{_page(request, request.params["file"])}?start=0">here</a>'
         note = f"<p>Showing {size - start} bytes of {size} total. Click {link} for full log.</p>\n"
-    part = LogSlice(partial(context.engine.open_log, task, log), start, max(end - start, 0), {})
-    head, tail = PAGE.split("BODY")
-    return 200, LogPage(part, f"{head}{note}<pre>", f"</pre>{tail}")
+    pieces = read_pieces(partial(context.engine.open_log, task, log), start, end - start)
+    return StreamingResponse(_log_page(note, pieces), media_type="text/html")
 
 
 def list_pod_logs(context: Context, request: Request) -> Reply:
@@ -69,7 +72,7 @@ def get_pod_log_tail(context: Context, request: Request) -> Reply:
     task = _pod(context, request)
     log, size = _log(context, task, POD_FILES, request)
     length = min(size, TAIL)
-    return 200, LogSlice(partial(context.engine.open_log, task, log), size - length, length, {})
+    return stream_file(partial(context.engine.open_log, task, log), size - length, length)
 
 
 def _container(context: Context, request: Request) -> Task:
@@ -117,4 +120,14 @@ def _page(request: Request, name: str) -> str:
 
 
 def _html(body: str) -> Reply:
-    return 200, TextBody(PAGE.replace("BODY", body), "text/html; charset=utf-8")
+    return HTMLResponse(PAGE.replace("BODY", body))
+
+
+def _log_page(note: str, pieces: Iterable[bytes]) -> Iterator[str]:
+    """Yield a page with a log, which is decoded and escaped piece by piece."""
+    head, tail = PAGE.split("BODY")
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield f"{head}{note}<pre>"
+    for piece in pieces:
+        yield html.escape(decoder.decode(piece), quote=False)
+    yield html.escape(decoder.decode(b"", final=True), quote=False) + f"</pre>{tail}"

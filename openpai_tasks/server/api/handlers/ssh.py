@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from starlette.responses import Response
+
 from openpai_tasks.errors import Denied
 from openpai_tasks.protocol import routes, states
 from openpai_tasks.server import api_errors
+from openpai_tasks.server.accounts.tokens import KEYS
 from openpai_tasks.server.accounts.users import Identity
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.handlers import jobs
-from openpai_tasks.server.api.request import Reply, Request, TextBody
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.ssh.logins import JOB_KEY, key_folder
 from openpai_tasks.server.state.records import Job
 from openpai_tasks.settings.key_pairs import KeyPair, read_pair
@@ -41,9 +44,8 @@ def get_key(context: Context, request: Request) -> Reply:
     """Return a file of the job's key pair to its owner, by a token or by the ticket in a link."""
     job = context.state.job(request.params["job"])
     caller = _caller(context, request)
-    if caller is None and not context.tokens.accepts_key_ticket(
-        request.first("ticket"), request.params["job"]
-    ):
+    claims = context.tokens.read_ticket(KEYS, request.first("ticket")) or {}
+    if caller is None and claims.get("job") != request.params["job"]:
         raise api_errors.guest()
     if caller and not (caller.admin or (job is not None and job.user == caller.user)):
         raise api_errors.forbidden(f"User {caller.user} is not allowed to read keys of others.")
@@ -53,7 +55,7 @@ def get_key(context: Context, request: Request) -> Reply:
     content = {job.key: pair.private, f"{job.key}.pub": f"{pair.public}\n"}.get(request.params["file"])
     if content is None:
         raise api_errors.no_ssh(job.key)
-    return 200, TextBody(content, "application/octet-stream")
+    return Response(content, media_type="application/octet-stream")
 
 
 def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | None:
@@ -63,7 +65,7 @@ def _key_pair(context: Context, request: Request, job: Job) -> dict[str, Any] | 
     link = routes.SSH_KEY.format(node=HDFS_NODE, file=quote(job.key), **path)
     caller = _caller(context, request)
     owns = caller is not None and caller.user == job.user
-    ticket = f"&ticket={context.tokens.key_ticket(job.key)}" if owns else ""
+    ticket = f"&ticket={context.tokens.ticket(KEYS, {'job': job.key})}" if owns else ""
     return {
         "folderPath": routes.SSH_KEYS.format(**path),
         "publicKeyFileName": f"{job.key}.pub",

@@ -20,10 +20,7 @@ def list_users(context: Context, request: Request) -> Reply:
 
 
 def get_user(context: Context, request: Request) -> Reply:
-    user = context.accounts.user(request.params["user"])
-    if user is None:
-        raise api_errors.no_user(request.params["user"], 400)
-    return 200, _user(context, user)
+    return 200, _user(context, context.accounts.existing_user(request.params["user"], 400))
 
 
 def create_user(context: Context, request: Request) -> Reply:
@@ -45,7 +42,7 @@ def update_user(context: Context, request: Request) -> Reply:
     if not patch:
         for key in CREATE:
             fields.required(data, key)
-    _find_user(context, name)
+    context.accounts.existing_user(name)
     _apply(context, request, name, changes, patch)
     return _update_reply(name)
 
@@ -55,7 +52,7 @@ def update_me(context: Context, request: Request) -> Reply:
     name = fields.user_name(data)
     if name != request.caller.user:
         raise api_errors.forbidden("Users can change only their own profile.")
-    _find_user(context, name)
+    context.accounts.existing_user(name)
     if "newPassword" in data:
         password = fields.password(data, "newPassword")
         _check_old_password(context, request, name, data)
@@ -72,7 +69,7 @@ def delete_user(context: Context, request: Request) -> Reply:
 
 def set_groups(context: Context, request: Request) -> Reply:
     body = fields.mapping(request.body, ("grouplist",))
-    _find_user(context, request.params["user"])
+    context.accounts.existing_user(request.params["user"])
     context.accounts.set_groups(request.params["user"], fields.names(body, "grouplist"))
     return 201, {"message": "update user grouplist successfully."}
 
@@ -111,7 +108,7 @@ def set_password(context: Context, request: Request) -> Reply:
     _self_or_admin(request)
     body = fields.mapping(request.body, ("oldPassword", "newPassword"))
     password, name = fields.password(body, "newPassword"), request.params["user"]
-    _find_user(context, name)
+    context.accounts.existing_user(name)
     if not request.caller.admin:
         _check_old_password(context, request, name, body)
     context.set_password(name, password, request.caller)
@@ -137,16 +134,9 @@ def _patch_of(request: Request, allowed: tuple[str, ...]) -> tuple[dict[str, Any
     return fields.mapping(fields.required(body, "data"), allowed), patch
 
 
-def _find_user(context: Context, name: str) -> User:
-    user = context.accounts.user(name)
-    if user is None:
-        raise api_errors.no_user(name)
-    return user
-
-
 def _membership(context: Context, request: Request) -> tuple[str, str]:
     body = fields.mapping(request.body, ("groupname",))
-    return _find_user(context, request.params["user"]).name, fields.group_name(body)
+    return context.accounts.existing_user(request.params["user"]).name, fields.group_name(body)
 
 
 def _self_or_admin(request: Request) -> None:
@@ -162,7 +152,7 @@ def _check_old_password(context: Context, request: Request, name: str, body: dic
 def _set_one(context: Context, request: Request, field: str) -> Reply:
     body = fields.mapping(request.body, (field,))
     fields.required(body, field)
-    _find_user(context, request.params["user"])
+    context.accounts.existing_user(request.params["user"])
     _apply(context, request, request.params["user"], body, patch=True)
     return _update_reply(request.params["user"])
 
@@ -183,16 +173,15 @@ def _apply(context: Context, request: Request, name: str, changes: dict[str, Any
     """Validate all changes, then apply them."""
     accounts, given = context.accounts, _read_fields(changes)
     accounts.check_virtual_clusters(given.get("virtualCluster", ()))
-    if "email" in given:
-        accounts.set_email(name, given["email"])
-    if "virtualCluster" in given:
-        accounts.set_virtual_clusters(name, given["virtualCluster"])
-    if "admin" in given:
-        accounts.set_admin(name, given["admin"])
-    if "extension" in given:
-        accounts.set_extension(name, given["extension"], merge=patch)
-    if "password" in given:
-        context.set_password(name, given["password"], request.caller)
+    setters: dict[str, Callable[[str, Any], None]] = {
+        "email": accounts.set_email,
+        "virtualCluster": accounts.set_virtual_clusters,
+        "admin": accounts.set_admin,
+        "extension": lambda name, value: accounts.set_extension(name, value, merge=patch),
+        "password": lambda name, value: context.set_password(name, value, request.caller),
+    }
+    for field, value in given.items():
+        setters[field](name, value)
 
 
 def _update_reply(name: str) -> Reply:

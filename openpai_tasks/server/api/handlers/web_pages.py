@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
+from starlette.responses import Response
+
 from openpai_tasks.errors import ApiError, PaiError
 from openpai_tasks.portal import starting
 from openpai_tasks.server.api.context import Context
 from openpai_tasks.server.api.formats.profiles import UNION
-from openpai_tasks.server.api.request import Reply, TextBody, WithHeaders
+from openpai_tasks.server.api.request import Reply
 from openpai_tasks.server.variables import CLEANED
 
 PAGES = ("/", "/job-list.html", "/job-detail.html", "/submit.html")
@@ -35,4 +37,4 @@ def redirect_to_portal(context: Context, path: str, query: str, headers: Mapping
         raise ApiError(str(err), 503) from err
     values = [*parse_qsl(query), ("cluster", ALIAS)]
     target = f"{uri}{path}?{urlencode(values)}"
-    return 302, WithHeaders(TextBody(""), {"location": target, "cache-control": "no-store"})
+    return Response("", 302, {"location": target, "cache-control": "no-store"}, "text/plain")

@@ -10,8 +10,7 @@ from typing import Any
 from openpai_tasks.loopback.web import ANY
 from openpai_tasks.protocol.routes import PREFIX
 from openpai_tasks.server.api.formats.profiles import PROFILES, Profile
-from openpai_tasks.server.api.openapi import accounts, cluster, jobs
-from openpai_tasks.server.api.openapi.schema import (
+from openpai_tasks.server.api.openapi.operations import (
     FORBIDDEN,
     HTML,
     INVALID,
@@ -21,9 +20,10 @@ from openpai_tasks.server.api.openapi.schema import (
     Answer,
     Operation,
     Schema,
+    operations,
     record,
+    schemas,
 )
-from openpai_tasks.server.api.pools import POOL_OF_HANDLER
 from openpai_tasks.server.api.rates import MESSAGE
 from openpai_tasks.server.api.table import Route, RouteAccess, is_api, rows
 
@@ -53,11 +53,7 @@ def describe(name: str) -> dict[str, Any]:
         "servers": [{"url": "/"}, {"url": PREFIX}],
         "paths": _paths(profile),
         "components": {
-            "schemas": {
-                **accounts.schemas(profile),
-                **cluster.schemas(profile),
-                **jobs.schemas(profile),
-            },
+            "schemas": schemas(profile),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "application": {"type": "http", "scheme": "basic"},
@@ -72,17 +68,13 @@ def template(path: str) -> str:
 
 
 def _paths(profile: Profile) -> dict[str, Any]:
-    operations = {
-        **accounts.operations(profile),
-        **cluster.operations(profile),
-        **jobs.operations(profile),
-    }
+    of_handler = operations(profile)
     paths: dict[str, Any] = {}
     names: dict[str, str] = {}  # the first path of each template
     for row in rows(profile.name):
         path = names.setdefault(template(row.path), row.path)
         for method in METHODS if row.method == ANY else (row.method,):
-            described = _operation(profile, row, path, method, operations[row.handler])
+            described = _operation(profile, row, path, method, of_handler[row.handler])
             paths.setdefault(path, {}).setdefault(method.lower(), described)  # the first row answers
     return paths
 
@@ -145,7 +137,7 @@ def _errors(profile: Profile, row: Route, one: Operation) -> dict[int, set[str]]
         408: {NO_CODE},  # a body that takes too long to arrive
         413: {NO_CODE},  # a body that is too large
     }
-    if row.handler in POOL_OF_HANDLER:
+    if row.pool:
         errors[503] = {NO_CODE}  # too many such calls at once
     if row.access is not RouteAccess.OPEN:
         errors[401] = {"UnauthorizedUserError"}

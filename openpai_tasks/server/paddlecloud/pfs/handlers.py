@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from starlette.responses import JSONResponse, Response
 
 from openpai_tasks.errors import ApiError
 from openpai_tasks.server.api.context import Context
-from openpai_tasks.server.api.request import Body, Reply, Request, TextBody, WithHeaders
+from openpai_tasks.server.api.request import Reply, Request
 from openpai_tasks.server.paddlecloud import places
 from openpai_tasks.server.paddlecloud.pfs import chunks
 from openpai_tasks.server.paddlecloud.pfs.tree import Names, TreeEntry, matches
@@ -33,20 +34,6 @@ MULTIPART = f"multipart/form-data; boundary={chunks.BOUNDARY}"
 MOST_LISTED = 1_000_000
 
 
-def _reports_failures(handler: Callable[[Context, Request], Reply]) -> Callable[[Context, Request], Reply]:
-    """Announce the extensions also in an answer that reports a failure."""
-
-    @functools.wraps(handler)
-    def answer(context: Context, request: Request) -> Reply:
-        try:
-            return handler(context, request)
-        except ApiError as err:
-            return 200, WithHeaders({"err": str(err), "results": None}, EXTENSIONS)
-
-    return answer
-
-
-@_reports_failures
 def get_files(context: Context, request: Request) -> Reply:
     """List or describe files."""
     method = request.first("method")
@@ -60,7 +47,6 @@ def get_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
-@_reports_failures
 def change_files(context: Context, request: Request) -> Reply:
     """Create or remove files and folders, as ``method`` in the body says."""
     body = request.body if isinstance(request.body, dict) else {}
@@ -80,7 +66,6 @@ def change_files(context: Context, request: Request) -> Reply:
     return 405, {"err": f"Method Not Allowed:{method}", "results": None}
 
 
-@_reports_failures
 def get_chunk_meta(context: Context, request: Request) -> Reply:
     """Return length and MD5 of the chunk at ``offset``, or without it, those of all chunks of the file."""
     if request.first("method") != "GetChunkMeta":
@@ -95,7 +80,6 @@ def get_chunk_meta(context: Context, request: Request) -> Reply:
         return _done(chunks.describe_all(area.tree, area.names, part.size))
 
 
-@_reports_failures
 def get_chunk(context: Context, request: Request) -> Reply:
     """Return the bytes of a chunk, in the form of an uploaded file."""
     with _errors_name(request.first("path")):
@@ -105,19 +89,17 @@ def get_chunk(context: Context, request: Request) -> Reply:
     status = {"err": "" if len(data) == part.size else AT_END, "results": None}
     end = json.dumps(status).encode() + b"\n"
     md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return 200, WithHeaders(TextBody(chunks.frame(part, data, end), MULTIPART), {CHUNK_MD5: md5})
+    return Response(chunks.frame(part, data, end), 200, {CHUNK_MD5: md5, "content-type": MULTIPART})
 
 
-@_reports_failures
 def put_chunk(context: Context, request: Request) -> Reply:
     """Write a chunk into an existing file; the path is in the name of the uploaded part."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/"):
         return 400, {"err": "Bad Request", "results": None}
-    path = ""
-    with _errors_name(lambda: path):
+    with _errors_name(""):
         part, data = chunks.unframe(request.headers["content-type"], request.body)
-        path = part.path
-        area = places.locate(context, request.caller.user, path, writes=True)
+    with _errors_name(part.path):
+        area = places.locate(context, request.caller.user, part.path, writes=True)
         into = places.locate(context, request.caller.user, part.into, writes=True) if part.into else None
         written = chunks.write(area.tree, area.names, part, data)
         if into and area.prefix != into.prefix:
@@ -164,7 +146,7 @@ def _touch(context: Context, user: str, body: dict[str, Any]) -> dict[str, str]:
 
 
 def _transfer(context: Context, user: str, body: dict[str, Any], is_move: bool) -> dict[str, str]:
-    """Copy or rename one file, and set its time; a file at the target is replaced."""
+    """Copy a file, or rename it and set its time; a file at the target is replaced."""
     paths, mtime = _paths(body), body.get("modtime")
     if not (mtime is None or _is_number(mtime)):
         raise _bad()
@@ -233,22 +215,20 @@ def _bad() -> ApiError:
 
 
 @contextlib.contextmanager
-def _errors_name(path: Any) -> Iterator[None]:
+def _errors_name(path: str) -> Iterator[None]:
     """Turn errors of the system into messages with the user's path."""
     try:
         yield
     except OSError as err:
-        named = _text(path() if callable(path) else path)
         missing = err.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
         why = MISSING if missing else (err.strerror or type(err).__name__).lower()
-        raise ApiError(f"{named}: {why}", 400) from err
+        raise ApiError(f"{_text(path)}: {why}", 400) from err
     except (ValueError, RecursionError) as err:
         raise ApiError(str(err), 400) from err
 
 
 def _done(results: Any) -> Reply:
-    body: Body = {"err": "", "results": results}
-    return 200, WithHeaders(body, EXTENSIONS)
+    return JSONResponse({"err": "", "results": results}, headers=EXTENSIONS)
 
 
 def _text(path: str) -> str:

@@ -45,9 +45,9 @@ class Tree:
         self._root = os.path.realpath(root)
 
     def stat(self, names: Names) -> TreeEntry:
-        with self._parent(names) as (folder, name):
-            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        return _facts(names, facts)
+        real = self._real(names)
+        with self._folder(real[:-1]) as folder:
+            return _facts(names, os.stat(real[-1] if real else ".", dir_fd=folder, follow_symlinks=False))
 
     def list(self, names: Names, recursive: bool = False) -> Iterator[TreeEntry]:
         """Yield what is in the folder, in order; links that lead outside are left out."""
@@ -61,12 +61,13 @@ class Tree:
 
     def names(self, names: Names) -> Sequence[str]:
         """Return the names in the folder, also of links that lead outside."""
-        with self._closing(self._folder(self._real(names))) as folder:
+        with self._folder(self._real(names)) as folder:
             return os.listdir(folder)
 
     def make_folder(self, names: Names) -> None:
         """Create the folder and its missing parents."""
-        os.close(self._folder(self._real(names), create=True))
+        with self._folder(self._real(names), create=True):
+            pass
 
     def resize(self, names: Names, size: int, mtime_ns: int | None = None) -> None:
         """Give the file this size, and create it if missing; the bytes that fit are kept."""
@@ -84,10 +85,7 @@ class Tree:
     def open(self, names: Names, mode: int = READ, create: bool = False) -> Iterator[int]:
         """Open a regular file; with ``create``, make it and its folders if they are missing."""
         real, mode = self._real(names), mode | os.O_CREAT if create else mode
-        with (
-            self._closing(self._folder(real[:-1], create)) as folder,
-            _open_file(real[-1:], mode, folder) as file,
-        ):
+        with self._folder(real[:-1], create) as folder, _open_file(real[-1:], mode, folder) as file:
             yield file
 
     def move(self, names: Names, target: Names) -> None:
@@ -95,8 +93,11 @@ class Tree:
         real, to = (*self._real(names[:-1]), *names[-1:]), self._real(target)
         if not names or not to:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        here, there = self._folder(real[:-1]), self._folder(to[:-1], create=True)
-        with self._closing(here), self._closing(there), _open_file(real[-1:], READ, here) as file:
+        with (
+            self._folder(real[:-1]) as here,
+            self._folder(to[:-1], create=True) as there,
+            _open_file(real[-1:], READ, here) as file,
+        ):
             with contextlib.suppress(FileNotFoundError):
                 old = os.stat(to[-1], dir_fd=there, follow_symlinks=False).st_mode
                 if not stat.S_ISREG(old):
@@ -116,7 +117,7 @@ class Tree:
         """Remove a file or a link; a folder, with everything in it, only if recursive."""
         if not names:
             raise PermissionError(errno.EPERM, "the home folder itself cannot be removed")
-        with self._closing(self._folder(self._real(names[:-1]))) as folder:
+        with self._folder(self._real(names[:-1])) as folder:
             if not stat.S_ISDIR(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode):
                 os.unlink(names[-1], dir_fd=folder)
             elif not recursive:
@@ -127,13 +128,13 @@ class Tree:
     def is_link(self, names: Names) -> bool:
         """Whether the last name is a link, wherever it leads."""
         try:
-            with self._closing(self._folder(self._real(names[:-1]))) as folder:
+            with self._folder(self._real(names[:-1])) as folder:
                 return stat.S_ISLNK(os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
         except FileNotFoundError:
             return False
 
     def _entries(self, names: Names) -> Sequence[TreeEntry]:
-        with self._closing(self._folder(self._real(names))) as folder:
+        with self._folder(self._real(names)) as folder:
             found = []
             for name in sorted(os.listdir(folder)):
                 with contextlib.suppress(OSError):  # removed in between, or a link that leads outside
@@ -150,35 +151,28 @@ class Tree:
         return tuple(name for name in path[len(self._root) :].split("/") if name)
 
     @contextlib.contextmanager
-    def _parent(self, names: Names) -> Iterator[tuple[int, str]]:
-        real = self._real(names)
-        with self._closing(self._folder(real[:-1])) as folder:
-            yield folder, real[-1] if real else "."
-
-    def _folder(self, real: Names, create: bool = False) -> int:
+    def _folder(self, real: Names, create: bool = False) -> Iterator[int]:
         """Open a folder by its names, none of which may be a link now."""
         folder = os.open(self._root, _FOLDER)
-        for name in real:
-            try:
+        try:
+            for name in real:
                 if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, FOLDER_MODE, dir_fd=folder)
-                below = os.open(name, _FOLDER, dir_fd=folder)
-            except NotADirectoryError as err:
-                if create:
-                    raise FileExistsError(errno.EEXIST, "a file is there, not a folder") from err
-                raise
-            finally:
-                os.close(folder)
-            folder = below
-        return folder
-
-    @contextlib.contextmanager
-    def _closing(self, folder: int) -> Iterator[int]:
-        try:
+                above, folder = folder, _open_folder(name, folder, create)
+                os.close(above)
             yield folder
         finally:
             os.close(folder)
+
+
+def _open_folder(name: str, above: int, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=above)
+    except NotADirectoryError as err:
+        if create:
+            raise FileExistsError(errno.EEXIST, "a file is there, not a folder") from err
+        raise
 
 
 @contextlib.contextmanager
