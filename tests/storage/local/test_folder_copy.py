@@ -108,6 +108,14 @@ def test_a_target_folder_that_leads_out_of_the_storage_is_not_opened(folders):
         LocalStore(str(folders.root)).folder_copy(LocalStore(), str(folders.source), "/link")
 
 
+def test_a_file_whose_time_cannot_be_set_leaves_nothing(folders, monkeypatch):
+    def fail(*args, **options):
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "utime", fail)
+    assert not folders.copy() and os.listdir(folders.target) == []
+
+
 def test_an_interrupt_before_the_rename_leaves_nothing(folders, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
