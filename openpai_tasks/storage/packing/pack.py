@@ -18,9 +18,10 @@ from openpai_tasks.storage.copying.transfer import put
 from openpai_tasks.storage.crc import crc32c, crc32c_each
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
-from openpai_tasks.storage.packing.formats import Format, find_format
+from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.index import Index, Shard
 from openpai_tasks.storage.packing.members import PackMember, PackTree, folders
+from openpai_tasks.storage.packing.shards import Format
 from openpai_tasks.storage.packing.sources import batches, stream_file
 from openpai_tasks.storage.packing.target import NewSet, PackTarget, join_pieces
 from openpai_tasks.storage.store import Store
