@@ -25,7 +25,7 @@ STORE = {
     "storage.retry",
     "storage.kinds",
 }
-COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local"}
+COPYING = STORE | {"storage.crc", "storage.location", "storage.patterns", "storage.local.store"}
 CLIENTS = VALUES | SEAM | {"storage"}
 TUNNEL = {"tunnel"}
 LOOPBACK = {"loopback.lock", "loopback.process"}

@@ -14,7 +14,6 @@ from typing import BinaryIO, Literal, NamedTuple, TypeGuard
 from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PathError
 from openpai_tasks.files import removal
 from openpai_tasks.files.removal import FOLDER, SEARCH, open_folder
-from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.identity import identities, identity_of, real_path
 from openpai_tasks.storage.store import (
     PIECE,
@@ -24,7 +23,6 @@ from openpai_tasks.storage.store import (
     Entry,
     Hasher,
     KnowsPlaces,
-    ReadsSmallFiles,
     SetsModes,
     Sha256,
     Store,
@@ -66,7 +64,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def __init__(self, root: str = "/", read_only: bool = False) -> None:
         self.root = real_path(os.path.abspath(root))
         self._confined = self.root != "/"
-        self._read_only = read_only
+        self.read_only = read_only
 
     def address(self, path: str) -> str:
         return "file://" + real_path(self._full_path(path))
@@ -231,11 +229,6 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
     def allowed(self, mode: int) -> int:
         return mode & ~umask(int(time.monotonic()))
 
-    def can_copy_from(self, source: Store) -> bool:
-        """Whether ``folder_copy`` copies small files of the source."""
-        is_able = is_plain(self) and not self._read_only
-        return is_able and (is_plain(source) or isinstance(source, ReadsSmallFiles))
-
     def same_files(self, source: LocalStore, folder: str, target: str) -> Iterator[SameFiles]:
         """Yield the files that have the same size and time in both folders, some at a time."""
         with mapping_errors(target):
@@ -252,18 +245,6 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
                     yield SameFiles(sizes, 0)
                     sizes = {}
         yield SameFiles(sizes, others + len(there))
-
-    def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
-        """Open a folder of a source and a target folder of this store, to copy small files."""
-        if isinstance(source, ReadsSmallFiles):
-            return LocalFolderCopy(source, self.open_folder(target), self.allowed)
-        assert isinstance(source, LocalStore)
-        here = source.open_folder(folder)
-        try:
-            return LocalFolderCopy(here, self.open_folder(target), self.allowed)
-        except BaseException:
-            os.close(here)
-            raise
 
     def _file_facts(self, path: str) -> Iterator[tuple[str, int | None]]:
         """Yield all names, with time and size of regular files, which take one system call for each.
@@ -360,7 +341,7 @@ class LocalStore(Appends, KnowsPlaces, SetsModes):
         return open_folder(real, self.root)
 
     def _check_writable(self, path: str) -> None:
-        if self._read_only:
+        if self.read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
 

@@ -69,11 +69,7 @@ class Names(Sequence[str]):
 
     def __getitem__(self, number: int | slice) -> str | list[str]:
         if isinstance(number, slice):
-            first, last, step = number.indices(len(self))
-            ends = self._ends[first : max(first, last) + 1]
-            raw = bytes(self._text[ends[0] : ends[-1]])
-            found = [raw[start - ends[0] : end - ends[0]] for start, end in pairwise(ends)]
-            return [name.decode("utf-8", "surrogateescape") for name in found[::step]]
+            return [self[each] for each in range(*number.indices(len(self)))]
         if number < 0:
             raise IndexError(number)
         return self._text[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogateescape")
@@ -172,14 +168,15 @@ def encode(index: Index) -> Iterator[bytes]:
     for start in range(0, len(index.folders), LINES):
         numbers = range(start, min(start + LINES, len(index.folders)))
         yield b"".join(_line([index.folders[each] + "/", index.folder_modes[each]]) for each in numbers)
-    for start in range(0, len(index), LINES):
-        yield "".join(_row_lines(index, slice(start, start + LINES))).encode()
+    lines = _row_lines(index)
+    while some := "".join(islice(lines, LINES)):
+        yield some.encode()
 
 
-def _row_lines(index: Index, part: slice) -> Iterator[str]:
-    """Yield the lines of some files, five times as fast as by encoding lists."""
+def _row_lines(index: Index) -> Iterator[str]:
+    """Yield the lines of the files, five times as fast as by encoding lists."""
     facts = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
-    rows = zip(index.names[part], *(column[part] for column in facts), strict=True)
+    rows = zip(index.names, *facts, strict=True)
     for name, shard, offset, size, mode, mtime, crc in rows:
         last = "null" if crc == UNKNOWN else crc
         yield f"[{encode_basestring_ascii(name)},{shard},{offset},{size},{mode},{mtime},{last}]\n"

@@ -219,14 +219,11 @@ class ShardBytes:
             self._encoder.update(piece)
             self._count(len(piece))
             yield piece
-        self._finish_file(member, self._at + len(before), crc)
-        yield (after := self._encoder.after(member))
-        self._at += len(before) + member.size + len(after)
-
-    def _finish_file(self, member: PackMember, offset: int, crc: int) -> None:
-        self.offsets.append(offset)
+        self.offsets.append(self._at + len(before))
         self.crcs.append(crc)
         self._watch.ended(member.path, "copied", member.size)
+        yield (after := self._encoder.after(member))
+        self._at += len(before) + member.size + len(after)
 
     def _count(self, size: int) -> None:
         self._moved += size
