@@ -114,26 +114,19 @@ class Index:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def columns(self) -> tuple[array[int], ...]:
+        """The fields of a row after its name."""
+        return self.shard, self.offset, self.size, self.mode, self.mtime, self.crc
+
     def __getitem__(self, number: int) -> Row:
-        return Row(
-            self.names[number],
-            self.shard[number],
-            self.offset[number],
-            self.size[number],
-            self.mode[number],
-            self.mtime[number],
-            self.crc[number],
-        )
+        return Row(self.names[number], *(column[number] for column in self.columns))
 
     def add(self, row: Row) -> None:
-        name, shard, offset, size, mode, mtime_ms, crc = row
+        name, *numbers = row
         self.names.append(name)
-        self.shard.append(shard)
-        self.offset.append(offset)
-        self.size.append(size)
-        self.mode.append(mode)
-        self.mtime.append(mtime_ms)
-        self.crc.append(crc)
+        for column, number in zip(self.columns, numbers, strict=True):
+            column.append(number)
 
     def add_folder(self, name: str, mode: int) -> None:
         self.folders.append(name)
@@ -175,9 +168,7 @@ def encode(index: Index) -> Iterator[bytes]:
 
 def _row_lines(index: Index) -> Iterator[str]:
     """Yield the lines of the files, five times as fast as by encoding lists."""
-    facts = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
-    rows = zip(index.names, *facts, strict=True)
-    for name, shard, offset, size, mode, mtime, crc in rows:
+    for name, shard, offset, size, mode, mtime, crc in zip(index.names, *index.columns, strict=True):
         last = "null" if crc == UNKNOWN else crc
         yield f"[{encode_basestring_ascii(name)},{shard},{offset},{size},{mode},{mtime},{last}]\n"
 
@@ -299,8 +290,7 @@ def _add_files(index: Index, rows: list[Any]) -> bool:
         return False
     if is_valid:
         index.names.extend(raw)
-        own = index.shard, index.offset, index.size, index.mode, index.mtime, index.crc
-        for column, more in zip(own, columns, strict=True):
+        for column, more in zip(index.columns, columns, strict=True):
             column.extend(more)
     return is_valid
 

@@ -15,7 +15,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.claims import claiming, keep_claim
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.crc import crc32c, crc32c_each
+from openpai_tasks.storage.crc import crc32c, crc32c_of
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
 from openpai_tasks.storage.packing.formats import find_format
@@ -207,7 +207,7 @@ class ShardBytes:
             at += len(content) + len(after)
         self._at = at
         pairs = zip(batch, contents, strict=True)
-        self.crcs.extend(crc32c_each([content for member, content in pairs if not member.is_folder]))
+        self.crcs.extend(crc32c_of(content) for member, content in pairs if not member.is_folder)
         self._count(sum(map(len, contents)))
         return pieces
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 
 import pytest
@@ -99,9 +100,20 @@ def test_nobody_is_hired_when_nothing_is_left(hiring, clock):
 
 
 def test_the_queue_is_bounded_by_files_not_by_chunks():
-    chunks = workers._Chunks(workers.AHEAD)
-    while not chunks.full():
-        chunks.put([item(number) for number in range(workers.CHUNK)])
-    assert workers.AHEAD <= chunks.qsize() < workers.AHEAD + workers.CHUNK
-    chunks.get()
-    assert not chunks.full()
+    line, chunk = workers.ItemQueue(Watch()), [item(number) for number in range(workers.CHUNK)]
+    for _ in range(-(-workers.AHEAD // workers.CHUNK)):
+        line.put(chunk)
+    waiting = threading.Thread(target=line.put, args=(chunk,))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    line.get()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_every_worker_sees_the_end_after_the_last_files():
+    line = workers.ItemQueue(Watch())
+    line.put([item(1)])
+    line.end()
+    assert line.get() and line.get() is None and line.get() is None
