@@ -267,9 +267,14 @@ def is_closed(mode: int | None) -> bool:
     return mode is not None and not mode & 0o077
 
 
+def is_name(text: str) -> bool:
+    """Whether the text is a single name in a folder, which cannot point elsewhere."""
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text
+
+
 def check_name(name: str, folder: str) -> str:
     """Return the name if it is a single valid name in a folder; raise otherwise."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
+    if not is_name(name):
         raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
     return name
 

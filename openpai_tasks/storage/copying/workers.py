@@ -75,9 +75,9 @@ class WorkerPool:
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, work: Callable[[WorkerPool], None], most: int, line: ItemQueue
+        self, pool: ThreadPoolExecutor, work: Callable[[WorkerPool], None], most: int, queue: ItemQueue
     ) -> None:
-        self._pool, self._work, self._most, self._line = pool, work, most, line
+        self._pool, self._work, self._most, self._queue = pool, work, most, queue
         self._workers: list[Future[None]] = []
         self._small: list[Item] = []
         self._has_small = False
@@ -93,13 +93,13 @@ class WorkerPool:
             return
         self._add_small()
         self._start_worker()
-        self._line.put([item])
+        self._queue.put([item])
 
     def finish(self) -> None:
         """Queue the end, and wait for the workers."""
         self._add_small()
         if self._workers:
-            self._line.end()
+            self._queue.end()
         self.wait()
 
     def wait(self) -> None:
@@ -109,7 +109,7 @@ class WorkerPool:
 
     def start_if_idle(self) -> None:
         """Add a worker if there is more to do, and this process has mostly waited lately."""
-        if self._line.has_more() and self._has_waited():
+        if self._queue.has_more() and self._has_waited():
             with contextlib.suppress(RuntimeError):  # the pool is closing: the copy is interrupted
                 self._start_worker()
 
@@ -119,7 +119,7 @@ class WorkerPool:
         if not self._has_small:  # one worker for them, besides those of large files
             self._has_small = True
             self._start_worker()
-        self._line.put(self._small)
+        self._queue.put(self._small)
         self._small = []
 
     def _start_worker(self) -> None:

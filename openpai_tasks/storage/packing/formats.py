@@ -19,7 +19,7 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def of_file(name: str) -> str:
+def format_of(name: str) -> str:
     """Return the format of a shard without an index, by its suffix."""
     for known, form in FORMATS.items():
         if name.endswith(form.suffix) or (known == "tfrecord" and ".tfrecord" in name):

@@ -17,6 +17,7 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from openpai_tasks.errors import PathError
+from openpai_tasks.storage.store import is_name
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.packing.members import PackMember
@@ -313,14 +314,13 @@ def _add_line(index: Index, values: Any, number: int, url: str) -> None:
 
 def check_member_name(name: str, where: str) -> str:
     """Return the name; raise if it could point outside the folder that it is unpacked into."""
-    parts = name.split("/")
-    if "" in parts or "." in parts or ".." in parts or "\0" in name:
+    if not all(map(is_name, name.split("/"))):
         raise PathError(f"{where} holds the name {name!r}, which leads out of its folder; refused")
     return name
 
 
 def _file_name(name: Any) -> str:
-    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
+    if not isinstance(name, str) or not is_name(name):
         raise ValueError(name)
     return name
 

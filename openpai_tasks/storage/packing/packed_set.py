@@ -15,7 +15,7 @@ from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import ranges
-from openpai_tasks.storage.packing.formats import find_format, of_file
+from openpai_tasks.storage.packing.formats import find_format, format_of
 from openpai_tasks.storage.packing.index import UNKNOWN, Index, Shard
 from openpai_tasks.storage.packing.ranges import fetch
 from openpai_tasks.storage.retry import retrying
@@ -89,7 +89,7 @@ def _with_index(folder: Location) -> PackedSet:
 
 
 def _without_index(found: list[Location]) -> PackedSet:
-    kinds = {of_file(place.name) for place in found}
+    kinds = {format_of(place.name) for place in found}
     if len(kinds) > 1:
         raise PathError(
             f"shards of several formats ({', '.join(sorted(kinds))}) cannot be read together; name one format"

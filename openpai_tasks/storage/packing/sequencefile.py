@@ -70,7 +70,7 @@ def _measure(member: PackMember) -> int:
 
 def _scan(file: BinaryIO, url: str, shard: int, index: Index) -> None:
     parts = _Parts(file, url)
-    sync, at = _opened(parts, url), parts.at
+    sync, at = _read_header(parts, url), parts.at
     while at < parts.size:
         length = parts.number()
         if length != -1:
@@ -116,7 +116,7 @@ class _Parts:
         return self.read(count).decode("utf-8", "surrogateescape")
 
 
-def _opened(parts: _Parts, url: str) -> bytes:
+def _read_header(parts: _Parts, url: str) -> bytes:
     """Return the file's mark; raise for types and compression that cannot be read here."""
     if parts.read(len(MAGIC)) != MAGIC:
         raise PathError(f"{url}: not a SequenceFile of version 6")
