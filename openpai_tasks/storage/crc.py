@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import google_crc32c
 
@@ -16,12 +16,6 @@ crc32c_of: Callable[[bytes], int] = google_crc32c.value
 def crc32c(piece: bytes, crc: int = 0) -> int:
     """Return the CRC of the bytes; ``crc`` is the CRC of the bytes before them."""
     return int(google_crc32c.extend(crc, piece))
-
-
-def crc32c_each(contents: Iterable[bytes]) -> list[int]:
-    """Return the CRC of each content."""
-    extend = google_crc32c.extend
-    return [extend(0, content) for content in contents]
 
 
 class Crc32c:

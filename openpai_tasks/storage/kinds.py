@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -250,16 +250,17 @@ ADDABLE = tuple(kind.name for kind in KINDS if kind.data)
 
 def find_type(name: str) -> StorageKind | None:
     """Return the kind of that type, in any case; look at other packages only if it is not ours."""
-    wanted = name.lower()
-    ours = next((kind for kind in KINDS if kind.name == wanted), None)
-    return ours or next((kind for kind in _third_party_kinds()[0] if kind.name == wanted), None)
+    return _find(lambda kind: kind.name == name.lower())
 
 
 def find_scheme(scheme: str) -> StorageKind | None:
     """Return the kind whose URLs have that scheme, in the same way."""
-    wanted = scheme.lower()
-    ours = next((kind for kind in KINDS if wanted in kind.schemes), None)
-    return ours or next((kind for kind in _third_party_kinds()[0] if wanted in kind.schemes), None)
+    return _find(lambda kind: scheme.lower() in kind.schemes)
+
+
+def _find(is_wanted: Callable[[StorageKind], bool]) -> StorageKind | None:
+    ours = next(filter(is_wanted, KINDS), None)
+    return ours or next(filter(is_wanted, _third_party_kinds()[0]), None)
 
 
 def all_kinds() -> tuple[StorageKind, ...]:

@@ -27,6 +27,7 @@ from openpai_tasks.storage.store import (
     Store,
     base,
     check_name,
+    is_name,
     join,
 )
 
@@ -88,7 +89,7 @@ class Location:
     def join(self, *names: str) -> Location:
         """Return a location below this one; raise for names that could point elsewhere."""
         for name in names:
-            if name in ("", ".", "..") or "/" in name or "\0" in name:
+            if not is_name(name):
                 raise PathError(f"{name!r} cannot be a name in {self.url}")
         below = "/".join(names)
         return Location(self.store, join(self.path, below), join(self.url, below))

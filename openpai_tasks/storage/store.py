@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
@@ -193,43 +193,12 @@ class Appends(ABC):
         """Append the bytes; after an error, those that arrived stay."""
 
 
-class FolderCopy(Protocol):
-    """A folder of a source and one of a target, both open, between which files are copied."""
-
-    def copy(self, entry: Entry, name: str, part: str) -> bool:
-        """Copy a small file, verified and complete or not at all; ``part`` is its name until then.
-
-        Return False, and leave nothing, if it is not a regular file, changes, or fails: the caller copies it
-        by the store's other methods, which report errors.
-        """
-
-    def close(self) -> None: ...
-
-
-class SameFiles(NamedTuple):
-    """Names and sizes of files that two folders have in common, and the number of their other entries."""
-
-    sizes: dict[str, int]
-    others: int
-
-
-class CopiesFolders(ABC):
-    """A store that itself compares and copies the files of a folder, if it knows the source's store."""
+class ReadsSmallFiles(ABC):
+    """A store that returns a small file at once, so that it is copied to this machine with few calls."""
 
     @abstractmethod
-    def can_copy_from(self, source: Store) -> bool: ...
-
-    @abstractmethod
-    def same_files(self, source: Store, folder: str, target: str) -> Iterator[SameFiles]:
-        """Yield the files that have the same size and time in both folders, some at a time."""
-
-    @abstractmethod
-    def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
-        """Like ``list``, without these names, which cost next to nothing."""
-
-    @abstractmethod
-    def folder_copy(self, source: Store, folder: str, target: str) -> FolderCopy:
-        """Open a folder of such a source and a target folder of this store."""
+    def read_small(self, path: str) -> bytes:
+        """Return the content of the file, verified."""
 
 
 class KeepsModes(ABC):
@@ -243,26 +212,6 @@ class KeepsModes(ABC):
     @abstractmethod
     def closed(self) -> Store:
         """The same store, where new files and folders are private from the beginning."""
-
-
-FileFacts = tuple[str, int, int, int]
-"""The name of a file, its size, its time in milliseconds, and its mode."""
-
-
-class OpensFiles(ABC):
-    """A store whose files this machine can open itself."""
-
-    @abstractmethod
-    def open_file(self, path: str) -> int:
-        """Open a file for reading, by the rules of ``read``; return its descriptor."""
-
-    @abstractmethod
-    def open_folder(self, path: str) -> int:
-        """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
-
-    @abstractmethod
-    def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
-        """Like ``list``, but faster: yield the regular files, and add all other entries to ``others``."""
 
 
 class SetsModes(ABC):
@@ -318,9 +267,14 @@ def is_closed(mode: int | None) -> bool:
     return mode is not None and not mode & 0o077
 
 
+def is_name(text: str) -> bool:
+    """Whether the text is a single name in a folder, which cannot point elsewhere."""
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text
+
+
 def check_name(name: str, folder: str) -> str:
     """Return the name if it is a single valid name in a folder; raise otherwise."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
+    if not is_name(name):
         raise PathError(f"{folder} lists the name {name!r}, which cannot be a file's; refused")
     return name
 

@@ -1,4 +1,7 @@
-"""The known clusters: which of them answer, and switching to one."""
+"""The known clusters: which of them answer, switching to one, and the first page.
+
+The addresses of OpenPAI's own portal, which other tools link to, lead to pages of ours.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from starlette.responses import Response
 
 from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
+from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal.live import Event, Steps
-from openpai_tasks.portal.pages import legacy
-from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.portal.request import PortalRequest, redirect
 from openpai_tasks.sdk.clusters.known import ClusterRow
 from openpai_tasks.sdk.clusters.resources import ClusterState
 from openpai_tasks.settings.config import load_settings
@@ -23,7 +26,7 @@ PAUSE_SECONDS = 15.0
 
 def page(request: PortalRequest) -> Response:
     """List the clusters at once; their states follow."""
-    request.session.last = request.session.last or legacy.selected(request)
+    request.session.last = request.session.last or _selected(request)
     return request.page("clusters.html", **_values(request, {}))
 
 
@@ -59,3 +62,24 @@ def _connections(request: PortalRequest) -> dict[str, Callable[[], Backend]]:
         return lambda: sdk.clusters.connect(settings, alias)
 
     return {one.alias: connect(one.alias) for one in _clusters(request)}
+
+
+def _selected(request: PortalRequest) -> str:
+    """Return the alias of the cluster to show: as the query says, the only one, or the selected one."""
+    return request.query.get("cluster") or request.session.only or load_settings().cluster_alias
+
+
+def first_page(request: PortalRequest) -> Response:
+    return redirect("c", request.params.get("alias") or _selected(request), "jobs")
+
+
+def job_detail(request: PortalRequest) -> Response:
+    """``/job-detail.html?username=USER&jobName=NAME``."""
+    user, name = request.query.get("username", ""), request.query.get("jobName", "")
+    if not name:
+        raise ConfigError("this address names no job: expected ?username=USER&jobName=NAME")
+    return redirect("c", _selected(request), "jobs", f"{user}~{name}" if user else name)
+
+
+def submit(request: PortalRequest) -> Response:
+    return redirect("c", _selected(request), "submit")

@@ -1,4 +1,4 @@
-"""The first page of a job: its state and why, its tasks, attempts and events."""
+"""The pages of a job: what they share, its overview with tasks and events, its metrics and its outputs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,74 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from openpai_tasks import sdk
+from openpai_tasks import render, sdk
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import Denied, PaiError
+from openpai_tasks.errors import Denied, NotFound, PaiError
+from openpai_tasks.portal import previews
 from openpai_tasks.portal.live import Event, Steps
-from openpai_tasks.portal.pages.job_frame import heading_values, job_page
+from openpai_tasks.portal.plots import line_plot
 from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
+from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.settings.config import load_settings
+from openpai_tasks.storage.location import Location
 
 MOST_ATTEMPTS = 20
 """Latest attempts that the page links to."""
+METRIC_SECONDS = 2.0
+MOST_FILES = 1000
+"""Output files that the page lists."""
+
+
+def find_job(request: PortalRequest) -> JobInfo:
+    """Return the job that the address names."""
+    return sdk.jobs.find(request.client, request.params["key"])
+
+
+def job_page(
+    request: PortalRequest, template: str, tab: str, job: JobInfo, status: int = 200, **values: Any
+) -> Response:
+    """Return a page of a job, with the tab that is open."""
+    return request.page(template, status, tab=tab, **heading_values(request, job), **values)
+
+
+def check_files(request: PortalRequest, user: str) -> None:
+    """Refuse other users' files to a browser that signed in with a password.
+
+    This process reads storages with the rights of the portal's owner, which that user may not have.
+    """
+    if request.session.only and user != request.client.user:
+        raise Denied(
+            f"you are signed in as {request.client.user!r}: files of {user!r} are not shown here", 403
+        )
+
+
+def heading_values(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
+    """Return what the heading of a job's pages needs."""
+    return {
+        "job": job,
+        "key": request.params["key"],
+        "commands": _commands(request, job),
+        "has_ssh": not job.final and not request.session.only and request.client.capabilities.ssh,
+    }
+
+
+def _commands(request: PortalRequest, job: JobInfo) -> list[tuple[str, str]]:
+    """Return command lines to copy, after what they do."""
+    elsewhere = request.alias != load_settings().cluster_alias
+    words = ("-a", request.alias) if elsewhere else ()
+
+    def line(label: str, task: str, *more: str) -> tuple[str, str]:
+        return label, sdk.jobs.command_for(request.client, task, job, *more, *words)
+
+    found = [line("Follow the output", "job.logs", "--follow"), line("Explain its state", "job.why")]
+    if job.final:
+        return [*found, line("Copy its outputs", "job.outputs", "--to", "outputs")]
+    shell = [line("Open a shell in it", "container.ssh")] if request.client.capabilities.ssh else []
+    return [*found, *shell, line("Stop it", "job.stop")]
 
 
 @dataclass(frozen=True)
@@ -120,3 +175,84 @@ def timeline(job: JobInfo) -> list[TimelineEntry]:
         for event in reversed(job.events)
     ]
     return sorted(found, key=lambda entry: (entry.time is None, entry.time or 0))
+
+
+# Metrics
+
+
+def metrics(request: PortalRequest) -> Response:
+    job = find_job(request)
+    try:
+        values = _metric_values(_reader(request).read(job), request)
+    except PaiError as err:
+        values = _metric_values([], request) | {"problem": str(err)}
+    return job_page(request, "metrics.html", "metrics", job, **values)
+
+
+def metrics_live(request: PortalRequest) -> Steps:
+    """Send the plots again whenever there are more points, until the job ends."""
+    reader = _reader(request)
+    job, shown = reader.job, -1
+    for step in sdk.jobs.watch_steps(request.client, job.key):
+        if isinstance(step, JobInfo):
+            job = step
+            heading = request.fragment("job_heading.html", **heading_values(request, job))
+            yield Event("html", {"job-heading": heading})
+            if not job.final:
+                continue
+        found = reader.read(job)
+        count = sum(metric.count for metric in found)
+        if count != shown:
+            shown = count
+            yield Event(
+                "html", {"metrics": request.fragment("metrics_plots.html", **_metric_values(found, request))}
+            )
+        if not isinstance(step, JobInfo):
+            yield max(step, METRIC_SECONDS)
+
+
+def _reader(request: PortalRequest) -> MetricReader:
+    check_files(request, find_job(request).user)
+    return sdk.jobs.MetricReader(request.client, request.params["key"], sdk.files.mounts(load_settings()))
+
+
+def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
+    wanted = request.query.get("metric", "").split()
+    chosen = sdk.jobs.select_metrics(found, wanted)
+    plots = [line_plot(chart) for chart in render.metric_charts(chosen)]
+    return {"plots": [plot for plot in plots if plot], "metrics": chosen, "problem": "", "wanted": wanted}
+
+
+# Outputs
+
+
+def outputs(request: PortalRequest) -> Response:
+    job = find_job(request)
+    try:
+        found = _outputs(request, job).without_runtime_files
+    except PaiError as err:
+        return job_page(request, "outputs.html", "outputs", job, problem=str(err), found=None, files=())
+    files = found.rows[:MOST_FILES]
+    return job_page(request, "outputs.html", "outputs", job, problem="", found=found, files=files)
+
+
+def output(request: PortalRequest) -> Response:
+    """Show one file, send it to be saved, or send what the frame of its preview shows."""
+    job = find_job(request)
+    found = _outputs(request, job)
+    name = request.params["rest"]
+    entry = found.files.get(name)  # no path is opened that the listing does not have
+    if entry is None:
+        raise NotFound(f"the job has written no file {name!r}", 404)
+    place = Location(found.folder.store, entry.path, name)
+    shown = previews.show(place, name.rpartition("/")[2], entry.size, request.query.get("view"))
+    if isinstance(shown, Response):
+        return shown
+    return job_page(
+        request, "output.html", "outputs", job, name=name, entry=entry, shown=shown, size=entry.size
+    )
+
+
+def _outputs(request: PortalRequest, job: JobInfo) -> Outputs:
+    check_files(request, job.user)
+    return sdk.jobs.find_outputs(request.client, request.params["key"], sdk.files.mounts(load_settings()))

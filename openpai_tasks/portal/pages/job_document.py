@@ -1,21 +1,32 @@
-"""The document of a job, and where it comes from: commit, sources, command."""
+"""The document of a job: shown, explained, compared with another one, and submitted again with changes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import secrets
 from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from openpai_tasks import protocol, sdk
-from openpai_tasks.errors import PaiError
-from openpai_tasks.portal.pages.job_frame import find_job, job_page
-from openpai_tasks.portal.request import PortalRequest
+from openpai_tasks.errors import ConfigError, PaiError, ProtocolError
+from openpai_tasks.portal.pages.job import check_files, find_job, job_page
+from openpai_tasks.portal.request import PortalRequest, once, redirect
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.jobs.documents import sort_keys
+from openpai_tasks.sdk.jobs.outputs import SavedCheckpoint
 from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.sdk.jobs.records import Record, find_record, mask_secrets
+from openpai_tasks.sdk.jobs.submission import Submission
+from openpai_tasks.sdk.jobs.unmasking import asked_secrets
+from openpai_tasks.settings.config import load_settings
+
+RECENT = 100
+"""Jobs to choose from."""
+FRESH = "fresh"
+"""The choice to start without the checkpoints of the job."""
 
 
 def page(request: PortalRequest) -> Response:
@@ -56,11 +67,11 @@ def provenance(request: PortalRequest) -> Response:
         stamp=read_stamp(document),
         mark=sdk.sweeps.read_sweep_mark(document),
         scripts=_own_commands(document),
-        record=find_own_record(request, job),
+        record=_find_own_record(request, job),
     )
 
 
-def find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
+def _find_own_record(request: PortalRequest, job: JobInfo) -> Record | None:
     """Return what this project's folder recorded about the submission."""
     try:
         return find_record(request.records, job.name, request.alias)
@@ -80,3 +91,93 @@ def _own_commands(document: dict[str, Any]) -> dict[str, str]:
         str(name): "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
         for name, lines in found.items()
     }
+
+
+# Submit again, compare
+
+
+def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
+    """Show the document of the job, to change it and submit it again."""
+    job, document = sdk.jobs.job_document(request.client, request.params["key"])
+    record = _find_own_record(request, job)
+    hidden = mask_secrets(document) | {"prerequisites": document.get("prerequisites")}
+    return job_page(
+        request,
+        "resubmit.html",
+        "",
+        job,
+        400 if problem else 200,
+        text=request.form.get("document") or as_text(document)[0],
+        name=request.form.get("name", ""),
+        secrets=asked_secrets(hidden, record.secrets if record else ()),
+        checkpoint=_checkpoint(request, job, document),
+        is_fresh=request.form.get("start") == FRESH,
+        problem=problem,
+        preview=preview,
+        draft=secrets.token_urlsafe(16),
+    )
+
+
+def _checkpoint(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> SavedCheckpoint | None:
+    if job.user != request.client.user:  # it cannot read the files of another user
+        return None
+    mounts = sdk.files.mounts(load_settings())
+    with contextlib.suppress(PaiError):
+        return sdk.jobs.find_checkpoint(request.client, job.user, job.name, document, mounts)
+    return None
+
+
+def send(request: PortalRequest) -> Response:
+    """Submit the job again, or show what would be sent."""
+
+    def submit() -> str:
+        client = request.client
+        return sdk.jobs.submit_when_ready(client, _submission(request), client.say).key
+
+    try:
+        if "preview" in request.form:
+            return resubmit(request, preview=_submission(request).shown)
+        return redirect("c", request.alias, "jobs", once(request, submit))
+    except ProtocolError as err:
+        return resubmit(request, "\n".join(map(str, err.problems)) or str(err))
+    except PaiError as err:
+        return resubmit(request, str(err))
+
+
+def _submission(request: PortalRequest) -> Submission:
+    check_files(request, find_job(request).user)
+    edited = protocol.read(request.form.get("document", "").replace("\r\n", "\n")).value
+    if not isinstance(edited, dict):
+        raise ConfigError("the document must be a mapping of YAML")
+
+    def secret(name: str, is_chosen: bool = True) -> str:
+        value = request.form.get(f"secret.{name}", "")
+        if not value:
+            raise ConfigError(f"type the secret {name!r}: clusters never show it")
+        return value
+
+    client = request.client
+    options = sdk.jobs.read_options({"job_name": request.form.get("name", "").strip()})
+    changes = sdk.jobs.build_changes(options, secret)
+    return sdk.jobs.repeat(
+        client,
+        client,
+        request.params["key"],
+        changes,
+        request.records,
+        False,
+        secret,
+        client.say,
+        sdk.files.mounts(load_settings()),
+        edited,
+        resume=False if request.form.get("start") == FRESH else None,
+    )
+
+
+def compare(request: PortalRequest) -> Response:
+    """Show how the documents of this job and another one differ."""
+    client, other = request.client, request.query.get("with", "")
+    job = find_job(request)
+    found = sdk.jobs.compare_jobs(client, job.key, client, other) if other else None
+    recent = [one for one in client.jobs(username=job.user or None, limit=RECENT) if one.key != job.key]
+    return job_page(request, "compare.html", "", job, other=other, found=found, recent=recent)

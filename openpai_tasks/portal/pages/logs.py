@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
 from openpai_tasks.portal.live import Event, Steps, redraw
-from openpai_tasks.portal.pages.job_frame import check_files, find_job, heading_values, job_page
+from openpai_tasks.portal.pages.job import check_files, find_job, heading_values, job_page
 from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice

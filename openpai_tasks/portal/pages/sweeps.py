@@ -10,7 +10,7 @@ from starlette.responses import Response
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.portal.live import Steps, redraw
-from openpai_tasks.portal.pages.job_frame import check_files
+from openpai_tasks.portal.pages.job import check_files
 from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol import states

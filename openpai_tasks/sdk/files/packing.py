@@ -11,10 +11,10 @@ from openpai_tasks.storage.copying.copy import Copied, Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import pack as packs
-from openpai_tasks.storage.packing import unpack as unpacks
 from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.pack import Packed, Packing
 from openpai_tasks.storage.packing.packed_set import open_set
+from openpai_tasks.storage.packing.packed_store import PackedStore
 from openpai_tasks.storage.store import is_below
 
 DEFAULT_NAME = "data"
@@ -52,4 +52,6 @@ def unpack(source: Location, target: Location, rules: Rules, watch: Watch) -> Co
     """Unpack the files into the target folder, by the rules of a copy."""
     if source.store.address(source.path) == target.store.address(target.path):
         raise PathError(f"{source.url} cannot be unpacked into itself")
-    return unpacks.unpack(open_set(source), target, rules, watch)
+    packed = open_set(source)
+    items = plan.plan_sync(Location(PackedStore(packed), "/", packed.url), target)
+    return copying.copy(items, rules, watch)

@@ -105,9 +105,9 @@ def copy(
 
 def _copy_all(items: Sequence[CopyItem], counter: _Counter, rules: Rules) -> list[ExtraEntries]:
     """Copy all files; return the entries that only the target has."""
-    watch, line, most = counter.watch, ItemQueue(counter.watch), max(1, rules.workers)
+    watch, queue, most = counter.watch, ItemQueue(counter.watch), max(1, rules.workers)
     with ThreadPoolExecutor(most) as pool:
-        workers = WorkerPool(pool, functools.partial(_work, line, counter, rules), most, line)
+        workers = WorkerPool(pool, functools.partial(_work, queue, counter, rules), most, queue)
         try:
             extra = _queue_items(items, workers.add, counter, rules)
             workers.finish()
@@ -161,11 +161,11 @@ def _make_folder(watch: Watch, store: Store, path: str) -> None:
         retrying(lambda: store.make_folder(path), watch.wait)
 
 
-def _work(line: ItemQueue, counter: _Counter, rules: Rules, workers: WorkerPool) -> None:
+def _work(queue: ItemQueue, counter: _Counter, rules: Rules, workers: WorkerPool) -> None:
     """Copy queued files until the queue ends; count every file in the counter."""
     with contextlib.closing(DirectCopies()) as direct:
         try:
-            while (chunk := line.get()) is not None:
+            while (chunk := queue.get()) is not None:
                 for item in chunk:
                     _process(item, counter, rules, direct)
                 workers.start_if_idle()

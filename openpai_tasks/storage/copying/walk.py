@@ -12,10 +12,10 @@ from openpai_tasks.storage.copying.compact_listing import CompactListing
 from openpai_tasks.storage.copying.plan import CopyItem, can_compare_places, is_same_folder
 from openpai_tasks.storage.copying.progress import CopyFailure
 from openpai_tasks.storage.copying.transfer import remove_stale
+from openpai_tasks.storage.local.store import LocalStore, is_plain
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, is_part
 from openpai_tasks.storage.store import (
-    CopiesFolders,
     Entry,
     KeepsModes,
     KnowsPlaces,
@@ -164,7 +164,7 @@ class Steps:
         self._preview = preview
         self._taken = taken
         self._links: Counter[str] = Counter()
-        can_compare = isinstance(self._target, CopiesFolders) and self._target.can_copy_from(self._source)
+        can_compare = is_plain(self._source) and is_plain(self._target)
         self._skip = skip if can_compare and taken is None else None
         self._root = self._target.address(item.target.path)
         self._origin = item.target.origin
@@ -217,7 +217,7 @@ class Steps:
 
     def _skip_same(self, skip: Skip, folder: _CopiedFolder, same: set[str]) -> bool:
         """Skip the files that are the same, add their names to ``same``, and return whether others exist."""
-        assert isinstance(self._target, CopiesFolders)
+        assert is_plain(self._source) and is_plain(self._target)
         inside, others = join(folder.source, ""), 0
         for found in self._target.same_files(self._source, folder.source, folder.target):
             sizes = {name: size for name, size in found.sizes.items() if not name.startswith(PART)}
@@ -295,7 +295,7 @@ class Steps:
 
 def _list_others(store: Store, path: str, same: set[str]) -> Iterator[Entry]:
     """Yield the entries of the folder that are not known to be the same."""
-    return store.list_except(path, same) if same and isinstance(store, CopiesFolders) else store.list(path)
+    return store.list_except(path, same) if same and isinstance(store, LocalStore) else store.list(path)
 
 
 def _describe_error(err: PaiError, source: str, target: str, origin: str) -> str:

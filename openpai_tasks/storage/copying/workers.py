@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -23,56 +23,48 @@ BUSY = 0.5
 """Share of a processor from which another thread would rather disturb the others than help them."""
 
 
-class _Chunks(queue.Queue[list[Item] | None]):
-    """A queue whose size is that of its chunks together; None is its end."""
-
-    def _init(self, maxsize: int) -> None:
-        super()._init(maxsize)
-        self._items = 0
-
-    def _qsize(self) -> int:
-        return self._items
-
-    def _put(self, item: list[Item] | None) -> None:
-        super()._put(item)
-        self._items += len(item) if item else 1
-
-    def _get(self) -> list[Item] | None:
-        item = super()._get()
-        self._items -= len(item) if item else 1
-        return item
-
-
 class ItemQueue:
-    """The queue of files to copy; its methods raise Interrupted when the copy is interrupted."""
+    """The queue of files to copy, in chunks; its methods raise Interrupted when the copy is interrupted."""
 
     def __init__(self, watch: Watch) -> None:
-        self._queue = _Chunks(AHEAD)
         self._watch = watch
+        self._chunks: deque[list[Item]] = deque()
+        self._files = 0
+        self._has_ended = False
+        self._changed = threading.Condition()
 
-    def put(self, chunk: list[Item] | None) -> None:
-        while True:
-            self._watch.check()
-            try:
-                return self._queue.put(chunk, timeout=LOOK_UP)
-            except queue.Full:
-                continue
+    def put(self, chunk: list[Item]) -> None:
+        """Add files; wait while there are too many."""
+        with self._changed:
+            self._wait_for(lambda: self._files < AHEAD)
+            self._chunks.append(chunk)
+            self._files += len(chunk)
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Let ``get`` return None once all files are taken."""
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def get(self) -> list[Item] | None:
-        """Return the next files; None at the end, for every worker."""
-        while True:
-            self._watch.check()
-            try:
-                chunk = self._queue.get(timeout=LOOK_UP)
-            except queue.Empty:
-                continue
-            if chunk is None:
-                self._queue.put(None)
+        """Return the next files; None at the end."""
+        with self._changed:
+            self._wait_for(lambda: bool(self._chunks) or self._has_ended)
+            if not self._chunks:
+                return None
+            chunk = self._chunks.popleft()
+            self._files -= len(chunk)
+            self._changed.notify()
             return chunk
 
     def has_more(self) -> bool:
-        """Whether it holds files besides its end."""
-        return self._queue.qsize() > 1
+        return bool(self._chunks)
+
+    def _wait_for(self, is_ready: Callable[[], bool]) -> None:
+        self._watch.check()
+        while not self._changed.wait_for(is_ready, LOOK_UP):
+            self._watch.check()
 
 
 class WorkerPool:
@@ -83,9 +75,9 @@ class WorkerPool:
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, work: Callable[[WorkerPool], None], most: int, line: ItemQueue
+        self, pool: ThreadPoolExecutor, work: Callable[[WorkerPool], None], most: int, queue: ItemQueue
     ) -> None:
-        self._pool, self._work, self._most, self._line = pool, work, most, line
+        self._pool, self._work, self._most, self._queue = pool, work, most, queue
         self._workers: list[Future[None]] = []
         self._small: list[Item] = []
         self._has_small = False
@@ -101,13 +93,13 @@ class WorkerPool:
             return
         self._add_small()
         self._start_worker()
-        self._line.put([item])
+        self._queue.put([item])
 
     def finish(self) -> None:
         """Queue the end, and wait for the workers."""
         self._add_small()
         if self._workers:
-            self._line.put(None)
+            self._queue.end()
         self.wait()
 
     def wait(self) -> None:
@@ -117,7 +109,7 @@ class WorkerPool:
 
     def start_if_idle(self) -> None:
         """Add a worker if there is more to do, and this process has mostly waited lately."""
-        if self._line.has_more() and self._has_waited():
+        if self._queue.has_more() and self._has_waited():
             with contextlib.suppress(RuntimeError):  # the pool is closing: the copy is interrupted
                 self._start_worker()
 
@@ -127,7 +119,7 @@ class WorkerPool:
         if not self._has_small:  # one worker for them, besides those of large files
             self._has_small = True
             self._start_worker()
-        self._line.put(self._small)
+        self._queue.put(self._small)
         self._small = []
 
     def _start_worker(self) -> None:

@@ -20,7 +20,7 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document.job_storage import ARCHIVES, DEADLINE, JOBS, archive_name
 from openpai_tasks.protocol.document.template import OPEN
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.store import Entry, Sha256, Store, fingerprint, join
+from openpai_tasks.storage.store import Entry, Sha256, Store, fingerprint, is_name, join
 
 if TYPE_CHECKING:
     from openpai_tasks.storage.job_files.archive import Archive
@@ -244,6 +244,6 @@ def relative(path: str) -> str:
 
 
 def _plain(job: str) -> str:
-    if job in ("", ".", "..") or "/" in job or "\0" in job:
+    if not is_name(job):
         raise ConfigError(f"{job!r} cannot be the name of a job: letters, digits, _ and - only")
     return job

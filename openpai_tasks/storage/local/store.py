@@ -9,25 +9,20 @@ import stat
 import time
 from collections.abc import Container, Iterable, Iterator, MutableSequence
 from functools import lru_cache
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, NamedTuple, TypeGuard
 
 from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PathError
 from openpai_tasks.files import removal
 from openpai_tasks.files.removal import FOLDER, SEARCH, open_folder
-from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.identity import identities, identity_of, real_path
 from openpai_tasks.storage.store import (
     PIECE,
     SHA256,
     Appends,
-    CopiesFolders,
     Digest,
     Entry,
-    FileFacts,
     Hasher,
     KnowsPlaces,
-    OpensFiles,
-    SameFiles,
     SetsModes,
     Sha256,
     Store,
@@ -44,8 +39,23 @@ MANY = 1000
 MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 FORBIDDEN = (errno.EACCES, errno.EPERM)
 
+FileFacts = tuple[str, int, int, int]
+"""The name of a file, its size, its time in milliseconds, and its mode."""
 
-class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
+
+class SameFiles(NamedTuple):
+    """Names and sizes of files that two folders have in common, and the number of their other entries."""
+
+    sizes: dict[str, int]
+    others: int
+
+
+def is_plain(store: Store) -> TypeGuard[LocalStore]:
+    """Whether it is a local store, and not a subclass, which may read and write in other ways."""
+    return type(store) is LocalStore
+
+
+class LocalStore(Appends, KnowsPlaces, SetsModes):
     """The files below ``root``; symlinks cannot leave it unless it is ``/``."""
 
     kind = "local"
@@ -54,7 +64,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def __init__(self, root: str = "/", read_only: bool = False) -> None:
         self.root = real_path(os.path.abspath(root))
         self._confined = self.root != "/"
-        self._read_only = read_only
+        self.read_only = read_only
 
     def address(self, path: str) -> str:
         return "file://" + real_path(self._full_path(path))
@@ -77,6 +87,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return self.list_except(path, ())
 
     def list_except(self, path: str, names: Container[str]) -> Iterator[Entry]:
+        """Like ``list``, without these names, which cost next to nothing."""
         place, inside = self._full_path(path), join(path, "")
         with mapping_errors(path), self._scan(path) as entries:
             for found in entries:
@@ -84,6 +95,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                     yield self._listed_entry(found, place, inside)
 
     def list_files(self, path: str, others: MutableSequence[Entry]) -> Iterator[FileFacts]:
+        """Like ``list``, but faster: yield the regular files, and add all other entries to ``others``."""
         place, inside = self._full_path(path), join(path, "")
         with mapping_errors(path), self._scan(path) as entries:
             for found in entries:
@@ -163,10 +175,12 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                 yield piece
 
     def open_file(self, path: str) -> int:
+        """Open a file for reading, by the rules of ``read``; return its descriptor."""
         with mapping_errors(path), as_regular(self._open_for_reading(path), path) as file:
             return os.dup(file.fileno())
 
     def open_folder(self, path: str) -> int:
+        """Open a folder, by the rules of ``list``, to reach the names in it; return its descriptor."""
         place = self._full_path(path)
         with mapping_errors(path):
             return self._open_inside(place) if self._confined else os.open(place, SEARCH & ~os.O_NOFOLLOW)
@@ -215,12 +229,8 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
     def allowed(self, mode: int) -> int:
         return mode & ~umask(int(time.monotonic()))
 
-    def can_copy_from(self, source: Store) -> bool:
-        """Whether both are plain local stores: subclasses may read and write in other ways."""
-        return type(self) is LocalStore and type(source) is LocalStore and not self._read_only
-
-    def same_files(self, source: Store, folder: str, target: str) -> Iterator[SameFiles]:
-        assert isinstance(source, LocalStore)
+    def same_files(self, source: LocalStore, folder: str, target: str) -> Iterator[SameFiles]:
+        """Yield the files that have the same size and time in both folders, some at a time."""
         with mapping_errors(target):
             there = dict(self._file_facts(target))
         sizes: dict[str, int] = {}
@@ -235,15 +245,6 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
                     yield SameFiles(sizes, 0)
                     sizes = {}
         yield SameFiles(sizes, others + len(there))
-
-    def folder_copy(self, source: Store, folder: str, target: str) -> LocalFolderCopy:
-        assert isinstance(source, LocalStore)
-        here = source.open_folder(folder)
-        try:
-            return LocalFolderCopy(here, self.open_folder(target), self.allowed)
-        except BaseException:
-            os.close(here)
-            raise
 
     def _file_facts(self, path: str) -> Iterator[tuple[str, int | None]]:
         """Yield all names, with time and size of regular files, which take one system call for each.
@@ -340,7 +341,7 @@ class LocalStore(Appends, CopiesFolders, KnowsPlaces, OpensFiles, SetsModes):
         return open_folder(real, self.root)
 
     def _check_writable(self, path: str) -> None:
-        if self._read_only:
+        if self.read_only:
             raise Denied(f"{path}: the storage is read-only for you", 403)
 
 

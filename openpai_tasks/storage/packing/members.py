@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from openpai_tasks.errors import NoSuchPath, PathError
 from openpai_tasks.storage.copying.walk import check_link
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.parts import PART, PART_NAME, is_part
-from openpai_tasks.storage.store import Entry, OpensFiles, Store, is_below, join
+from openpai_tasks.storage.store import Entry, Store, is_below, join
 
 FACTS = struct.Struct(">QqH")
 FOLDER_FACTS = struct.Struct(">QH")
@@ -94,7 +95,7 @@ def folders(tree: Location, target: str) -> Iterator[PackFolder]:
 def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder]:
     """Add the files to the folder, and return its subfolders in reverse order."""
     inner = []
-    if isinstance(store, OpensFiles):
+    if isinstance(store, LocalStore):
         entries: Iterable[Entry] = _add_files(store, folder)
     else:
         entries = _with_own_times(store, store.list(folder.path))
@@ -114,7 +115,7 @@ def _list_into(store: Store, folder: PackFolder, target: str) -> list[PackFolder
     return inner
 
 
-def _add_files(store: OpensFiles, folder: PackFolder) -> list[Entry]:
+def _add_files(store: LocalStore, folder: PackFolder) -> list[Entry]:
     """Add the regular files to the folder, and return its other entries."""
     others, add = list[Entry](), folder.files.append
     for name, size, mtime_ms, mode in store.list_files(folder.path, others):

@@ -15,12 +15,13 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.copying.claims import claiming, keep_claim
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put
-from openpai_tasks.storage.crc import crc32c, crc32c_each
+from openpai_tasks.storage.crc import crc32c, crc32c_of
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import target as targets
-from openpai_tasks.storage.packing.formats import Format, find_format
+from openpai_tasks.storage.packing.formats import find_format
 from openpai_tasks.storage.packing.index import Index, Shard
 from openpai_tasks.storage.packing.members import PackMember, PackTree, folders
+from openpai_tasks.storage.packing.shards import Format
 from openpai_tasks.storage.packing.sources import batches, stream_file
 from openpai_tasks.storage.packing.target import NewSet, PackTarget, join_pieces
 from openpai_tasks.storage.store import Store
@@ -206,7 +207,7 @@ class ShardBytes:
             at += len(content) + len(after)
         self._at = at
         pairs = zip(batch, contents, strict=True)
-        self.crcs.extend(crc32c_each([content for member, content in pairs if not member.is_folder]))
+        self.crcs.extend(crc32c_of(content) for member, content in pairs if not member.is_folder)
         self._count(sum(map(len, contents)))
         return pieces
 
@@ -218,14 +219,11 @@ class ShardBytes:
             self._encoder.update(piece)
             self._count(len(piece))
             yield piece
-        self._finish_file(member, self._at + len(before), crc)
-        yield (after := self._encoder.after(member))
-        self._at += len(before) + member.size + len(after)
-
-    def _finish_file(self, member: PackMember, offset: int, crc: int) -> None:
-        self.offsets.append(offset)
+        self.offsets.append(self._at + len(before))
         self.crcs.append(crc)
         self._watch.ended(member.path, "copied", member.size)
+        yield (after := self._encoder.after(member))
+        self._at += len(before) + member.size + len(after)
 
     def _count(self, size: int) -> None:
         self._moved += size

@@ -11,14 +11,15 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage import patterns
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.crc import crc32c
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
 from openpai_tasks.storage.packing import ranges
-from openpai_tasks.storage.packing.formats import find_format, of_file
+from openpai_tasks.storage.packing.formats import find_format, format_of
 from openpai_tasks.storage.packing.index import UNKNOWN, Index, Shard
 from openpai_tasks.storage.packing.ranges import fetch
 from openpai_tasks.storage.retry import retrying
-from openpai_tasks.storage.store import OpensFiles, join
+from openpai_tasks.storage.store import join
 
 MOST_OPEN = 128
 """Number of shards that stay open; with more of them, the one opened first is closed."""
@@ -88,7 +89,7 @@ def _with_index(folder: Location) -> PackedSet:
 
 
 def _without_index(found: list[Location]) -> PackedSet:
-    kinds = {of_file(place.name) for place in found}
+    kinds = {format_of(place.name) for place in found}
     if len(kinds) > 1:
         raise PathError(
             f"shards of several formats ({', '.join(sorted(kinds))}) cannot be read together; name one format"
@@ -172,7 +173,7 @@ class OpenShards:
 
     def _open(self, shard: int) -> _Handle | None:
         place = self._places[shard]
-        if not isinstance(place.store, OpensFiles):
+        if not isinstance(place.store, LocalStore):
             return None
         handle = self._handles[shard] = _Handle(place.store.open_file(place.path))
         while len(self._handles) > MOST_OPEN:  # two threads may have closed the same one

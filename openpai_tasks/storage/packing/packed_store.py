@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.crc import CRC32C, Crc32c, crc32c
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.packing.index import UNKNOWN, Names
 from openpai_tasks.storage.packing.packed_set import PackedSet
 from openpai_tasks.storage.packing.ranges import BLOCK, Blocks
-from openpai_tasks.storage.store import Digest, Entry, Hasher, OpensFiles, ReadOnlyStore, base, join
+from openpai_tasks.storage.store import Digest, Entry, Hasher, ReadOnlyStore, ReadsSmallFiles, base, join
 
 
-class PackedStore(ReadOnlyStore):
+class PackedStore(ReadOnlyStore, ReadsSmallFiles):
     """The files of a set as a tree."""
 
     kind = "packed"
@@ -25,7 +26,7 @@ class PackedStore(ReadOnlyStore):
         self._order = by_name(self.index.names)
         self._folders = _Folders(self.index.names, self.index.folders)
         self._blocks = Blocks(packed.contents.read, [shard.size for shard in self.index.shards])
-        self._is_near = all(isinstance(place.store, OpensFiles) for place in packed.shards)
+        self._is_near = all(isinstance(place.store, LocalStore) for place in packed.shards)
         self._modes = dict(zip(self.index.folders, self.index.folder_modes, strict=True))
         self._check_distinct()
 
@@ -36,37 +37,21 @@ class PackedStore(ReadOnlyStore):
         name = path.strip("/")
         if name in self._folders:
             return self._folder(name, path)
-        number = self.number(name)
+        number = self._number(name)
         return None if number is None else self._file(number, base(path), path)
 
     def list(self, path: str) -> Iterator[Entry]:
         name = path.strip("/")
         if name not in self._folders:
             raise NoSuchPath(f"{path}: no such folder among the packed files")
-        yield from map(self.entry, self._folders.files(name))
+        for number in self._folders.files(name):
+            last = base(self.index.names[number])
+            yield self._file(number, last, join(path, last))
         for inner in self._folders.folders(name):
             yield self._folder(inner, join(path, base(inner)))
 
-    def folders(self) -> Iterator[str]:
-        """Yield the names of all folders; the root's is empty."""
-        return iter(self._folders)
-
-    def numbers(self, folder: str) -> Sequence[int]:
-        """Return the rows of the files in the folder of this name."""
-        return self._folders.files(folder)
-
-    def entry(self, number: int) -> Entry:
-        name = self.index.names[number]
-        return self._file(number, base(name), f"/{name}")
-
-    def mode(self, folder: str) -> int | None:
-        """Return the mode of the folder of this name; None if it is unknown."""
-        return self._modes.get(folder)
-
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        number = self.number(path.strip("/"))
-        if number is None:
-            raise NoSuchPath(f"{path}: no such file among the packed ones")
+        number = self._existing(path)
         row = self.index[number]
         left = max(0, row.size - offset)
         left = left if length is None else min(left, length)
@@ -75,11 +60,14 @@ class PackedStore(ReadOnlyStore):
             place = self._set.shards[row.shard]
             yield from place.store.read(place.path, at, left)
         elif left == row.size:
-            yield from [self.content(number)] if left else []
+            yield from [self._content(number)] if left else []
         elif left:
             yield self._blocks.read(row.shard, at, left)
 
-    def content(self, number: int) -> bytes:
+    def read_small(self, path: str) -> bytes:
+        return self._content(self._existing(path))
+
+    def _content(self, number: int) -> bytes:
         """Return a small file, compared with its CRC; its block may have been damaged in transit."""
         if not self._is_near:
             row = self.index[number]
@@ -90,7 +78,7 @@ class PackedStore(ReadOnlyStore):
         return self._set.contents.file(number)
 
     def digest(self, path: str) -> Digest | None:
-        number = self.number(path.strip("/"))
+        number = self._number(path.strip("/"))
         crc = UNKNOWN if number is None else self.index.crc[number]
         return None if crc == UNKNOWN else Digest(CRC32C, f"{crc:08x}")
 
@@ -100,9 +88,15 @@ class PackedStore(ReadOnlyStore):
     def _refusal(self, path: str) -> Denied:
         return Denied(f"{path}: packed files cannot be changed; pack them again", 403)
 
-    def number(self, name: str) -> int | None:
+    def _number(self, name: str) -> int | None:
         """Return the row of the file with this name."""
         return find(self.index.names, self._order, name)
+
+    def _existing(self, path: str) -> int:
+        number = self._number(path.strip("/"))
+        if number is None:
+            raise NoSuchPath(f"{path}: no such file among the packed ones")
+        return number
 
     def _file(self, number: int, name: str, path: str) -> Entry:
         index = self.index
@@ -110,7 +104,7 @@ class PackedStore(ReadOnlyStore):
         return Entry(name, path, False, size, mtime, is_executable=mode & 0o100 > 0, mode=mode)
 
     def _folder(self, name: str, path: str) -> Entry:
-        return Entry(base(path), path, True, mode=self.mode(name))
+        return Entry(base(path), path, True, mode=self._modes.get(name))
 
     def _check_distinct(self) -> None:
         """Refuse names that folders cannot hold: duplicates, and a file that is also a folder."""
@@ -121,7 +115,7 @@ class PackedStore(ReadOnlyStore):
                 raise PathError(f"{self._set.url} holds {names[number]!r} twice; refused")
             last = raw
         for folder in self._folders:
-            if self.number(folder) is not None:
+            if self._number(folder) is not None:
                 raise PathError(f"{self._set.url} holds {folder!r} as a file and as a folder; refused")
 
 

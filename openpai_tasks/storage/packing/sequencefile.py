@@ -13,6 +13,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
+from openpai_tasks.storage.packing.shards import Encoder, Format
 
 MAGIC = b"SEQ\x06"
 TEXT, BYTES = "org.apache.hadoop.io.Text", "org.apache.hadoop.io.BytesWritable"
@@ -39,7 +40,7 @@ def text(value: str) -> bytes:
     return vint(len(raw)) + raw
 
 
-class SequenceEncoder:
+class SequenceEncoder(Encoder):
     def __init__(self, members: list[PackMember]) -> None:
         """Derive the mark from the members: unlikely to occur in the shard, and always the same."""
         names = hashlib.md5(usedforsecurity=False)
@@ -62,40 +63,21 @@ class SequenceEncoder:
         lengths = INT.pack(len(key) + INT.size + member.size) + INT.pack(len(key))
         return mark + lengths + key + INT.pack(member.size)
 
-    def update(self, piece: bytes) -> None:
-        """Do nothing: the format has no checksum of the content; the index has one."""
 
-    def after(self, member: PackMember) -> bytes:
-        return b""
-
-    def tail(self) -> bytes:
-        return b""
+def _measure(member: PackMember) -> int:
+    return member.size + 40 + len(member.name)
 
 
-class SequenceFile:
-    suffix = ".seq"
-    most = MOST
-    holds_folders = False
-
-    def encoder(self, members: list[PackMember]) -> SequenceEncoder:
-        return SequenceEncoder(members)
-
-    def measure(self, member: PackMember) -> int:
-        return member.size + 40 + len(member.name)
-
-    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        parts = _Parts(file, url)
-        sync, at = _opened(parts, url), parts.at
-        while first := file.read(INT.size):
-            if len(first) < INT.size:
-                raise parts.cut()
-            parts.at += INT.size
-            if first == ESCAPE:
-                if parts.read(SYNC) != sync:
-                    raise PathError(f"{url}: damaged at byte {at}: not the mark that was expected")
-            else:
-                index.add(_row(parts, INT.unpack(first)[0], shard, at))
-            at = parts.at
+def _scan(file: BinaryIO, url: str, shard: int, index: Index) -> None:
+    parts = _Parts(file, url)
+    sync, at = _read_header(parts, url), parts.at
+    while at < parts.size:
+        length = parts.number()
+        if length != -1:
+            index.add(_row(parts, length, shard, at))
+        elif parts.read(SYNC) != sync:
+            raise PathError(f"{url}: damaged at byte {at}: not the mark that was expected")
+        at = parts.at
 
 
 LONGEST = 1 << 20  # bytes of a name
@@ -106,25 +88,22 @@ class _Parts:
 
     def __init__(self, file: BinaryIO, url: str) -> None:
         self._file, self.url, self.at = file, url, 0
-        self._size = file.seek(0, 2)
+        self.size = file.seek(0, 2)
         file.seek(0)
 
-    def cut(self) -> PathError:
-        return PathError(f"{self.url}: cut at byte {self._size}, in the middle of a record")
-
     def read(self, count: int) -> bytes:
-        if not 0 <= count <= self._size - self.at:
-            raise self.cut()
+        self._require(count)
         found = self._file.read(count)
-        if len(found) < count:
-            raise self.cut()
         self.at += count
         return found
 
     def skip(self, count: int) -> None:
-        if self.at + count > self._size:
-            raise self.cut()
+        self._require(count)
         self.at = self._file.seek(self.at + count)
+
+    def _require(self, count: int) -> None:
+        if not 0 <= count <= self.size - self.at:
+            raise PathError(f"{self.url}: cut at byte {self.size}, in the middle of a record")
 
     def number(self) -> int:
         return int(INT.unpack(self.read(INT.size))[0])
@@ -137,7 +116,7 @@ class _Parts:
         return self.read(count).decode("utf-8", "surrogateescape")
 
 
-def _opened(parts: _Parts, url: str) -> bytes:
+def _read_header(parts: _Parts, url: str) -> bytes:
     """Return the file's mark; raise for types and compression that cannot be read here."""
     if parts.read(len(MAGIC)) != MAGIC:
         raise PathError(f"{url}: not a SequenceFile of version 6")
@@ -163,4 +142,4 @@ def _row(parts: _Parts, length: int, shard: int, at: int) -> Row:
     return row
 
 
-FORMAT = SequenceFile()
+FORMAT = Format(".seq", SequenceEncoder, _measure, _scan, MOST)

@@ -11,8 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from openpai_tasks.errors import PaiError, PathError
 from openpai_tasks.storage.copying.progress import Watch
+from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.packing.members import PackMember
-from openpai_tasks.storage.store import PIECE, OpensFiles, Store
+from openpai_tasks.storage.store import PIECE, Store
 
 AT_ONCE = 32
 """Small files that one worker fetches together, up to PIECE bytes in total."""
@@ -122,7 +123,7 @@ class FolderReader:
     """Keeps the folder of the last file open, as the next one is mostly beside it."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store if isinstance(store, OpensFiles) else None
+        self._store = store if isinstance(store, LocalStore) else None
         self._folder, self._handle = "", -1
 
     def __enter__(self) -> FolderReader:

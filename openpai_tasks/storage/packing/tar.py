@@ -10,6 +10,7 @@ from typing import BinaryIO
 from openpai_tasks.errors import PathError
 from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
+from openpai_tasks.storage.packing.shards import Encoder, Format
 from openpai_tasks.storage.tar_headers import LimitedHeaders, open_tar
 
 BLOCK = tarfile.BLOCKSIZE
@@ -27,11 +28,8 @@ SUMS = {kind: sum(last) + 8 * ord(" ") for kind, last in LAST.items()}
 """The part of the end in the checksum, which is computed with blanks in its own field."""
 
 
-class TarEncoder:
+class TarEncoder(Encoder):
     """A POSIX (pax) archive without owners, so that the same tree gives the same bytes for everybody."""
-
-    def head(self) -> bytes:
-        return b""
 
     def before(self, member: PackMember, position: int) -> bytes:
         """Return the header; the usual one is made here, ten times as fast as with ``tarfile``."""
@@ -45,9 +43,6 @@ class TarEncoder:
         facts.size, facts.mode, facts.mtime = member.size, member.mode, member.mtime_ms // 1000
         facts.type = tarfile.DIRTYPE if member.is_folder else tarfile.REGTYPE
         return facts.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-
-    def update(self, piece: bytes) -> None:
-        """Do nothing: tar has no checksum of the content; the index has one."""
 
     def after(self, member: PackMember) -> bytes:
         return bytes(-member.size % BLOCK)
@@ -68,28 +63,21 @@ def _end(adler: int, is_folder: bool) -> bytes:
     return b"%06o\0 %b" % (adler - 1 + SUMS[kind], LAST[kind])
 
 
-class Tar:
-    suffix = ".tar"
-    most = 0
-    holds_folders = True
+def _measure(member: PackMember) -> int:
+    return BLOCK + member.size + -member.size % BLOCK
 
-    def encoder(self, members: list[PackMember]) -> TarEncoder:
-        return TarEncoder()
 
-    def measure(self, member: PackMember) -> int:
-        return BLOCK + member.size + -member.size % BLOCK
-
-    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        try:
-            with open_tar(LimitedHeaders(file)) as archive:
-                while (facts := archive.next()) is not None:
-                    vars(archive)["members"] = []  # otherwise it would remember all of them
-                    _found(facts, url, shard, index)
-                end = archive.offset
-        except (tarfile.TarError, RecursionError) as err:
-            raise PathError(f"{url}: not a tar archive, or a damaged one ({err})") from err
-        if file.seek(0, 2) <= end:
-            raise PathError(f"{url}: the end is missing; the archive was cut")
+def _scan(file: BinaryIO, url: str, shard: int, index: Index) -> None:
+    try:
+        with open_tar(LimitedHeaders(file)) as archive:
+            while (facts := archive.next()) is not None:
+                vars(archive)["members"] = []  # otherwise it would remember all of them
+                _found(facts, url, shard, index)
+            end = archive.offset
+    except (tarfile.TarError, RecursionError) as err:
+        raise PathError(f"{url}: not a tar archive, or a damaged one ({err})") from err
+    if file.seek(0, 2) <= end:
+        raise PathError(f"{url}: the end is missing; the archive was cut")
 
 
 def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
@@ -105,4 +93,4 @@ def _found(facts: tarfile.TarInfo, url: str, shard: int, index: Index) -> None:
         index.add(Row(check_member_name(name, url), shard, facts.offset_data, facts.size, mode, mtime))
 
 
-FORMAT = Tar()
+FORMAT = Format(".tar", TarEncoder, _measure, _scan, holds_folders=True)

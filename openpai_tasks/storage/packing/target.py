@@ -81,7 +81,7 @@ def inspect_target(target: Location, replace: bool) -> PackTarget:
         if is_part(found):
             parts.append(found)
         elif found.is_folder or not _may_be_ours(found.name, shards or ()):
-            raise _of_others(target, found.name)
+            raise _foreign_file(target, found.name)
         else:
             entries.append(found)
     notes = tuple(filter(None, (_note(target.store, part) for part in parts)))
@@ -91,7 +91,7 @@ def inspect_target(target: Location, replace: bool) -> PackTarget:
     if unknown:
         unknown -= {*(_replaceable(target) or ())}  # another pack may have ended since the index was read
     for name in sorted(unknown):
-        raise _of_others(target, name)
+        raise _foreign_file(target, name)
     if shards is not None and not replace:
         raise PathError(f"{target.url} holds packed files already; --replace replaces them")
     noted = {note.path for note in notes}
@@ -139,7 +139,7 @@ def _may_be_ours(name: str, shards: tuple[str, ...]) -> bool:
     return name == indexes.NAME or name in shards or SHARD.fullmatch(name) is not None
 
 
-def _of_others(target: Location, name: str) -> PathError:
+def _foreign_file(target: Location, name: str) -> PathError:
     why = "which no index there names" if SHARD.fullmatch(name) else "which is not of a packed set"
     return PathError(f"{target.url} holds {name!r}, {why}: pack into an empty folder")
 

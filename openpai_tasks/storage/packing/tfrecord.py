@@ -13,6 +13,7 @@ from openpai_tasks.storage.crc import crc32c
 from openpai_tasks.storage.packing import example
 from openpai_tasks.storage.packing.index import Index, Row, check_member_name
 from openpai_tasks.storage.packing.members import PackMember
+from openpai_tasks.storage.packing.shards import Encoder, Format
 
 LENGTH, CRC = struct.Struct("<Q"), struct.Struct("<I")
 MOST = (1 << 31) - (1 << 16)
@@ -26,13 +27,7 @@ def masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-class TFRecordEncoder:
-    def __init__(self) -> None:
-        self._crc = 0
-
-    def head(self) -> bytes:
-        return b""
-
+class TFRecordEncoder(Encoder):
     def before(self, member: PackMember, position: int) -> bytes:
         facts: dict[str, bytes | int] = {"name": member.name.encode("utf-8", "surrogateescape")}
         facts |= {"mode": member.mode, "mtime_ms": member.mtime_ms}
@@ -47,40 +42,27 @@ class TFRecordEncoder:
     def after(self, member: PackMember) -> bytes:
         return CRC.pack(masked(self._crc))
 
-    def tail(self) -> bytes:
-        return b""
+
+def _measure(member: PackMember) -> int:
+    return member.size + 128 + len(member.name)
 
 
-class TFRecord:
-    suffix = ".tfrecord"
-    most = MOST
-    holds_folders = False
-
-    def encoder(self, members: list[PackMember]) -> TFRecordEncoder:
-        return TFRecordEncoder()
-
-    def measure(self, member: PackMember) -> int:
-        return member.size + 128 + len(member.name)
-
-    def scan(self, file: BinaryIO, url: str, shard: int, index: Index) -> None:
-        """Read all records and check their CRCs.
-
-        A record that is not an Example of a file becomes a file itself.
-        """
-        stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
-        whole = file.seek(0, 2)
-        file.seek(0)
-        while head := file.read(LENGTH.size + CRC.size):
-            size = _length(head, url, number)
-            if size > whole - at:
-                raise PathError(f"{url}: record {number} is cut")
-            record, checksum = file.read(size), file.read(CRC.size)
-            if len(record) < size or len(checksum) < CRC.size:
-                raise PathError(f"{url}: record {number} is cut")
-            if CRC.unpack(checksum)[0] != masked(crc32c(record)):
-                raise PathError(f"{url}: record {number} is damaged: wrong CRC32C")
-            index.add(_row(record, at + len(head), f"{stem}-{number:08d}", url, shard))
-            at, number = at + len(head) + size + CRC.size, number + 1
+def _scan(file: BinaryIO, url: str, shard: int, index: Index) -> None:
+    """Read all records and check their CRCs; one that is not an Example of a file becomes a file itself."""
+    stem, at, number = url.rpartition("/")[2].partition(".")[0], 0, 0
+    whole = file.seek(0, 2)
+    file.seek(0)
+    while head := file.read(LENGTH.size + CRC.size):
+        size = _length(head, url, number)
+        if size > whole - at:
+            raise PathError(f"{url}: record {number} is cut")
+        record, checksum = file.read(size), file.read(CRC.size)
+        if len(record) < size or len(checksum) < CRC.size:
+            raise PathError(f"{url}: record {number} is cut")
+        if CRC.unpack(checksum)[0] != masked(crc32c(record)):
+            raise PathError(f"{url}: record {number} is damaged: wrong CRC32C")
+        index.add(_row(record, at + len(head), f"{stem}-{number:08d}", url, shard))
+        at, number = at + len(head) + size + CRC.size, number + 1
 
 
 def _length(head: bytes, url: str, number: int) -> int:
@@ -112,4 +94,4 @@ def _row(record: bytes, at: int, name: str, url: str, shard: int) -> Row:
     )
 
 
-FORMAT = TFRecord()
+FORMAT = Format(".tfrecord", TFRecordEncoder, _measure, _scan, MOST)

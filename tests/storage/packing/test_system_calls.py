@@ -23,9 +23,6 @@ from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
-from openpai_tasks.storage.packing import unpack as unpacking
-
-unpacking.QUICK = 3600.0  # traced on a busy machine, the target would seem slow
 
 def place(path):
     return Location(LocalStore({root!r}), path, path)
@@ -34,7 +31,7 @@ def pack(source, target):
     packing.pack(place(source), place(target), packing.packing_rules(place(source), "tar", "1G"), Watch())
 
 def unpack(source, target):
-    packing.unpack(place(source), place(target), Rules(), Watch())
+    packing.unpack(place(source), place(target), Rules(workers=1), Watch())
 
 # Load the modules, which is not counted.
 one = f"{below}/one-{{os.getpid()}}"

@@ -1,4 +1,4 @@
-"""Files are unpacked into a new local folder directly; whatever that leaves is copied."""
+"""Small files are unpacked into a local folder directly; the general transfer copies the others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 import pytest
 
 from openpai_tasks.sdk.files import packing
+from openpai_tasks.storage.copying import copy as copying
+from openpai_tasks.storage.copying import direct
 from openpai_tasks.storage.copying.copy import Rules
 from openpai_tasks.storage.copying.progress import Interrupted, Watch
 from openpai_tasks.storage.location import Location
 from openpai_tasks.storage.packing import index as indexes
-from openpai_tasks.storage.packing import unpack as unpacks
-from openpai_tasks.storage.packing.unpack import FolderWriter
 from tests.storage.trees import at, plant, seen, umask
 
 COUNT = 100
@@ -61,15 +61,15 @@ def packed(here):
 
 
 @pytest.fixture
-def copies(monkeypatch):
-    """The number of items of every copy that is run."""
-    found, real = [], unpacks.copying.copy
+def transfers(monkeypatch):
+    """The paths of all files that the general transfer copies."""
+    found, real = [], copying.transfer
 
-    def counted(items, *args):
-        found.append(len(items))
-        return real(items, *args)
+    def noted(source, entry, *args):
+        found.append(entry.path)
+        return real(source, entry, *args)
 
-    monkeypatch.setattr(unpacks.copying, "copy", counted)
+    monkeypatch.setattr(copying, "transfer", noted)
     return found
 
 
@@ -91,20 +91,20 @@ def leftovers(here):
     ]
 
 
-def test_new_folder_is_filled_without_a_copy(packed, here, copies):
+def test_new_folder_is_filled_directly(packed, here, transfers):
     watch = Seen()
     done = unpack(packed, here, watch)
     sizes = sum(map(len, content().values()))
     assert (done.files, done.bytes, done.skipped, done.failed) == (2 * COUNT + 1, sizes, 0, ())
     assert (watch.files, watch.bytes, watch.moved_bytes) == (2 * COUNT + 1, sizes, sizes)
     assert sorted(watch.outcomes) == [(f"/{name}", "copied") for name in sorted(content())]
-    assert copies == [0] and files_in(at(here, "back")) == content() and not leftovers(here)
+    assert not transfers and files_in(at(here, "back")) == content() and not leftovers(here)
 
 
-def test_empty_folder_is_filled_and_keeps_its_mode(packed, here, copies):
+def test_empty_folder_is_filled_and_keeps_its_mode(packed, here, transfers):
     os.mkdir(at(here, "back").path, 0o700)
     unpack(packed, here)
-    assert copies == [0] and files_in(at(here, "back")) == content()
+    assert not transfers and files_in(at(here, "back")) == content()
     assert os.stat(at(here, "back").path).st_mode & 0o777 == 0o700
 
 
@@ -121,34 +121,14 @@ def test_modes_are_limited_by_the_umask(here):
     assert modes == {"run.sh": 0o750, "in": 0o750}
 
 
-def test_large_files_are_copied(packed, here, copies, monkeypatch):
-    monkeypatch.setattr(unpacks, "SMALL", 90)
+def test_large_files_are_transferred(packed, here, transfers, monkeypatch):
+    monkeypatch.setattr(direct, "SMALL", 90)
     watch = Seen()
     done = unpack(packed, here, watch)
-    assert copies == [18]
+    assert len(transfers) == 18
     assert (done.files, done.skipped, done.failed) == (2 * COUNT + 1, 0, ())
     assert files_in(at(here, "back")) == content()
     assert watch.moved_bytes == done.bytes == sum(map(len, content().values()))
-
-
-def test_slow_target_gets_the_threads_of_a_copy(packed, here, copies, monkeypatch):
-    monkeypatch.setattr(unpacks, "QUICK", 0)
-    done = unpack(packed, here)
-    assert copies == [1]
-    assert (done.files, done.skipped) == (2 * COUNT + 1, 0)
-    assert done.bytes == sum(map(len, content().values()))
-    assert files_in(at(here, "back")) == content()
-
-
-@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
-def test_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, error):
-    def fail(*args, **options):
-        raise error
-
-    monkeypatch.setattr(os, "utime", fail)
-    with FolderWriter(os.open(tmp_path, os.O_RDONLY)) as writer, pytest.raises(type(error)):
-        writer.write("name", b"content", 0o644, 0)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_shards_without_an_index_are_unpacked(packed, here):
@@ -158,17 +138,19 @@ def test_shards_without_an_index_are_unpacked(packed, here):
     assert files_in(at(here, "back")) == content()
 
 
-def test_file_that_fails_once_is_copied(packed, here, copies, monkeypatch):
-    real = FolderWriter.write
+def test_file_that_fails_once_is_transferred(packed, here, transfers, monkeypatch):
+    real = os.open
 
-    def write(self, name, *args):
-        if name == "042":
+    def fail_once(path, *args, **options):
+        if str(path).startswith(".pai-part-") and not failed:
+            failed.append(path)
             raise OSError("not now")
-        return real(self, name, *args)
+        return real(path, *args, **options)
 
-    monkeypatch.setattr(FolderWriter, "write", write)
+    failed = []
+    monkeypatch.setattr(os, "open", fail_once)
     done = unpack(packed, here)
-    assert copies == [2] and (done.files, done.failed) == (2 * COUNT + 1, ())
+    assert len(transfers) == 1 and (done.files, done.failed) == (2 * COUNT + 1, ())
     assert files_in(at(here, "back")) == content()
 
 
@@ -194,7 +176,7 @@ def test_name_that_the_target_cannot_hold_fails_alone(packed, here, old, count):
 def test_interrupted_unpack_is_continued(packed, here):
     watch = Seen(stop_after=50)
     with pytest.raises(Interrupted):
-        unpack(packed, here, watch)
+        unpack(packed, here, watch, workers=1)
     assert (watch.copied.files, watch.copied.interrupted) == (50, True)
     assert not leftovers(here)
     again = unpack(packed, here)
@@ -216,11 +198,11 @@ def test_link_in_the_target_is_not_entered(packed, here):
     assert files_in(at(here, "elsewhere")) == {}
 
 
-def test_existing_files_are_replaced_and_keep_their_modes(packed, here, copies):
+def test_existing_files_are_replaced_and_keep_their_modes(packed, here, transfers):
     plant(here, {"back/a/050": b"old", "back/other": b"mine"})
     os.chmod(at(here, "back/a/050").path, 0o640)
     done = unpack(packed, here)
-    assert copies == [1] and (done.files, done.skipped) == (2 * COUNT + 1, 0)
+    assert not transfers and (done.files, done.skipped) == (2 * COUNT + 1, 0)
     assert files_in(at(here, "back")) == {**content(), "other": b"mine"}
     assert os.stat(at(here, "back/a/050").path).st_mode & 0o777 == 0o640
     assert unpack(packed, here).skipped == 2 * COUNT + 1

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks.errors import PaiError
+from openpai_tasks.storage.copying import direct
 from openpai_tasks.storage.copying.copy import copy
-from openpai_tasks.storage.copying.direct import SMALL
+from openpai_tasks.storage.copying.direct import SMALL, FolderCopy
 from openpai_tasks.storage.copying.plan import plan_copy, plan_sync
-from openpai_tasks.storage.local.folder_copy import LocalFolderCopy
 from openpai_tasks.storage.local.store import LocalStore
 from openpai_tasks.storage.location import Location
 from tests.storage.trees import at, plant, seen
@@ -30,15 +30,16 @@ class Folders:
         self.outside, self.target = folder / "outside", self.root / "d"
         (self.source / "f").write_bytes(b"content")
         self.entry = LocalStore().stat(str(self.source / "f"))
-        self.open_copy = LocalStore(str(self.root)).folder_copy(LocalStore(), str(self.source), "/d")
+        self.open_copy = FolderCopy(LocalStore(), str(self.source), LocalStore(str(self.root)), "/d")
 
     def copy(self) -> bool:
         assert self.entry
-        return self.open_copy.copy(self.entry, "f", PART)
+        return self.open_copy.copy(self.entry, "f")
 
 
 @pytest.fixture
-def folders(tmp_path):
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(direct, "part_name", lambda: PART)
     found = Folders(tmp_path)
     yield found
     found.open_copy.close()
@@ -105,7 +106,15 @@ def test_a_target_folder_swapped_for_a_symlink_meanwhile_is_not_followed(folders
 def test_a_target_folder_that_leads_out_of_the_storage_is_not_opened(folders):
     (folders.root / "link").symlink_to(folders.outside)
     with pytest.raises(PaiError, match="leads out of the storage"):
-        LocalStore(str(folders.root)).folder_copy(LocalStore(), str(folders.source), "/link")
+        FolderCopy(LocalStore(), str(folders.source), LocalStore(str(folders.root)), "/link")
+
+
+def test_a_file_whose_time_cannot_be_set_leaves_nothing(folders, monkeypatch):
+    def fail(*args, **options):
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "utime", fail)
+    assert not folders.copy() and os.listdir(folders.target) == []
 
 
 def test_an_interrupt_before_the_rename_leaves_nothing(folders, monkeypatch):
@@ -119,7 +128,7 @@ def test_an_interrupt_before_the_rename_leaves_nothing(folders, monkeypatch):
 
 
 def test_what_the_short_way_refuses_is_copied_in_the_general_way(here, monkeypatch):
-    monkeypatch.setattr(LocalFolderCopy, "copy", lambda *args: False)
+    monkeypatch.setattr(FolderCopy, "copy", lambda *args: False)
     plant(here, {"d/a": b"1", "d/b": b"2", "d/empty": b""})
     assert copy(plan_copy([at(here, "d")], at(here, "t"))).files == 3
     assert seen(at(here, "t")) == {"a": b"1", "b": b"2", "empty": b""}
