@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from openpai_tasks.errors import ProtocolError
-from openpai_tasks.protocol.yaml import reader, scanning, values
+from openpai_tasks.protocol.yaml import reader, values
 from openpai_tasks.protocol.yaml.reader import read
 
 WORDS = {
@@ -182,7 +182,12 @@ def test_too_deep_nesting_is_refused():
     assert read("[" * reader.DEPTH + "]" * reader.DEPTH).value
 
 
-def test_libyaml_is_used_only_where_both_readers_agree():
-    quick = scanning.readers("a: 1")
-    assert scanning.readers("a:\t1") == quick[-1:]
-    assert scanning.readers("a: [!!str, 1]") == quick[-1:]
+def test_libyaml_is_used_only_where_both_readers_agree(monkeypatch):
+    fast, used = getattr(yaml, "CSafeLoader", None), []
+    parse = yaml.parse
+    monkeypatch.setattr(yaml, "parse", lambda text, Loader: used.append(Loader) or parse(text, Loader))
+    for text in ("a: 1", "a:\t1"):
+        read(text)
+    with pytest.raises(ProtocolError):
+        read("a: [!!str, 1]")
+    assert [loader is fast for loader in used] == [fast is not None, False, False]
