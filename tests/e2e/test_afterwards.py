@@ -74,15 +74,6 @@ def test_error_names_an_unknown_job(cluster):
         assert ran.code == 122 and "no-such-job" in ran.err, task
 
 
-@pytest.fixture(scope="module")
-def twin(cluster):
-    """The same cluster under another alias, which is what `--to` and `alias:name` need."""
-    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
-    words = ("cluster.add", "twin", known["uri"], "--user", known["user"])
-    cluster.ok(*words, "--password-file", "-", input=known["password"])
-    return "twin"
-
-
 # Diff
 
 
