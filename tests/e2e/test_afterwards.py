@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.conftest import PROJECT_TASKS, Shell
-from tests.e2e.test_container import SECONDS, open_terminal, wait_for
+from tests.e2e.test_container import SECONDS, open_terminal
 from tests.portal.conftest import Web
+from tests.server.workshop import until
 
 
 def submit(shell, command, *flags, **environment):
@@ -149,7 +150,7 @@ def test_link_that_signs_in_is_no_argument_of_the_browser(finished):
     for command in (["cluster.portal"], ["job.open", "succeeds"]):
         with open_terminal(shell, "inv", *command) as terminal:
             assert terminal.process.wait(SECONDS) == 0
-        wait_for(opened.exists)
+        until(opened.exists)
         page = Path(unquote(urlsplit(opened.read_text()).path))
         assert page.parent == finished.home / "browser" and stat.S_IMODE(page.stat().st_mode) == 0o600
         [link] = re.findall(r'location.replace\("(.*)"\)', page.read_text())
