@@ -67,10 +67,10 @@ def test_commands_are_written_with_pai():
     assert not {name: lines for name, lines in written.items() if lines}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_point_to_existing_files(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+def test_links_point_to_existing_files():
+    links = [(page, target) for page in PAGES for target in re.findall(r"\]\(([^)#]+)\)", page.read_text())]
+    files = [(page.name, page.parent / target) for page, target in links if not target.startswith("https://")]
+    assert len(files) > 50 and not [(name, file) for name, file in files if not file.exists()]
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/extending.md"])

@@ -2,8 +2,6 @@
 
 import pickle
 
-import pytest
-
 from openpai_tasks import errors
 from openpai_tasks.errors import InvalidOption, JobFailed, PaiError, ProtocolError, TooManyRequests
 
@@ -13,12 +11,13 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 MORE = {JobFailed: 7, InvalidOption: "must be at least 0"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_error_can_be_pickled(kind):
-    err = kind("what", MORE[kind]) if kind in MORE else kind("what")
-    again = pickle.loads(pickle.dumps(err))
-    assert type(again) is kind and str(again) == str(err) and "what" in str(err)
-    assert (again.exit_code, vars(again)) == (err.exit_code, vars(err))
+def test_every_error_can_be_pickled():
+    assert len(KINDS) > 10
+    for kind in KINDS:
+        err = kind("what", MORE[kind]) if kind in MORE else kind("what")
+        again = pickle.loads(pickle.dumps(err))
+        assert type(again) is kind and str(again) == str(err) and "what" in str(err)
+        assert (again.exit_code, vars(again)) == (err.exit_code, vars(err))
 
 
 def test_a_pickled_error_keeps_its_details():

@@ -112,11 +112,11 @@ def started(shell, *argv, **environment):
     )
 
 
-@pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
-def test_forked_command_behaves_like_a_new_process(project, argv):
+def test_forked_commands_behave_like_new_processes(project):
     changed = {"TZ": "Asia/Tokyo", "TMPDIR": str(project.project), "COLUMNS": "60"}
-    mine, usual = (run(project, *argv, **changed) for run in (forked, started))
-    assert (mine.returncode, mine.stdout, mine.stderr) == (usual.returncode, usual.stdout, usual.stderr)
+    for argv in COMMANDS:
+        mine, usual = (run(project, *argv, **changed) for run in (forked, started))
+        assert (mine.returncode, mine.stdout, mine.stderr) == (usual.returncode, usual.stdout, usual.stderr)
 
 
 def test_unexpected_error_prints_a_traceback(project):
@@ -150,18 +150,12 @@ def test_waits_for_a_background_process_that_keeps_the_output_open(project):
     assert time.monotonic() - began > 2
 
 
-@pytest.mark.parametrize(
-    ("argv", "environment", "input"),
-    [
-        (["python", "-V"], {}, ""),
-        (["inv", "--version"], {"PYTHONIOENCODING": "ascii"}, ""),
-        (["inv", "--version"], {"LC_ALL": "C"}, ""),
-        (["inv", "--version"], {"PATH": "/usr/bin"}, ""),
-        (["inv", "--version"], {}, "x" * 70_000),
-    ],
-)
-def test_command_that_depends_on_interpreter_startup_is_not_forked(shell, argv, environment, input):
-    assert not forkserver.can_fork(argv, {**shell.environment, **environment}, input)
+def test_command_that_depends_on_interpreter_startup_is_not_forked(shell):
+    assert forkserver.can_fork(["inv"], shell.environment, "")
+    assert not forkserver.can_fork(["python"], shell.environment, "")
+    assert not forkserver.can_fork(["inv"], shell.environment, "x" * 70_000)
+    for changed in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"PATH": "/usr/bin"}):
+        assert not forkserver.can_fork(["inv"], {**shell.environment, **changed}, "")
 
 
 def test_fork_server_and_its_commands_end_with_the_client_process(project):
@@ -188,10 +182,15 @@ def test_fork_server_and_its_commands_end_with_the_client_process(project):
 SHOW_VARIABLES = "tr '\\0' '\\n' < /proc/$PPID/environ | sort; umask; ulimit -a"
 
 
-def words_of(process):
-    """Return the command line of a process; whether it calls Python python or python3 is of no concern."""
+def facts_of(process):
+    """Return what the system shows of a process; whether it calls Python python or python3 is ignored."""
     program, *rest = process.joinpath("cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
-    return [os.path.realpath(program), *rest]
+    status = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
+    return {
+        "words": [os.path.realpath(program), *rest],
+        "folder": os.readlink(process / "cwd"),
+        "status": {name: status[name] for name in ("Umask", "SigBlk", "SigIgn", "SigCgt")},
+    }
 
 
 def facts_of_server(folder, **environment):
@@ -206,8 +205,7 @@ def facts_of_server(folder, **environment):
     pid = json.loads((shell.home / "local/server.json").read_text())["pid"]
     process = Path(f"/proc/{pid}")
     try:
-        words = words_of(process)
-        status = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
+        facts = facts_of(process)
         ids = process.joinpath("stat").read_text().rpartition(")")[2].split()[2:4]
         # without connections, which may be ending, and libraries: newer versions of libffi open their file
         files = [
@@ -217,9 +215,7 @@ def facts_of_server(folder, **environment):
         ]
         ran = shell.ok("job.sub", SHOW_VARIABLES, "-j", "shows", "-f")
         found = {
-            "words": words,
-            "folder": os.readlink(process / "cwd"),
-            "status": {name: status[name] for name in ("Umask", "SigBlk", "SigIgn", "SigCgt")},
+            **facts,
             "leads its group and session": [int(number) == pid for number in ids],
             "files": sorted((number, without_numbers(target)) for number, target in files),
             "job": without_numbers(ran.out),
@@ -245,15 +241,12 @@ def facts_of_portal(folder, **environment):
     (status,) = shell.home.glob("portal/*/server.json")
     process = Path(f"/proc/{json.loads(status.read_text())['pid']}")
     try:
-        lines = dict(line.split(":", 1) for line in process.joinpath("status").read_text().splitlines())
         files = sorted(target for _, target in open_files(process))
         with Web() as visitor:
             signed_in = visitor.get(link, timeout=60)
             page = visitor.get(f"{link.partition('/open/')[0]}/clusters", timeout=60)
         found = {
-            "words": words_of(process),
-            "folder": os.readlink(process / "cwd"),
-            "status": {name: lines[name] for name in ("Umask", "SigBlk", "SigIgn", "SigCgt")},
+            **facts_of(process),
             "files": [
                 file for file in files if not file.startswith(("socket:", "pipe:")) and ".so" not in file
             ],

@@ -7,7 +7,6 @@ wait that is cancelled ends at once.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,5 +51,5 @@ async def read_lines(
 async def _in_threads(steps: Iterator[T]) -> AsyncIterator[T]:
     """Yield what an iterator yields; each step, which may send requests, runs in a thread."""
     end: Any = object()
-    while (step := await asyncio.to_thread(functools.partial(next, steps, end))) is not end:
+    while (step := await asyncio.to_thread(next, steps, end)) is not end:
         yield step

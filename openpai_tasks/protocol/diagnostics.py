@@ -7,6 +7,7 @@ the container's runtime, with the user's stderr, as text. It may be cut off anyw
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -79,6 +80,7 @@ def read(status: Mapping[str, Any]) -> Diagnostics:
     )
 
 
+@functools.lru_cache(maxsize=4096)  # a watched job is read again and again, and dumps take long to parse
 def own_exit_code(words: str) -> int | None:
     """Return the exit code of a task's command from the text about its end, if that has it."""
     found = read({"appExitDiagnostics": words}).exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterable
 from dataclasses import field, replace
@@ -251,7 +250,7 @@ def _task(role: str, place: int, body: dict[str, Any]) -> TaskInfo:
         ip=text(body.get("containerIp")),
         ssh_ip=text(body.get("containerSshIp")),
         ports={label: text(value) for label, value in mapping(body.get("containerPorts")).items()},
-        exit_code=_task_exit_code(message) if code else code,
+        exit_code=diagnostics.own_exit_code(message) if code else code,
         platform_exit_code=code,
         launched=moment(body.get("launchedTime")),
         completed=moment(body.get("completedTime")),
@@ -294,11 +293,6 @@ def _platform_end(code: int | None, own: int | None, phrase: str = "", reason: s
     phrase, reason = phrase or text(spec.get("phrase")), reason or text(spec.get("reason"))
     head = f"{code} ({phrase})" if phrase else str(code)
     return f"{head}: {reason}" if reason else head
-
-
-@functools.lru_cache(maxsize=4096)  # a watched job is read again and again, and dumps take long to parse
-def _task_exit_code(message: str) -> int | None:
-    return diagnostics.own_exit_code(message)
 
 
 def _exit_code(state: str, code: int | None) -> int | None:

@@ -33,7 +33,6 @@ from openpai_tasks.settings.layers import (
     read_defaults,
     section,
 )
-from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.settings.project import load_config, own_folder
 from openpai_tasks.settings.registry import LOCAL, is_embedded
 from openpai_tasks.settings.trust import Claim, UntrustedSettings
@@ -54,6 +53,18 @@ FORMS: dict[str, Callable[[str, str], object]] = {
     ENGINE: engines.check_engine,
 }
 """Functions that check the text of a setting; errors name where it was given."""
+
+_PANEL = "the notebook panel that it belongs to is replaced by `%pai` and the portal"
+_SDK_BRANCH = "jobs run without the SDK in their container"
+OLD_NAMES = {
+    "container-sdk-branch": _SDK_BRANCH,
+    "sdk-branch": _SDK_BRANCH,
+    "mem": "`--mem` sets the memory of a job",
+    "storage-alias": "a storage is chosen by its name",
+    **dict.fromkeys(("image-list", "resource-list"), _PANEL),
+    **dict.fromkeys(("web-default-form", "web-default-image", "web-default-resource"), _PANEL),
+}
+"""Settings of older clients that have no use here, and why."""
 
 
 def _setting(

@@ -66,7 +66,14 @@ class EngineKind(NamedTuple):
 
 
 _SERVER = "openpai_tasks.server.engines"
-_KUBERNETES = f"{_SERVER}.kubernetes.site"
+
+
+def _kubernetes(name: str, about: str, form: str = "", default: str = "") -> EngineOption:
+    """Return an option of Kubernetes; ``form`` is an object in the module of its site."""
+    form = f"{_SERVER}.kubernetes.site:{form}" if form else ""
+    return EngineOption(f"kubernetes-{name}", default, about, form=form)
+
+
 _KINDS = (
     EngineKind("process", "as processes, without their image", f"{_SERVER}.process:ProcessEngine"),
     EngineKind(
@@ -104,56 +111,35 @@ _KINDS = (
         "kubectl",
         "kubectl get pods",
         (
-            EngineOption("kubernetes-kubeconfig", "", "kubeconfig file, if not the one that kubectl uses"),
-            EngineOption("kubernetes-context", "", "context in the kubeconfig, if not the current one"),
-            EngineOption(
-                "kubernetes-namespace",
-                "",
+            _kubernetes("kubeconfig", "kubeconfig file, if not the one that kubectl uses"),
+            _kubernetes("context", "context in the kubeconfig, if not the current one"),
+            _kubernetes(
+                "namespace",
                 "namespace of the pods, if not that of the context; several are virtual clusters",
-                form=f"{_KUBERNETES}:NAMESPACE",
+                "NAMESPACE",
             ),
-            EngineOption(
-                "kubernetes-node-selector",
-                "",
-                "labels of the nodes to use, LABEL=VALUE",
-                form=f"{_KUBERNETES}:NODE_SELECTOR",
+            _kubernetes("node-selector", "labels of the nodes to use, LABEL=VALUE", "NODE_SELECTOR"),
+            _kubernetes(
+                "tolerations", "taints that pods tolerate, such as gpu=yes:NoSchedule", "TOLERATIONS"
             ),
-            EngineOption(
-                "kubernetes-tolerations",
-                "",
-                "taints that pods tolerate, such as gpu=yes:NoSchedule",
-                form=f"{_KUBERNETES}:TOLERATIONS",
+            _kubernetes("service-account", "service account of the pods", "NAME"),
+            _kubernetes("pull-secrets", "secrets to pull images with", "NAMES"),
+            _kubernetes("gpu-resource", "name of the GPUs of the nodes", "RESOURCE", "nvidia.com/gpu"),
+            _kubernetes(
+                "gpu-type-label", "label with the type of a node's GPUs", default="nvidia.com/gpu.product"
             ),
-            EngineOption(
-                "kubernetes-service-account", "", "service account of the pods", form=f"{_KUBERNETES}:NAME"
-            ),
-            EngineOption(
-                "kubernetes-pull-secrets", "", "secrets to pull images with", form=f"{_KUBERNETES}:NAMES"
-            ),
-            EngineOption(
-                "kubernetes-gpu-resource",
-                "nvidia.com/gpu",
-                "name of the GPUs of the nodes",
-                form=f"{_KUBERNETES}:RESOURCE",
-            ),
-            EngineOption(
-                "kubernetes-gpu-type-label", "nvidia.com/gpu.product", "label with the type of a node's GPUs"
-            ),
-            EngineOption(
-                "kubernetes-priority-class", "", "priority class of the pods", form=f"{_KUBERNETES}:NAME"
-            ),
-            EngineOption(
-                "kubernetes-gang",
-                "own",
+            _kubernetes("priority-class", "priority class of the pods", "NAME"),
+            _kubernetes(
+                "gang",
                 "what starts the tasks of a job together: own, or a scheduler of the cluster, kueue:QUEUE, "
                 "volcano or coscheduling[:SCHEDULER] (written by their documentation; not tested with them)",
-                form=f"{_KUBERNETES}:GANG",
+                "GANG",
+                "own",
             ),
-            EngineOption(
-                "kubernetes-storages",
-                "",
+            _kubernetes(
+                "storages",
                 "volumes of storages: data=pvc:CLAIM, data=nfs:SERVER:/PATH or data=host:/PATH",
-                form=f"{_KUBERNETES}:STORAGES",
+                "STORAGES",
             ),
         ),
     ),

@@ -13,7 +13,6 @@ from openpai_tasks import sdk
 from openpai_tasks import settings as user_settings
 from openpai_tasks.compat import project_folder
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.settings.old_names import OLD_NAMES
 from openpai_tasks.tasks.framework import parser, terminal
 from openpai_tasks.tasks.framework.base import say, show, trusted_settings
 from openpai_tasks.tasks.framework.prompts import answer
@@ -140,7 +139,7 @@ def _folders(c: Context, given: str | None) -> list[Path]:
 
 def _explain_old(name: str) -> bool:
     """Explain a setting of the older clients that is not needed here; return whether it is such a setting."""
-    about = OLD_NAMES.get(name)
+    about = user_settings.config.OLD_NAMES.get(name)
     if about:
         say(f"{name} is not needed here, and was not set: {about}")
     return bool(about)

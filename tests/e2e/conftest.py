@@ -1,25 +1,28 @@
-"""A cluster with scripted responses, for tests of whole commands."""
+"""Clusters for tests of whole commands: one with scripted responses, and a second alias of a real one."""
 
 import pytest
 import yaml
 
-from tests.scripted import Scripted
-
 
 @pytest.fixture
-def lab(shell):
+def lab(shell, serve):
     """Start a server with these responses, which the shell knows as the cluster `lab`."""
-    servers = []
 
     def start(answers, generation="1.8"):
-        server = Scripted(answers)
-        servers.append(server)
+        server = serve(answers)
         shell.home.mkdir(exist_ok=True)
         record = {"cluster_alias": "lab", "pai_uri": server.uri, "user": "ann", "generation": generation}
         (shell.home / "clusters.yaml").write_text(yaml.safe_dump([record]))
         shell.environment |= {"OPENPAI_TOKEN": "t0ken", "INVOKE_OPENPAI_CLUSTER_ALIAS": "lab", "TZ": "UTC"}
         return server
 
-    yield start
-    for server in servers:
-        server.close()
+    return start
+
+
+@pytest.fixture(scope="module")
+def twin(cluster):
+    """The same cluster under another alias, which is what `--to` and `alias:name` need."""
+    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    words = ("cluster.add", "twin", known["uri"], "--user", known["user"])
+    cluster.ok(*words, "--password-file", "-", input=known["password"])
+    return "twin"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import Shell, make_shell
-from tests.e2e.test_container import SECONDS, page, wait_for
+from tests.e2e.test_container import SECONDS, page
 from tests.sdk import sshd_server
 from tests.sdk.sshd_server import Sshd
 from tests.server.workshop import until
@@ -81,7 +81,7 @@ class Laptop:
         forward = self.shell.start("inv", "container.forward", job, "web", "-a", alias)
         try:
             here = int(forward.stderr.readline().split()[1].rpartition(":")[2])
-            assert wait_for(lambda: page(here)) == b"hello\n"
+            assert until(lambda: page(here)) == b"hello\n"
         finally:
             forward.send_signal(signal.SIGINT)
             forward.communicate(timeout=SECONDS)

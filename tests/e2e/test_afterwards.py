@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.conftest import PROJECT_TASKS, Shell
-from tests.e2e.test_container import SECONDS, open_terminal, wait_for
+from tests.e2e.test_container import SECONDS, open_terminal
 from tests.portal.conftest import Web
+from tests.server.workshop import until
 
 
 def submit(shell, command, *flags, **environment):
@@ -72,15 +73,6 @@ def test_error_names_an_unknown_job(cluster):
     for task in ("resubmit", "why"):
         ran = cluster.inv(f"job.{task}", "no-such-job")
         assert ran.code == 122 and "no-such-job" in ran.err, task
-
-
-@pytest.fixture(scope="module")
-def twin(cluster):
-    """The same cluster under another alias, which is what `--to` and `alias:name` need."""
-    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
-    words = ("cluster.add", "twin", known["uri"], "--user", known["user"])
-    cluster.ok(*words, "--password-file", "-", input=known["password"])
-    return "twin"
 
 
 # Diff
@@ -158,7 +150,7 @@ def test_link_that_signs_in_is_no_argument_of_the_browser(finished):
     for command in (["cluster.portal"], ["job.open", "succeeds"]):
         with open_terminal(shell, "inv", *command) as terminal:
             assert terminal.process.wait(SECONDS) == 0
-        wait_for(opened.exists)
+        until(opened.exists)
         page = Path(unquote(urlsplit(opened.read_text()).path))
         assert page.parent == finished.home / "browser" and stat.S_IMODE(page.stat().st_mode) == 0o600
         [link] = re.findall(r'location.replace\("(.*)"\)', page.read_text())

@@ -11,8 +11,9 @@ import requests
 from openpai_tasks import submit
 from openpai_tasks.protocol.routes import OWN_FIELD
 from tests.api.conftest import use_home
-from tests.e2e.test_embedded_cluster import facts, until
+from tests.e2e.test_embedded_cluster import facts
 from tests.notices import MEMORY, NO_GPU
+from tests.server.workshop import until
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from tests.forkserver import start
 from tests.needs import needs, require
 from tests.ports import free_port
 from tests.processes import is_running
+from tests.server.workshop import until
 
 pytestmark = needs("ssh")
 SECONDS = 60
@@ -43,19 +44,9 @@ def inside(request, tmp_path_factory):
     (shell.project / "fabfile.py").write_text("from tasks import ns\n")
     shell.ok("cluster.start")
     shell.ok("job.sub", "echo up; sleep 600", "-j", "train", "--ssh", "--instances", "2", "--cpu", "1", *SEEN)
-    wait_for(lambda: shell.inv("container.run", "train", "--all", "--", "true").code == 0)
+    until(lambda: shell.inv("container.run", "train", "--all", "--", "true").code == 0)
     yield shell
     shell.ok("cluster.stop")
-
-
-def wait_for(condition, seconds=SECONDS):
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.1)
-    raise AssertionError("it did not come to pass in time")
 
 
 def test_command_keeps_its_arguments_outputs_and_exit_code(inside):
@@ -93,7 +84,7 @@ def test_sessions_that_leave_in_the_middle_of_output_do_no_harm_to_later_ones(in
 
 
 def test_variables_of_the_job_are_set_in_logins(inside):
-    ran = wait_for(lambda: (ran := inside.inv("container.run", "train", "printenv SEEN")).code == 0 and ran)
+    ran = until(lambda: (ran := inside.inv("container.run", "train", "printenv SEEN")).code == 0 and ran)
     assert ran.out == "it's  $HOME\n"
     line = inside.ok("container.ssh", "train", "--print-command").out.strip()
     assert inside.run("sh", "-c", f"{line} 'echo \"$SEEN\"'").out == "it's  $HOME\n"
@@ -114,14 +105,14 @@ def test_ctrl_c_ends_the_remote_command(inside):
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=SECONDS)
     assert running.returncode == 130
-    wait_for(lambda: not is_running(pid))
+    until(lambda: not is_running(pid))
 
 
 def assert_ends_with_its_commands(running, code, pids):
     try:
         running.communicate(timeout=SECONDS)
         assert running.returncode == code
-        wait_for(lambda: not any(is_running(pid) for pid in pids), 20)
+        until(lambda: not any(is_running(pid) for pid in pids), 20)
     finally:
         for pid in filter(is_running, pids):
             os.kill(pid, signal.SIGKILL)
@@ -181,7 +172,7 @@ def test_shell_gets_the_terminal_size_and_ctrl_c(inside):
         terminal.type(b"stty size; echo re''ady\r")
         assert b"33 101" in terminal.until(b"ready")
         terminal.resize(44, 120)
-        wait_for(lambda: terminal.answers(b"stty size\r", b"44 120"))
+        until(lambda: terminal.answers(b"stty size\r", b"44 120"))
         terminal.type(b"sh -c 'trap \"echo cau''ght; exit\" INT; echo wait''ing; sleep 99 & wait'\r")
         terminal.until(b"waiting")
         terminal.type(b"\x03")
@@ -217,7 +208,7 @@ def test_a_port_is_forwarded_until_ctrl_c(inside):
     forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
     try:
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
-        assert wait_for(lambda: page(here)) == b"hello"
+        assert until(lambda: page(here)) == b"hello"
         taken = inside.inv("container.forward", "train", f"{there}:{here}")
         assert taken.code == 120 and f"cannot listen on local port {here}" in taken.err
         forward.send_signal(signal.SIGINT)
@@ -233,8 +224,8 @@ def test_a_port_is_forwarded_by_its_label_and_a_taken_one_replaced(cluster):
     port = free_port()
     serve = f"echo hello >page; exec python3 -m http.server {port} --bind 127.0.0.1"
     cluster.ok("job.sub", serve, "-j", "web", "--ssh", "--ports", f"web={port}", "--ports", "spare")
-    wait_for(lambda: page(port))
-    wait_for(lambda: cluster.inv("container.run", "web", "--", "true").code == 0)
+    until(lambda: page(port))
+    until(lambda: cluster.inv("container.run", "web", "--", "true").code == 0)
     spare = cluster.ok("job.status", "web", "-o", "json").json()["tasks"][0]["ports"]["spare"]
     forward = cluster.start("inv", "container.forward", "web", "web", "spare:0")
     try:
@@ -242,7 +233,7 @@ def test_a_port_is_forwarded_by_its_label_and_a_taken_one_replaced(cluster):
         here = int(line.split()[1].rpartition(":")[2])
         assert line == f"forwarding 127.0.0.1:{here} → job web:{port}\n" and here != port
         assert forward.stderr.readline().endswith(f" → job web:{spare}\n")
-        assert wait_for(lambda: page(here)) == b"hello\n"
+        assert until(lambda: page(here)) == b"hello\n"
     finally:
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)
@@ -258,18 +249,18 @@ def test_forward_reconnects_after_an_outage_of_the_cluster(inside):
     inside.ok("container.put", "train", "page")
     serve = f"python3 -m http.server {there} --bind 127.0.0.1"
     inside.ok("container.run", "train", f"setsid {serve} >web.log 2>&1 </dev/null & echo $! >web.pid")
-    wait_for(lambda: page(there))  # otherwise the command may first report that nothing listens
+    until(lambda: page(there))  # otherwise the command may first report that nothing listens
     forward = inside.start("inv", "container.forward", "train", f"{there}:{here}")
     try:
         assert f"127.0.0.1:{here}" in forward.stderr.readline()
-        assert wait_for(lambda: page(here)) == b"hello"
+        assert until(lambda: page(here)) == b"hello"
         port = inside.ok("container.list", "train", "-o", "json").json()[0]["port"]
         inside.ok("cluster.stop", "--keep-jobs")
         drop(port)
         assert "connection lost; reconnecting" in forward.stderr.readline()
         assert "trying again in" in forward.stderr.readline()
         inside.ok("cluster.start")
-        assert wait_for(lambda: page(here)) == b"hello"
+        assert until(lambda: page(here)) == b"hello"
     finally:
         forward.send_signal(signal.SIGINT)
         forward.communicate(timeout=SECONDS)

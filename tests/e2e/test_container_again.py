@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from tests.e2e.test_container import SECONDS, open_terminal, wait_for
+from tests.e2e.test_container import SECONDS, open_terminal
 from tests.ports import free_port
+from tests.server.workshop import until
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def small(cluster):
 
 def submit(shell, name, command='echo $$ >"$PAI_WORK_DIR/pid"; exec sleep 600', *flags):
     shell.ok("job.sub", command, "-j", name, "--ssh", "--retries", "3", *flags)
-    wait_for(lambda: shell.inv("container.run", name, "test -s pid").code == 0)
+    until(lambda: shell.inv("container.run", name, "test -s pid").code == 0)
 
 
 @pytest.mark.parametrize("how", [[], ["--all"]], ids=["one", "all"])
@@ -42,7 +43,7 @@ PAIR = 'test "$PAI_TASK_INDEX" = 1 || until test -e over; do sleep 0.1; done; te
 def test_end_of_one_container_leaves_the_others_usable(small):
     """A forward stays with its container, and a command for all of them leaves out those that are over."""
     small.ok("job.sub", PAIR, "-j", "pair", "--ssh", "--instances", "2")
-    wait_for(lambda: small.inv("container.run", "pair", "--all", "--", "true").code == 0)
+    until(lambda: small.inv("container.run", "pair", "--all", "--", "true").code == 0)
     forward = small.start("inv", "container.forward", "pair", f"{free_port()}:0")
     try:
         assert "main-0 of job pair:" in forward.stderr.readline()
@@ -88,6 +89,6 @@ def test_top_continues_with_the_next_container_of_a_task(small):
     with open_terminal(small, "inv", "container.top", "watched", "--every", "0.1") as terminal:
         terminal.until(b" MiB of ")
         small.inv("container.run", "watched", "kill -9 $(cat pid)")
-        wait_for(lambda: re.search(rb" 3\d\d\.\d MiB of $", terminal.until(b" MiB of ")))
+        until(lambda: re.search(rb" 3\d\d\.\d MiB of $", terminal.until(b" MiB of ")))
         assert terminal.process.poll() is None
     small.ok("job.stop", "watched")

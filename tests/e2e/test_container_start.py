@@ -13,17 +13,11 @@ import pytest
 
 from tests.conftest import Shell
 from tests.needs import needs
+from tests.server.workshop import until
 from tests.ssh_keys import make_key
 
 needs_ssh = needs("ssh")
 SMI = "#!/bin/sh\necho 0\n"
-
-
-def until(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.1)
 
 
 def state(shell: Shell, name: str) -> str:

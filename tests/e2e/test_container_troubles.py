@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import make_shell
-from tests.e2e.test_container import SECONDS, wait_for
+from tests.e2e.test_container import SECONDS
 from tests.needs import needs
+from tests.server.workshop import until
 from tests.ssh_keys import make_key
 
 pytestmark = needs("ssh")
@@ -21,7 +22,7 @@ def inside(tmp_path_factory):
     shell.environment["HOME"] = str(tmp_path_factory.mktemp("user"))
     shell.ok("cluster.start")
     shell.ok("job.sub", "sleep 600", "-j", "train", "--ssh", "--cpu", "1")
-    wait_for(lambda: shell.inv("container.run", "train", "--", "true").code == 0)
+    until(lambda: shell.inv("container.run", "train", "--", "true").code == 0)
     yield shell
     shell.ok("cluster.stop")
 
@@ -29,7 +30,7 @@ def inside(tmp_path_factory):
 def test_ssh_config_entries_of_finished_jobs_are_removed(inside):
     inside.ok("job.sub", "sleep 600", "-j", "short", "--ssh", "--cpu", "1")
     config = inside.home / "ssh" / "config"
-    wait_for(lambda: inside.inv("container.ssh-config", "short").code == 0)
+    until(lambda: inside.inv("container.ssh-config", "short").code == 0)
     assert "Host short " in config.read_text()
     inside.ok("job.stop", "short")
     assert inside.inv("job.wait", "short", "--timeout", "60").code == 143
@@ -40,7 +41,7 @@ def test_ssh_config_entries_of_finished_jobs_are_removed(inside):
 def test_finished_job_loses_its_own_ssh_config_entry(inside):
     inside.ok("job.sub", "sleep 600", "-j", "brief", "--ssh", "--cpu", "1")
     config = inside.home / "ssh" / "config"
-    wait_for(lambda: inside.inv("container.ssh-config", "brief").code == 0)
+    until(lambda: inside.inv("container.ssh-config", "brief").code == 0)
     inside.ok("job.stop", "brief")
     assert inside.inv("job.wait", "brief", "--timeout", "60").code == 143
     printed = inside.inv("container.ssh-config", "brief", "--print")
@@ -68,7 +69,7 @@ def test_each_changed_file_of_the_user_is_reported_and_keeps_its_hosts(inside):
 def test_each_error_has_its_message_and_exit_code(inside):
     assert inside.inv("job.sub", "true", "-j", "over", "--follow", "--cpu", "1").code == 0
     inside.ok("job.sub", "sleep 600", "-j", "closed", "--cpu", "1")
-    wait_for(lambda: "RUNNING" in inside.ok("job.status", "closed").out)
+    until(lambda: "RUNNING" in inside.ok("job.status", "closed").out)
     cases = {
         ("none",): (122, "no job named 'none'"),
         ("over",): (121, "its containers are gone"),
@@ -97,7 +98,7 @@ def test_an_invalid_interval_is_refused_in_one_line(inside, every):
 
 def test_job_that_ends_during_a_command_gives_no_traceback(inside):
     inside.ok("job.sub", "sleep 600", "-j", "ends", "--ssh", "--cpu", "1")
-    wait_for(lambda: inside.inv("container.run", "ends", "--", "true").code == 0)
+    until(lambda: inside.inv("container.run", "ends", "--", "true").code == 0)
     running = inside.start("inv", "container.run", "ends", "echo on; sleep 99")
     assert running.stdout.readline() == "on\n"
     inside.ok("job.stop", "ends")

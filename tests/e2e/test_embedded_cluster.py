@@ -12,25 +12,12 @@ import pytest
 import requests
 
 from tests.forkserver import FRESH
+from tests.processes import is_running
+from tests.server.workshop import until
 
 
 def facts(shell):
     return json.loads((shell.home / "local" / "server.json").read_text())
-
-
-def is_alive(pid):
-    """Return whether the process is running, and not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def until(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_five_first_commands_at_once_start_one_server(shell):
@@ -48,7 +35,7 @@ def test_status_is_right_before_during_and_after_a_run(shell):
     assert running["running"] and running["pid"] == facts(shell)["pid"] and running["jobs"]["RUNNING"] == 0
     assert {"port", "home", "version"} <= set(running)
     shell.ok("cluster.stop")
-    assert not is_alive(running["pid"])
+    assert not is_running(running["pid"])
     assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
 
 
@@ -61,7 +48,7 @@ def test_jobs_survive_a_killed_server_and_keep_their_exit_codes(shell):
     until(lambda: marker.exists())
     pid = facts(shell)["pid"]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_running(pid))
     time.sleep(1.5)  # "ends-meanwhile" ends while no server runs
     assert shell.inv("job.wait", "running").code == 7
     assert facts(shell)["pid"] != pid
@@ -78,10 +65,10 @@ def test_stop_ends_the_jobs_and_keep_jobs_does_not(shell):
     until(lambda: pids.exists() and pids.read_text().strip() != "")
     pid = int(pids.read_text())
     shell.ok("cluster.stop", "--keep-jobs")
-    assert is_alive(pid)
+    assert is_running(pid)
     assert shell.ok("job.status", "kept", "-o", "json").json()["state"] == "RUNNING"
     shell.ok("cluster.stop")
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_running(pid))
     shell.ok("cluster.start")
     assert shell.ok("job.status", "kept", "-o", "json").json()["state"] == "STOPPED"
 

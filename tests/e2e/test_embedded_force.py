@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_embedded_cluster import facts, is_alive, until
+from tests.e2e.test_embedded_cluster import facts
+from tests.processes import is_running
+from tests.server.workshop import until
 
 
 def running_job(shell, name="runs"):
@@ -44,8 +46,8 @@ def test_force_ends_a_suspended_server_and_its_jobs(shell):
     ran = shell.ok("cluster.stop", "--force")
     assert f"the embedded cluster does not answer: ending its process {pid}" in ran.err
     assert "stopped the embedded cluster" in ran.err
-    until(lambda: not is_alive(pid))
-    until(lambda: not is_alive(job))
+    until(lambda: not is_running(pid))
+    until(lambda: not is_running(job))
     assert shell.ok("cluster.status", "-o", "json").json()["running"] is False
     assert shell.ok("job.status", "runs", "-o", "json").json()["state"] == "STOPPED"
 
@@ -54,8 +56,8 @@ def test_force_with_keep_jobs_leaves_the_jobs_running(shell):
     job = running_job(shell)
     pid = suspend(shell)
     shell.ok("cluster.stop", "--force", "--keep-jobs")
-    until(lambda: not is_alive(pid))
-    assert is_alive(job)
+    until(lambda: not is_running(pid))
+    assert is_running(job)
     assert shell.ok("job.status", "runs", "-o", "json").json()["state"] == "RUNNING"
 
 
@@ -87,7 +89,7 @@ def test_unresponsive_server_is_left_alone_with_a_hint_without_force(shell):
         ran = shell.inv("cluster.stop", INVOKE_OPENPAI_HTTP_TIMEOUT="1")
         assert ran.code != 0 and len(ran.err.splitlines()) == 1
         assert "did not answer within 1 s; `inv cluster.stop --force` kills it" in ran.err
-        assert is_alive(pid)
+        assert is_running(pid)
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -96,7 +98,7 @@ def test_force_is_a_normal_stop_if_the_server_answers(shell):
     job = running_job(shell)
     ran = shell.ok("cluster.stop", "--force")
     assert "does not answer" not in ran.err and "stopping 1 job\n" in ran.err
-    until(lambda: not is_alive(job))
+    until(lambda: not is_running(job))
     assert "was not running" in shell.ok("cluster.stop", "--force").err
 
 
@@ -114,11 +116,11 @@ def test_other_process_with_the_recorded_pid_is_never_killed(shell, force):
             ran = shell.inv("cluster.stop", *force)
             assert ran.code != 0 and "cannot find out which process uses" in ran.err
             assert len(ran.err.splitlines()) == 1
-            assert other.poll() is None and is_alive(pid)
+            assert other.poll() is None and is_running(pid)
         finally:
             os.kill(pid, signal.SIGCONT)
             os.kill(pid, signal.SIGTERM)
-            until(lambda: not is_alive(pid))
+            until(lambda: not is_running(pid))
 
 
 def test_server_of_another_home_is_never_killed(shell, tmp_path):
@@ -133,7 +135,7 @@ def test_server_of_another_home_is_never_killed(shell, tmp_path):
             lock.flush()
             (folder / "server.json").write_text(json.dumps({**other, "uri": "http://127.0.0.1:9"}))
             ran = shell.inv("cluster.stop", "--force")
-        assert ran.code != 0 and is_alive(other["pid"])
+        assert ran.code != 0 and is_running(other["pid"])
     finally:
         shell.ok("cluster.stop", OPENPAI_HOME=str(tmp_path / "other"))
 

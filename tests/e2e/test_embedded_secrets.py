@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_embedded_cluster import facts, is_alive, until
+from tests.e2e.test_embedded_cluster import facts
 from tests.forkserver import FRESH
 from tests.leaks import files_with
+from tests.processes import is_running
+from tests.server.workshop import until
 
 CANARY = "canary-4f1c9d"
 PLANTED = {
@@ -63,7 +65,7 @@ def test_jobs_and_files_have_no_secrets_after_a_manual_start_or_a_crash(shell):
     assert_nothing_found(look(shell, "started"))
     pid = facts(shell)["pid"]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_alive(pid))
+    until(lambda: not is_running(pid))
     assert_nothing_found(look(shell, "again", **PLANTED))
     assert facts(shell)["pid"] != pid
     assert files_with(CANARY, shell.home / "local") == []

@@ -102,51 +102,22 @@ def test_v1_file_is_converted_and_reported(cluster):
     assert "v1 job" in ran.err
 
 
+TWO_WORKERS = ("--role", "worker:2", "--cpu", "1", "--mem", "64")
+
+
 def test_the_output_of_several_tasks_is_labelled(cluster):
-    (cluster.project / "two.yaml").write_text(
-        """
-protocolVersion: 2
-name: two-tasks
-type: job
-prerequisites: [{name: img, type: dockerimage, uri: "python:3"}]
-taskRoles:
-  worker:
-    instances: 2
-    completion: {minSucceededInstances: 2}
-    dockerImage: img
-    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
-    commands: ["echo I am $PAI_TASK_INDEX of $PAI_TASK_ROLE_TASK_COUNT_worker"]
-"""
-    )
-    ran = cluster.ok("job.submit", "two.yaml", "--follow")
+    command = "echo I am $PAI_TASK_INDEX of $PAI_TASK_ROLE_TASK_COUNT_worker"
+    ran = cluster.ok("job.sub", command, "-j", "two-tasks", *TWO_WORKERS, "--follow")
     assert sorted(ran.out.splitlines()) == ["[worker-0] I am 0 of 2", "[worker-1] I am 1 of 2"]
     one = cluster.ok("job.logs", "two-tasks", "--role", "worker", "--index", "1")
     assert one.out == "I am 1 of 2\n"
 
 
-BARS = """
-protocolVersion: 2
-name: bars
-type: job
-prerequisites: [{name: img, type: dockerimage, uri: "python:3"}]
-taskRoles:
-  worker:
-    instances: 2
-    completion: {minSucceededInstances: 2}
-    dockerImage: img
-    resourcePerInstance: {cpu: 1, memoryMB: 64, gpu: 0}
-    commands:
-      - |
-        printf '\\033[32m\\r 10%%\\r 50%%'
-        while [ ! -e GATE ]; do sleep 0.1; done
-        printf '\\r100%%'
-"""
-
-
 def test_progress_bar_of_carriage_returns_is_shown_while_it_grows(cluster):
     gate = cluster.project / "gate-of-bars"
-    (cluster.project / "bars.yaml").write_text(BARS.replace("GATE", str(gate)))
-    cluster.ok("job.submit", "bars.yaml")
+    wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    command = rf"printf '\033[32m\r 10%%\r 50%%'; {wait}; printf '\r100%%'"
+    submit(cluster, command, "-j", "bars", *TWO_WORKERS)
     with cluster.start("pai", "job.logs", "bars", "--follow") as following:
         shown = ""
         while not ("[worker-0]  50%" in shown and "[worker-1]  50%" in shown):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_notebook_serve import SMALL, Call, Jupyter, book, sources_of, until
+from tests.e2e.test_notebook_serve import SMALL, Call, Jupyter, book, sources_of
+from tests.server.workshop import until
 
 SOURCES = (".flake8", "../lib", "ext", "link.txt", "data.bin")
 

@@ -21,6 +21,7 @@ import yaml
 from tests.e2e.test_container import open_terminal
 from tests.needs import require
 from tests.processes import open_files
+from tests.server.workshop import until
 
 require("jupyterlab", "websocket")
 websocket = importlib.import_module("websocket")
@@ -201,16 +202,6 @@ def listening(processes):
             address, port = words[1].split(":")
             if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
                 yield address, int(port, 16)
-
-
-def until(condition, seconds=60):
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not come to pass")
 
 
 @contextlib.contextmanager

@@ -102,20 +102,25 @@ def test_broken_set_is_reported_and_damaged_files_are_not_written(files):
     assert ran.code == 123 and "is missing" in ran.err
 
 
-def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
-    big = files.project / "big"
-    big.mkdir()
-    (big / "large.bin").touch()
-    os.truncate(big / "large.bin", 3 << 30)
+def end_pack(files, number):
+    """Pack a large file, end the command by a signal while it writes, and return its exit code."""
+    (files.project / "big").mkdir()
+    (files.project / "big" / "large.bin").touch()
+    os.truncate(files.project / "big" / "large.bin", 3 << 30)
     process = files.start("inv", "storage.pack", "big", "set")
     end = time.monotonic() + 60
     while not any((files.project / "set").glob(".pai-part-*")) and time.monotonic() < end:
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process.send_signal(number)
     process.communicate()
+    return process.returncode
+
+
+def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
+    end_pack(files, signal.SIGKILL)
     left = os.listdir(files.project / "set")
     assert left and all(name.startswith(".pai-part-") for name in left)
-    os.truncate(big / "large.bin", 5)
+    os.truncate(files.project / "big" / "large.bin", 5)
     assert files.inv("storage.unpack", "set", "out").code == 123
     files.ok("storage.pack", "big", "set")
     files.ok("storage.unpack", "set", "out")
@@ -123,17 +128,7 @@ def test_killed_pack_leaves_no_set_and_can_be_repeated(files):
 
 
 def test_interrupted_pack_leaves_no_files(files):
-    big = files.project / "big"
-    big.mkdir()
-    (big / "large.bin").touch()
-    os.truncate(big / "large.bin", 3 << 30)
-    process = files.start("inv", "storage.pack", "big", "set")
-    end = time.monotonic() + 60
-    while not any((files.project / "set").glob(".pai-part-*")) and time.monotonic() < end:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
+    assert end_pack(files, signal.SIGINT) == 130
     assert os.listdir(files.project / "set") == []
 
 

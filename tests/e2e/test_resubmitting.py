@@ -263,15 +263,6 @@ def test_exact_needs_a_record_and_takes_no_changes(cluster):
     assert ran.code == 120 and "record" in ran.err
 
 
-@pytest.fixture(scope="module")
-def twin(cluster):
-    """The same cluster under another alias, which is what `--to` and `alias:name` need."""
-    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
-    words = ("cluster.add", "twin", known["uri"], "--user", known["user"])
-    cluster.ok(*words, "--password-file", "-", input=known["password"])
-    return "twin"
-
-
 def test_a_job_moves_to_another_cluster_with_its_files(cluster, twin):
     (cluster.project / "moved.py").write_text("print('moved')\n")
     name = submit(cluster, "python3 moved.py", "--sources", "moved.py", "-j", "stays")

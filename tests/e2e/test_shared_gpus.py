@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Shell, make_shell
-from tests.e2e.test_embedded_cluster import facts, until
+from tests.e2e.test_embedded_cluster import facts
+from tests.server.workshop import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has abstract names of sockets")
 

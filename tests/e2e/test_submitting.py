@@ -4,8 +4,6 @@ import json
 import os
 import pty
 import signal
-import socket
-import threading
 import time
 
 import pytest
@@ -257,60 +255,6 @@ def test_v1_file_is_sent_unchanged_to_a_server_that_accepts_it(shell):
         server.wait(timeout=60)
     assert sorted(ran.out.splitlines()) == ["[main-0] v1 0", "[main-1] v1 1"]
     assert "as v2" not in ran.err
-
-
-class Forgetful:
-    """A proxy that forwards everything, and drops the response to the first submission."""
-
-    def __init__(self, port):
-        self.target, self.dropped = port, 0
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                client, _ = self.socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.carry, args=(client,), daemon=True).start()
-
-    def carry(self, client):
-        with client, socket.create_connection(("127.0.0.1", self.target)) as server:
-            request = b""
-            while b"\r\n\r\n" not in request:
-                request += client.recv(65536)
-            head, _, body = request.partition(b"\r\n\r\n")
-            length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-            while length and len(body) < int(length[0].split(b":")[1]):
-                body += client.recv(65536)
-            lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-            server.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
-            answer = b""
-            while data := server.recv(65536):
-                answer += data
-            if head.startswith(b"POST") and b"/jobs " in head.split(b"\r\n")[0] and not self.dropped:
-                self.dropped += 1
-            else:
-                client.sendall(answer)
-
-
-def test_lost_response_does_not_create_a_second_job(cluster):
-    credentials = cluster.ok("cluster.credentials", "local", "-o", "json").json()
-    proxy = Forgetful(cluster.ok("cluster.status", "-o", "json").json()["port"])
-    secret = {"OPENPAI_PASSWORD": credentials["password"]}
-    cluster.ok(
-        *("cluster.add", "-a", "far", "--pai-uri", f"http://127.0.0.1:{proxy.port}"),
-        *("--user", credentials["user"]),
-        **secret,
-    )
-    before = len(cluster.ok("job.list", "-o", "json").json())
-    ran = cluster.ok("job.sub", "true", "-j", "once-only", "-a", "far", "-o", "json")
-    proxy.socket.close()
-    assert proxy.dropped == 1
-    assert ran.json()[0]["name"] == "once-only"
-    assert len(cluster.ok("job.list", "-o", "json").json()) == before + 1
 
 
 def test_dead_server_is_reported_in_one_line(shell):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.e2e.test_request_counts import Relay
 from tests.faults import switch
 from tests.server.conftest import own_server  # noqa: F401
 
@@ -30,6 +31,30 @@ def test_accepted_job_is_found_after_a_lost_response(lab, status):
     ran = lab.inv("job.sub", "echo done", "-j", f"lost-{status}", "-a", "lab", "--follow")
     assert (ran.code, ran.out) == (0, "done\n"), ran
     assert named(lab, f"lost-{status}") == [f"lost-{status}"]
+
+
+class Forgetful(Relay):
+    """A relay that closes the connection instead of sending the response to the first submission."""
+
+    dropped = 0
+
+    def respond(self, request):
+        response = super().respond(request)
+        if request.method == "POST" and request.path.endswith("/jobs") and not self.dropped:
+            self.dropped += 1
+            raise ConnectionError
+        return response
+
+
+def test_lost_connection_does_not_create_a_second_job(cluster):
+    known = cluster.ok("cluster.credentials", "local", "-o", "json").json()
+    relay = Forgetful(cluster.ok("cluster.status", "-o", "json").json()["port"], known["user"])
+    login = ("--user", known["user"])
+    cluster.ok("cluster.add", "far", relay.uri, *login, OPENPAI_PASSWORD=known["password"])
+    ran = cluster.ok("job.sub", "true", "-j", "once-only", "-a", "far", "-o", "json")
+    relay.close()
+    assert relay.dropped == 1 and ran.json()[0]["name"] == "once-only"
+    assert named(cluster, "once-only") == ["once-only"]
 
 
 @pytest.mark.parametrize("status", [500, 502])

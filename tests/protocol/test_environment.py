@@ -25,10 +25,10 @@ def test_every_byte_of_a_path_survives_the_header():
     assert environment.decode(header) == given
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", '{"PATH": 1}', '{"PATH": "a\\u0000b"}', "[" * 60_000])
-def test_a_header_that_is_not_an_object_of_texts_is_refused(text):
-    with pytest.raises(ProtocolError, match="must be a JSON object of texts"):
-        environment.decode(text)
+def test_a_header_that_is_not_an_object_of_texts_is_refused():
+    for text in ("", "x", "[]", '{"PATH": 1}', '{"PATH": "a\\u0000b"}', "[" * 60_000):
+        with pytest.raises(ProtocolError, match="must be a JSON object of texts"):
+            environment.decode(text)
 
 
 def test_a_virtual_environment_comes_before_conda():

@@ -33,21 +33,19 @@ def test_the_defaults_are_the_documented_ones():
     assert (settings.sources, settings.pip_installs, settings.clusters_in_local) == ((), (), False)
 
 
-@pytest.mark.parametrize(
-    "flags, requests",
-    [
+def test_jobs_of_the_embedded_cluster_request_little_by_default():
+    known = [
         ({}, (1, 1024)),
         ({"cluster_alias": "local", "cpu": 3}, (3, 1024)),
         ({"memory_mb": 4096}, (1, 4096)),
         ({"cluster_alias": "lab"}, (2, 4096)),
         ({"local_engine": "docker"}, (1, 4096)),  # it would kill what uses more
         ({"cluster_alias": "lab", "local_engine": "process"}, (2, 4096)),
-    ],
-)
-def test_jobs_of_the_embedded_cluster_request_little_by_default(flags, requests):
-    settings = Settings.load(flags=flags)
-    assert (settings.cpu, settings.memory_mb) == requests
-    assert "cpu" not in settings.overruled
+    ]
+    for flags, requests in known:
+        settings = Settings.load(flags=flags)
+        assert (settings.cpu, settings.memory_mb) == requests, flags
+        assert "cpu" not in settings.overruled
 
 
 def test_the_documentation_lists_every_setting():
@@ -72,9 +70,8 @@ def test_nested_and_dotted_setting_names_are_equivalent():
     assert Settings.load(Config(overrides={"openpai": {"local.enforce": "yes"}})).local_enforce == "true"
 
 
-@pytest.mark.parametrize(
-    "name, written, read",
-    [
+def test_values_are_converted_to_the_type_of_the_setting():
+    known = [
         ("sources", ["a", "b"], ("a", "b")),
         ("sources", "a, b", ("a", "b")),
         ("sources", "", ()),
@@ -84,15 +81,12 @@ def test_nested_and_dotted_setting_names_are_equivalent():
         ("http-timeout", "0.5", 0.5),
         ("cpu", "8", 8),
         ("image", "", ""),
-    ],
-)
-def test_values_are_converted_to_the_type_of_the_setting(name, written, read):
-    assert find(name).read(written, "here") == read
+    ]
+    assert [find(name).read(written, "here") for name, written, _ in known] == [read for *_, read in known]
 
 
-@pytest.mark.parametrize(
-    "name, written",
-    [
+def test_invalid_value_is_refused_with_its_origin_and_name():
+    invalid = [
         ("cpu", 1.5),
         ("cpu", True),
         ("cpu", "many"),
@@ -106,11 +100,10 @@ def test_values_are_converted_to_the_type_of_the_setting(name, written, read):
         ("clusters-in-local", "maybe"),
         ("clusters-in-local", 2),
         ("output", "xml"),
-    ],
-)
-def test_invalid_value_is_refused_with_its_origin_and_name(name, written):
-    with pytest.raises(ConfigError, match=rf"^here: {name} must be "):
-        find(name).read(written, "here")
+    ]
+    for name, written in invalid:
+        with pytest.raises(ConfigError, match=rf"^here: {name} must be "):
+            find(name).read(written, "here")
 
 
 def test_flag_overrides_every_other_origin_unless_it_is_not_given(monkeypatch):

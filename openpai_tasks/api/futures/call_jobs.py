@@ -18,6 +18,7 @@ from openpai_tasks.api.futures.call_request import CallTarget
 from openpai_tasks.api.futures.executor_record import ExecutorRecord, RecordedBundle
 from openpai_tasks.api.futures.pai_future import OnCancel, PaiFuture
 from openpai_tasks.errors import ConfigError
+from openpai_tasks.protocol.fields import mapping
 from openpai_tasks.protocol.states import FINAL
 from openpai_tasks.sdk.files.job_folders import Home
 from openpai_tasks.sdk.jobs import submission
@@ -192,6 +193,4 @@ def mark_of(record: ExecutorRecord) -> dict[str, str]:
 
 def read_mark(document: Any) -> dict[str, Any]:
     """Read the executor from a job's document; empty if it has none."""
-    extras = document.get("extras") if isinstance(document, dict) else None
-    mark = extras.get(MARK) if isinstance(extras, dict) else None
-    return mark if isinstance(mark, dict) else {}
+    return mapping(mapping(mapping(document).get("extras")).get(MARK))

@@ -106,7 +106,7 @@ class CallTracker:
                 call_jobs.record_jobs(self._record, bundle, [job for job, _ in group], has_secrets)
             except PaiError as err:
                 for call in inside:
-                    self._open.fail(call.number, err)
+                    self.fail(call.number, err)
                 continue
             for job, _ in group:
                 job.bundle = bundle
@@ -135,7 +135,7 @@ class CallTracker:
             raise
         except PaiError as err:
             for number in list(job.waiting):
-                self._fail(number, err)
+                self.fail(number, err)
             return
         self._record.mark_submitted(job.name)
         bundle.is_sent, job.bundle = True, None
@@ -222,7 +222,7 @@ class CallTracker:
         if job.waiting and is_late:
             err = self._explain(job)
             for number in list(job.waiting):
-                self._fail(number, err)
+                self.fail(number, err)
             self._submitted.pop(job.name, None)
 
     def _collect_all(self, job: CallJob, is_late: bool = False) -> bool:
@@ -248,7 +248,7 @@ class CallTracker:
             body = self._sender.call(lambda: self._results.read(job.name, number))
         except PaiError as err:
             if is_late:  # before, a share may show only a part of the file
-                self._fail(number, err)
+                self.fail(number, err)
             return
         future = None if body is None else self._take(number)
         if body is not None and future is not None and future.begin():
@@ -295,7 +295,8 @@ class CallTracker:
             job.waiting.pop(number, None)
         return self._open.take(number)
 
-    def _fail(self, number: int, err: BaseException) -> None:
+    def fail(self, number: int, err: BaseException) -> None:
+        """Set the error of a call, unless it has its result or was cancelled."""
         future = self._take(number)
         if future is not None and future.begin():
             future.set_exception(err)

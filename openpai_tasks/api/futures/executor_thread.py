@@ -203,4 +203,4 @@ class ExecutorThread:
             self.broken = err
             self._changed.notify_all()
         for future in self._open.all():
-            self._open.fail(future.number, later if future.job else err)
+            self._tracker.fail(future.number, later if future.job else err)

@@ -66,8 +66,3 @@ class OpenFutures:
         """Remove and return a future; None if it has its result, or was cancelled, already."""
         with self._changed:
             return self._open.pop(number, None)
-
-    def fail(self, number: int, err: BaseException) -> None:
-        future = self.take(number)
-        if future is not None and future.begin():
-            future.set_exception(err)

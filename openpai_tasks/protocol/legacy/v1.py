@@ -15,8 +15,9 @@ from openpai_tasks.protocol.yaml.reader import Path, Source
 from openpai_tasks.protocol.yaml.values import SPACE
 
 Data = dict[str, Any]
-Convert = Callable[[Any, Path, Data], Any]
-"""Converts a value, given its path and siblings; raises _Invalid."""
+Problems = list[tuple[Path, str]]
+Convert = Callable[[Any, Path, Data, Problems], Any]
+"""Converts a value, given its path and siblings; adds what is wrong to the problems."""
 
 _NOTHING = object()
 _MOST = 2**53 - 1
@@ -32,34 +33,27 @@ class _Field:
     about: str = ""
 
 
-class _Invalid(Exception):
-    """Raised for an invalid part, with the path and the rule of each problem."""
-
-    def __init__(self, *problems: tuple[Path, str]) -> None:
-        self.problems = problems
-
-
 def validate_v1(document: Any, source: Source | None = None) -> Data:
     """Validate a configuration, fill in defaults and convert numbers given as text.
 
     With the ``source`` it was read from, problems have line numbers.
     """
-    try:
-        result: Data = _mapping(_JOB)(document, (), {})
-    except _Invalid as err:
+    problems: Problems = []
+    result: Data = _mapping(_JOB)(document, (), {}, problems)
+    if problems:
         line = source.line if source else lambda path: None
-        raise refusal(Problem(path_text(path), rule, line(path)) for path, rule in err.problems) from None
+        raise refusal(Problem(path_text(path), rule, line(path)) for path, rule in problems)
     return result
 
 
 def _text(pattern: str = "", empty: bool = False) -> Convert:
-    def convert(value: Any, path: Path, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data, problems: Problems) -> Any:
         if not isinstance(value, str):
-            raise _Invalid((path, "must be a string"))
-        if not value and not empty:
-            raise _Invalid((path, "must not be empty"))
-        if value and pattern and not re.fullmatch(pattern, value):
-            raise _Invalid((path, f"must match {pattern}, got {value[:40]!r}"))
+            problems.append((path, "must be a string"))
+        elif not value and not empty:
+            problems.append((path, "must not be empty"))
+        elif value and pattern and not re.fullmatch(pattern, value):
+            problems.append((path, f"must match {pattern}, got {value[:40]!r}"))
         return value
 
     return convert
@@ -68,18 +62,20 @@ def _text(pattern: str = "", empty: bool = False) -> Convert:
 def _whole(least: int | None = None, null: bool = False, most: str = "") -> Convert:
     """Convert an integer, also from text; ``most`` names a sibling that it must not exceed."""
 
-    def convert(value: Any, path: Path, siblings: Data) -> Any:
+    def convert(value: Any, path: Path, siblings: Data, problems: Problems) -> Any:
         if null and value is None:
             return None
         number = _number(value)
         if number is None:
-            raise _Invalid((path, "must be a number"))
+            problems.append((path, "must be a number"))
+            return None
         if number != math.floor(number) or abs(number) > _MOST:
-            raise _Invalid((path, f"must be an integer, got {number}"))
+            problems.append((path, f"must be an integer, got {number}"))
+            return None
         if least is not None and number < least:
-            raise _Invalid((path, f"must be >= {least}, got {int(number)}"))
-        if most and isinstance(siblings.get(most), int) and number > siblings[most]:
-            raise _Invalid((path, f"must be <= {most} ({siblings[most]}), got {int(number)}"))
+            problems.append((path, f"must be >= {least}, got {int(number)}"))
+        elif most and isinstance(siblings.get(most), int) and number > siblings[most]:
+            problems.append((path, f"must be <= {most} ({siblings[most]}), got {int(number)}"))
         return int(number)
 
     return convert
@@ -97,63 +93,45 @@ def _number(value: Any) -> float | int | None:
 
 
 def _parsed(value: Any, kind: type) -> Any:
-    """Parse lists and mappings that are given as JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if isinstance(found, kind) else value
-
-
-def _collect(
-    problems: list[tuple[Path, str]], convert: Convert, value: Any, path: Path, siblings: Data
-) -> Any:
-    """Convert a value; if it is invalid, add its problems to those of the other parts."""
-    try:
-        return convert(value, path, siblings)
-    except _Invalid as err:
-        problems += err.problems
-        return None
+    """Parse lists and mappings that are given as JSON text; None if it is another value."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, kind) else None
 
 
 def _mapping(fields: Mapping[str, _Field]) -> Convert:
-    def convert(value: Any, path: Path, siblings: Data) -> Any:
-        value = _parsed(value, dict)
-        if not isinstance(value, dict):
-            raise _Invalid((path, "must be an object"))
-        result = dict(value)
-        unknown = [name for name in value if name not in fields]
-        problems = [((*path, name), f"unknown key{closest(name, fields)}") for name in unknown]
+    def convert(value: Any, path: Path, siblings: Data, problems: Problems) -> Any:
+        found = _parsed(value, dict)
+        if found is None:
+            problems.append((path, "must be an object"))
+            return None
+        result = dict(found)
+        unknown = [name for name in found if name not in fields]
+        problems += [((*path, name), f"unknown key{closest(name, fields)}") for name in unknown]
         for name, field in fields.items():
-            if name in value:
-                result[name] = _collect(problems, field.convert, value[name], (*path, name), result)
+            if name in found:
+                result[name] = field.convert(found[name], (*path, name), result, problems)
             elif field.required:
                 problems.append(((*path, name), "is required but missing"))
             elif field.default is not _NOTHING:
                 result[name] = field.default if field.default != [] else []
-        if problems:
-            raise _Invalid(*problems)
         return result
 
     return convert
 
 
 def _list(convert_item: Convert, least: int = 0) -> Convert:
-    def convert(value: Any, path: Path, siblings: Data) -> Any:
-        value = _parsed(value, list)
-        if not isinstance(value, list):
-            raise _Invalid((path, "must be a list"))
-        problems: list[tuple[Path, str]] = []
-        result = [
-            _collect(problems, convert_item, item, (*path, index), siblings)
-            for index, item in enumerate(value)
-        ]
-        if len(value) < least:
+    def convert(value: Any, path: Path, siblings: Data, problems: Problems) -> Any:
+        found = _parsed(value, list)
+        if found is None:
+            problems.append((path, "must be a list"))
+            return None
+        result = [convert_item(item, (*path, index), siblings, problems) for index, item in enumerate(found)]
+        if len(found) < least:
             problems.append((path, f"must have at least {least} item"))
-        if problems:
-            raise _Invalid(*problems)
         return result
 
     return convert
@@ -162,14 +140,14 @@ def _list(convert_item: Convert, least: int = 0) -> Convert:
 def _free(pattern: str = "") -> Convert:
     """Accept a mapping of anything, optionally with a pattern for its keys."""
 
-    def convert(value: Any, path: Path, siblings: Data) -> Any:
-        value = _parsed(value, dict)
-        if not isinstance(value, dict):
-            raise _Invalid((path, "must be an object"))
-        wrong = [key for key in value if pattern and not re.search(pattern, key)]
-        if wrong:
-            raise _Invalid(*(((*path, key), "unknown key") for key in wrong))
-        return value
+    def convert(value: Any, path: Path, siblings: Data, problems: Problems) -> Any:
+        found = _parsed(value, dict)
+        if found is None:
+            problems.append((path, "must be an object"))
+            return None
+        wrong = [key for key in found if pattern and not re.search(pattern, key)]
+        problems += [((*path, key), "unknown key") for key in wrong]
+        return found
 
     return convert
 

@@ -10,7 +10,6 @@ import yaml
 
 from openpai_tasks.protocol.yaml import values
 
-_TAG = "tag:yaml.org,2002:"
 _BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # line breaks for some readers, text for others
 
 
@@ -44,11 +43,11 @@ def _style(value: str) -> str | None:
 
 def _represent(dumper: _Dumper, value: Any) -> yaml.Node:
     if isinstance(value, values.Timestamp):
-        return dumper.represent_scalar(_TAG + "timestamp", value.source)
+        return dumper.represent_scalar(values.TAG + "timestamp", value.source)
     if isinstance(value, values.Binary):
-        return dumper.represent_scalar(_TAG + "binary", base64.b64encode(value.content).decode("ascii"))
+        return dumper.represent_scalar(values.TAG + "binary", base64.b64encode(value.content).decode("ascii"))
     style = '"' if isinstance(value, QuotedString) else _style(value)
-    return dumper.represent_scalar(_TAG + "str", str(value), style=style)
+    return dumper.represent_scalar(values.TAG + "str", str(value), style=style)
 
 
 for _kind in (str, QuotedString, values.Timestamp, values.Binary):

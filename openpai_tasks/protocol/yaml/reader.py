@@ -2,6 +2,9 @@
 
 PyYAML splits the text into events, which are interpreted here, as the two differ: ``yes`` is a string,
 duplicate keys are an error, keys are strings, numbers are JavaScript's, and few tags are known.
+
+PyYAML also rejects tabs between words, treats three rare characters as line breaks, and drops spaces at the
+end of quoted lines. libyaml is fast but stricter, so text that it refuses is read a second time.
 """
 
 from __future__ import annotations
@@ -15,8 +18,7 @@ import yaml
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.problems import Problem, refusal
-from openpai_tasks.protocol.yaml import tags, values
-from openpai_tasks.protocol.yaml.scanning import content, events, readers
+from openpai_tasks.protocol.yaml import values
 
 Path = tuple["str | int", ...]
 
@@ -25,6 +27,9 @@ ALIASED, ALIASED_TEXT = 20_000, 1_000_000
 """Maximum nesting of a document, and how many values and characters its aliases may add."""
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_BREAKS = {0x85: 0xFDD0, 0x2028: 0xFDD1, 0x2029: 0xFDD2}
+_BACK = {stand_in: char for char, stand_in in _BREAKS.items()}
+_SLOW = re.compile(r"\t| \r?\n|![^\s,\[\]{}!]*[,\[\]{}]")  # text that libyaml reads differently
 _Event = Any  # PyYAML has no types
 
 
@@ -56,20 +61,20 @@ def read(text: str) -> Source:
     bad = _UNPRINTABLE.search(text)
     if bad:
         _fail(f"the character {bad[0]!r} is not allowed", text.count("\n", 0, bad.start()) + 1)
-    *quick, last = readers(text)
-    for reader in quick:
+    fast = getattr(yaml, "CSafeLoader", None)
+    if fast and not _SLOW.search(text):
         with contextlib.suppress(yaml.YAMLError):
-            return _read(text, reader)
+            return _read(text, fast)
     try:
-        return _read(text, last)
+        return _read(text, _TabLoader)
     except yaml.MarkedYAMLError as err:
         _fail(f"invalid YAML: {err.problem or err.context}", _line(err.problem_mark or err.context_mark))
     except yaml.YAMLError as err:
         _fail(f"invalid YAML: {' '.join(str(err).split())}", 1)
 
 
-def _read(text: str, reader: Any) -> Source:
-    builder = _Builder(text, reader)
+def _read(text: str, loader: Any) -> Source:
+    builder = _Builder(text, loader)
     return Source(text, builder.document(), builder.places)
 
 
@@ -84,8 +89,8 @@ def _line(mark: Any) -> int:
 class _Builder:
     """Builds the value of one document from its events."""
 
-    def __init__(self, text: str, reader: Any) -> None:
-        self._events = events(text, reader)
+    def __init__(self, text: str, loader: Any) -> None:
+        self._events = iter(yaml.parse(text.translate(_BREAKS), Loader=loader))
         self._anchors: dict[str, tuple[Any, int, int]] = {}  # with its values and characters
         self._size = self._length = 0
         self._aliased = self._aliased_text = 0
@@ -123,13 +128,13 @@ class _Builder:
         return value
 
     def _scalar(self, event: _Event) -> Any:
-        text, is_plain = content(event.value), not event.style
+        text, is_plain = _content(event.value), not event.style
         self._length += len(text)
         if event.tag is None:
             return values.plain(text) if is_plain else text
         try:
-            return tags.scalar(event.tag, text, is_plain)
-        except tags.InvalidTag as err:
+            return values.tagged_scalar(event.tag, text, is_plain)
+        except values.InvalidTag as err:
             _fail(str(err), _line(event.start_mark))
 
     def _collection(self, event: _Event) -> Any:
@@ -139,8 +144,8 @@ class _Builder:
         value = self._sequence() if isinstance(event, yaml.SequenceStartEvent) else self._mapping()
         self._depth -= 1
         try:
-            return value if event.tag is None else tags.collection(event.tag, value)
-        except tags.InvalidTag as err:
+            return value if event.tag is None else values.tagged_collection(event.tag, value)
+        except values.InvalidTag as err:
             _fail(str(err), _line(event.start_mark))
 
     def _sequence(self) -> list[Any]:
@@ -189,7 +194,7 @@ class _Builder:
 def _is_merge(event: _Event) -> bool:
     if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
         return False
-    return event.tag == tags.MERGE or (event.tag is None and not event.style)
+    return event.tag == values.TAG + "merge" or (event.tag is None and not event.style)
 
 
 def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> None:
@@ -201,3 +206,62 @@ def _merge(result: dict[str, Any], merged: set[str], value: Any, line: int) -> N
             _fail("only a mapping can be merged", line)
         merged.update(source.keys() - result.keys())
         result.update({key: item for key, item in source.items() if key not in result})
+
+
+def _content(value: str) -> str:
+    """Return a string of an event as it was in the document, with surrogate pairs joined."""
+    if value.isascii():
+        return value
+    value = value.translate(_BACK)
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+class _TabLoader(yaml.SafeLoader):
+    """Loader that allows tabs except in indentation, and keeps spaces at line ends in quoted strings."""
+
+    def scan_to_next_token(self) -> None:
+        if self.index == 0 and self.peek() == "\ufeff":
+            self.forward()
+        while True:
+            self._blanks()
+            if self.peek() == "#":
+                while self.peek() not in "\0\r\n":
+                    self.forward()
+            if not self._line_break():
+                return
+            self.allow_simple_key = self.allow_simple_key or not self.flow_level
+
+    def scan_plain_spaces(self, indent: int, start_mark: Any) -> list[str]:
+        blanks, breaks = self._blanks(), 0
+        while self.peek() in "\r\n":
+            self._line_break()
+            self.allow_simple_key = True
+            if self.prefix(3) in ("---", "...") and self.peek(3) in "\0 \t\r\n":
+                return []
+            breaks += 1
+            self._blanks()
+        if breaks:
+            return [" " if breaks == 1 else "\n" * (breaks - 1)]
+        return [blanks] if blanks else []
+
+    def scan_flow_scalar_spaces(self, double: bool, start_mark: Any) -> list[str]:
+        return [self._blanks(), *super().scan_flow_scalar_spaces(double, start_mark)]
+
+    def _blanks(self) -> str:
+        """Skip spaces and tabs; the indentation of a line ends at its first tab."""
+        begins, skipped = self.column == 0, ""
+        while self.peek() == " ":
+            skipped += " "
+            self.forward()
+        indent = self.column
+        while self.peek() in " \t":
+            skipped += self.peek()
+            self.forward()
+        if begins:
+            self.column = indent
+        return skipped
+
+    def _line_break(self) -> bool:
+        return bool(self.scan_line_break())  # type: ignore[no-untyped-call]

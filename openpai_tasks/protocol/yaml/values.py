@@ -1,4 +1,4 @@
-"""Values as the real server's JavaScript sees them: the meaning of YAML words, and the text of values.
+"""Values as the real server's JavaScript sees them: YAML words and tags, and the text of values.
 
 Values are filled into commands, so numbers, lists and dates must have the same text as on the server.
 """
@@ -10,6 +10,7 @@ import binascii
 import datetime
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 SPACE = (
@@ -17,6 +18,9 @@ SPACE = (
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 """White space in JavaScript, which differs from Python's."""
+
+TAG = "tag:yaml.org,2002:"
+"""Prefix of the tags that are written ``!!str``, ``!!set`` and so on."""
 
 _BASED = re.compile(r"([-+]?)(?:0b([01_]*[01])|0x([0-9a-fA-F_]*[0-9a-fA-F])|0([0-7_]*[0-7]))")
 _WHOLE = re.compile(r"([-+]?)([0-9](?:[0-9_]*[0-9])?)((?::[0-5]?[0-9])*)")
@@ -34,6 +38,10 @@ _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 _SAFE = 2**53
 _NONE = object()
 _FIRST = frozenset("~nNtTfF0123456789+-.")  # of every word that is not text
+
+
+class InvalidTag(Exception):
+    """Raised when the tag of a value is unknown or does not match it."""
 
 
 class Timestamp(dict[str, Any]):
@@ -62,11 +70,6 @@ def plain(text: str) -> Any:
         if value is not _NONE:
             return value
     return text
-
-
-def is_resolved(value: Any) -> bool:
-    """Whether one of the functions below could convert the text."""
-    return value is not _NONE
 
 
 def null(text: str) -> Any:
@@ -140,6 +143,73 @@ def binary(text: str) -> Any:
         return Binary(base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True))
     except (binascii.Error, ValueError):
         return _NONE
+
+
+def tagged_scalar(tag: str, text: str, is_plain: bool) -> Any:
+    """Convert a string to the type of its tag; an empty value can be an empty list or mapping."""
+    if tag == "!":
+        return text or (None if is_plain else "")
+    name = tag.removeprefix(TAG) if tag.startswith(TAG) else ""
+    if is_plain and not text and name in _EMPTY:
+        return _EMPTY[name]()
+    if name not in _SCALARS:
+        raise InvalidTag(f"unknown tag {tag}")
+    value = _SCALARS[name](text)
+    if value is _NONE or (is_plain and not text and name == "binary"):
+        raise InvalidTag(f"the value is not a valid {name}")
+    return value
+
+
+def tagged_collection(tag: str, value: Any) -> Any:
+    """Convert a list or mapping to the type of its tag."""
+    if tag == "!":
+        return value
+    kinds = _SEQUENCES if isinstance(value, list) else _MAPPINGS
+    kind = kinds.get(tag.removeprefix(TAG)) if tag.startswith(TAG) else None
+    if kind is None:
+        raise InvalidTag(f"unknown tag {tag}")
+    return kind(value)
+
+
+def _ordered(items: list[Any]) -> list[Any]:
+    """Check an ``!!omap``: a list of one-key mappings without duplicate keys."""
+    keys = [next(iter(item)) for item in items if isinstance(item, dict) and len(item) == 1]
+    if not len(keys) == len(items) == len(set(keys)):
+        raise InvalidTag("the list is not a valid omap")
+    return items
+
+
+def _pairs(items: list[Any]) -> list[Any]:
+    """Convert ``!!pairs`` to a list of two-item lists; keys may repeat."""
+    if not all(isinstance(item, dict) and len(item) == 1 for item in items):
+        raise InvalidTag("the list is not valid pairs")
+    return [list(*item.items()) for item in items]
+
+
+def _set(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Check a ``!!set``: a mapping whose values are all null."""
+    if any(value is not None for value in mapping.values()):
+        raise InvalidTag("the mapping is not a valid set")
+    return mapping
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "null": null,
+    "bool": boolean,
+    "int": whole,
+    "float": real,
+    "timestamp": timestamp,
+    "binary": binary,
+    "merge": str,
+}
+_SEQUENCES: dict[str, Callable[[Any], Any]] = {"seq": lambda items: items, "omap": _ordered, "pairs": _pairs}
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {"map": lambda mapping: mapping, "set": _set}
+_EMPTY: dict[str, Callable[[], Any]] = {
+    **dict.fromkeys(("seq", "omap", "pairs"), list),
+    **dict.fromkeys(("map", "set"), dict),
+    "merge": lambda: None,
+}
 
 
 def trim(text: str) -> str:

@@ -11,8 +11,7 @@ import jsonschema
 
 from openpai_tasks.errors import ProtocolError
 from openpai_tasks.protocol import validate
-from openpai_tasks.protocol.document.descriptions import HINTS
-from openpai_tasks.protocol.document.json_schema import STARTER, job_schema
+from openpai_tasks.protocol.document.json_schema import HINTS, STARTER, job_schema
 from openpai_tasks.protocol.document.rules import Report
 from openpai_tasks.protocol.document.schema import JOB
 from openpai_tasks.protocol.yaml.reader import read

@@ -127,7 +127,7 @@ def test_without_outputs_commands_stay_as_they_are():
     assert MountedFolder("home", "/mnt/home").around(["one"]) == ["one"]
 
 
-@pytest.mark.parametrize("pattern", ["", " ", "/etc/*", "../x", "a/../b", "a\nb"])
-def test_patterns_outside_of_the_working_folder_are_refused(pattern):
-    with pytest.raises(ProtocolError, match="invalid output"):
-        kept_files.check([pattern])
+def test_patterns_outside_of_the_working_folder_are_refused():
+    for pattern in ("", " ", "/etc/*", "../x", "a/../b", "a\nb"):
+        with pytest.raises(ProtocolError, match="invalid output"):
+            kept_files.check([pattern])

@@ -34,26 +34,22 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_document_of_a_stranger_is_refused_at_once(name):
-    text, reason = ATTACKS[name]
-    begun = time.thread_time()
-    with pytest.raises(limited.InvalidYaml) as raised:
-        limited.load(text)
-    assert reason in raised.value.problem and isinstance(raised.value, yaml.YAMLError)
-    assert time.thread_time() - begun < 2  # of CPU time
+def test_document_of_a_stranger_is_refused_at_once():
+    for name, (text, reason) in ATTACKS.items():
+        begun = time.thread_time()
+        with pytest.raises(limited.InvalidYaml) as raised:
+            limited.load(text)
+        assert reason in raised.value.problem and isinstance(raised.value, yaml.YAMLError)
+        assert time.thread_time() - begun < 2, name  # of CPU time
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_documents_are_read_as_by_pyyaml():
+    texts = [
         "",
         "a: 1\nb: [yes, 012, 0x1f, 1:30, 2024-01-31, ~, 1e3, 1.5]",
         "a: &a {x: 1, y: [1, 2]}\nb: {<<: *a, x: 2}\nc: [*a, *a]",
         "[" * 90 + "]" * 90,
         "a: |\n  text\nb: !!binary aGk=\nc: !!set {x, y}",
-    ],
-)
-def test_other_documents_are_read_as_by_pyyaml(text):
-    assert limited.load(text) == yaml.safe_load(text)
+    ]
+    assert [limited.load(text) for text in texts] == [yaml.safe_load(text) for text in texts]
     assert limited.load("a: 1", limited.TextLoader) == {"a": "1"}

@@ -14,8 +14,8 @@ from openpai_tasks.protocol.document.ssh_plugin import has_ssh, with_key
 from openpai_tasks.sdk.ssh import keys
 from openpai_tasks.settings.config import Settings
 from tests import ssh_keys
-from tests.e2e.test_container import wait_for
 from tests.needs import needs
+from tests.server.workshop import until as wait_for
 
 
 @pytest.fixture(autouse=True)
