@@ -14,7 +14,7 @@ import pytest
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import ContainerSpec, Launch
 from openpai_tasks.server.engines.kubernetes import gang, mirror, pod_state, pods
-from openpai_tasks.server.engines.kubernetes.api import KubeError
+from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError
 from openpai_tasks.server.engines.kubernetes.gang import FreeNode, PodNeed
 from openpai_tasks.server.engines.kubernetes.log_copy import LogCopy
 from openpai_tasks.server.engines.kubernetes.mirror import PodMirror
@@ -239,10 +239,11 @@ def test_a_stopped_task_keeps_its_exit_code_although_its_pod_is_deleted() -> Non
 # The mirror
 
 
-class Answers:
+class Answers(KubeApi):
     """An API server that answers with what is prepared; it is the edge of the mirror."""
 
     def __init__(self, lists: list[list[str]], watches: list[list[dict[str, Any]] | KubeError]) -> None:
+        super().__init__("")
         self._lists, self._watches = iter(lists), iter(watches)
         self.lists = 0
 
