@@ -131,7 +131,7 @@ class ProcessEngine(LocalEngine):
             self._gpus.release(task.uid)
             remove_inputs(task.folder)
         elif self._gpus.has_claim(task.uid) and task_state.read_started(task.folder).group is not None:
-            self._gpus.let_go(task.uid)
+            self._gpus.release_locks(task.uid)
         return found
 
     def forget(self, task: Task) -> None:

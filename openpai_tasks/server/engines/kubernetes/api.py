@@ -41,11 +41,11 @@ def path(namespace: str, kind: str, name: str = "", part: str = "", **query: str
 
 
 class KubeApi:
-    """Sends each request on a connection of its own, which costs little on a socket of this machine."""
+    """Sends each request on a new connection, which costs little on a Unix socket."""
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
-        self._few = asyncio.Semaphore(REQUESTS)
+        self._slots = asyncio.Semaphore(REQUESTS)
 
     async def get(self, path: str) -> dict[str, Any]:
         return await self._exchange("GET", path)
@@ -74,7 +74,7 @@ class KubeApi:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         try:
-            async with self._few:
+            async with self._slots:
                 content = await asyncio.wait_for(self._read(method, path, body), ANSWER_SECONDS)
             found: dict[str, Any] = json.loads(content)
         except asyncio.TimeoutError as err:

@@ -207,7 +207,7 @@ class GangQueue:
         self.changed.set()
 
     async def run(self) -> None:
-        """Look after gangs for ever."""
+        """Admit and withdraw gangs until cancelled."""
         while True:
             self._gangs = [gang for gang in self._gangs if not gang.is_settled]
             for gang in [gang for gang in self._gangs if gang.is_stuck()]:

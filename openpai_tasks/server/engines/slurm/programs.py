@@ -89,7 +89,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def submit(script: str) -> str:
     """Submit a batch script; return the job's id."""
-    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add lines of its own
+    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add other lines
     found = [
         match[1] for line in lines if (match := re.fullmatch(r"(\d{1,12})(;.*)?", line.strip(), re.ASCII))
     ]

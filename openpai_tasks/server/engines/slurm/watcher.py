@@ -94,7 +94,7 @@ class TaskWatcher:
         return None
 
     def _end_without_exit(self, task: Task, row: QueueRow | None) -> TaskExit | None:
-        """Return the end of a task that Slurm has ended, and that has left no exit of its own."""
+        """Return the end of a task that Slurm has ended, and that has written no exit."""
         first = self._ended_at.setdefault(task.uid, time.monotonic())
         task_files.look_again(task.folder)
         done = task_state.read_exit(task.folder)
