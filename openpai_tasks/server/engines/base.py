@@ -259,6 +259,27 @@ class Engine(Protocol):
         """Release what the engine holds in this process; tasks continue."""
 
 
+class SchedulingEngine:
+    """Base of engines that schedule by themselves: a task gets its machine, ports and GPUs when it starts."""
+
+    schedules = places_late = True
+
+    def hold(self, tasks: Iterable[Task]) -> None:
+        """Hold nothing here."""
+
+    def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
+        return {uid: {} for uid in wanted}
+
+    def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        return {uid: () for uid in counts}
+
+    def taken_gpus(self) -> dict[int, str]:
+        return {}
+
+    def address(self, task: Task) -> str:
+        return task.ip
+
+
 @dataclass(frozen=True)
 class Orphan:
     """What an embedded cluster that is gone has left in the cluster of its engine."""

@@ -104,7 +104,7 @@ def _allow_limits(group: Path) -> Path:
 
 
 def _scope(tree: CgroupTree, own: Path) -> Path | None:
-    """Let systemd move this process to a group of its own; None if it cannot, or the user may log out."""
+    """Let systemd move this process to a new group; None if it cannot, or the user may log out."""
     user, pid = os.geteuid(), os.getpid()
     is_kept = user == 0 or f"user@{user}.service" in own.parts or _lingers()
     program = shutil.which("busctl")

@@ -212,12 +212,19 @@ def registry_login(document: JobDocument, role: str) -> RegistryLogin | None:
     return RegistryLogin(given["username"], given.get("password", ""), given.get("registryuri", ""))
 
 
+def split_registry(image: str) -> tuple[str, str]:
+    """Return the registry in an image's name, or an empty string, and the rest of the name."""
+    first, slash, rest = image.partition("/")
+    is_registry = slash and ("." in first or ":" in first or first == "localhost")
+    return (first, rest) if is_registry else ("", image)
+
+
 def full_image_name(image: str) -> str:
     """Return the image's full name as docker completes it; podman does not."""
-    first, slash, rest = image.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return image if first not in _HUB_NAMES else f"{HUB}/{rest if '/' in rest else f'library/{rest}'}"
-    return f"{HUB}/{image if slash else f'library/{image}'}"
+    registry, name = split_registry(image)
+    if registry not in _HUB_NAMES:
+        return image
+    return f"{HUB}/{name if '/' in name else f'library/{name}'}"
 
 
 def registry_config(known: RegistryLogin) -> str:

@@ -48,14 +48,6 @@ PODMAN = ProgramDialect(
 )
 
 
-@dataclass(frozen=True)
-class OwnContainer:
-    """A container of ours in the program's list."""
-
-    name: str
-    folder: str
-
-
 class ContainerProgram:
     def __init__(self, dialect: ProgramDialect) -> None:
         self.dialect = dialect
@@ -80,15 +72,16 @@ class ContainerProgram:
                 return MemoryLimits(False, "podman may not use cgroups of this user")
         return MemoryLimits(True, name)
 
-    def containers(self, home: str) -> list[OwnContainer]:
-        """Return all containers of this home, running or not; raise if the program cannot be used."""
+    def containers(self, home: str) -> dict[str, str]:
+        """Return the task folders of all containers of this home by name; raise if the program fails."""
         row = f'{{{{.Names}}}}\t{{{{index .Labels "{FOLDER}"}}}}'
         if self.dialect.name == "docker":
             row = f'{{{{.Names}}}}\t{{{{.Label "{FOLDER}"}}}}'
         done = self._run("ps", "--all", "--filter", f"label={HOME}={home}", "--format", row)
         if done.returncode:
             raise ConfigError(self._problem(done.stderr))
-        return [OwnContainer(*line.split("\t", 1)) for line in done.stdout.splitlines() if "\t" in line]
+        rows = (line.partition("\t") for line in done.stdout.splitlines())
+        return {name: folder for name, tab, folder in rows if tab}
 
     def remove(self, *names: str) -> None:
         """Remove containers, running or not; ignore missing ones, and log those that remain."""

@@ -98,7 +98,9 @@ class ContainerEngine(ProcessEngine):
     def _remove_abandoned(self) -> None:
         """Remove containers without a runner; raise if the engine cannot be used at all."""
         found = self._program.containers(self._settings.home)
-        self._program.remove(*[one.name for one in found if not task_state.is_alive(Path(one.folder))])
+        self._program.remove(
+            *(name for name, folder in found.items() if not task_state.is_alive(Path(folder)))
+        )
 
 
 class DockerEngine(ContainerEngine):

@@ -68,7 +68,7 @@ class GpuPool:
     def has_claim(self, uid: str) -> bool:
         return any(one.task == uid for one in self._claims.values())
 
-    def let_go(self, uid: str) -> None:
+    def release_locks(self, uid: str) -> None:
         """Leave the locks of a task's GPUs to its runner."""
         for index, one in list(self._claims.items()):
             if one.task == uid:
@@ -77,7 +77,7 @@ class GpuPool:
     def release(self, uid: str) -> None:
         """Forget a task that has ended."""
         self._held.pop(uid, None)
-        self.let_go(uid)
+        self.release_locks(uid)
 
     def take(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Choose GPUs for several tasks, by uid: for all of them, or raise GpuShortage.

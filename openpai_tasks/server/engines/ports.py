@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
-from openpai_tasks.server.engines.runner.free_ports import END, FIRST, hashed_port, is_bindable
+from openpai_tasks.server.engines.runner.free_ports import END, FIRST, choose, is_bindable
 
 RECHECK_AFTER = PortShortage.retry_after  # until a port that another program used is tried again
 ALWAYS = {"ssh": 1, "http": 1}
@@ -48,28 +48,20 @@ class PortPool:
             raise PortShortage(
                 f"needs {needed} ports; free on this machine are {total - len(taken)} of {total}"
             )
-        chosen = {uid: self._choose(uid, ports, taken) for uid, ports in wanted.items()}
+        try:
+            chosen = {uid: choose(uid, counts(ports), taken, self._is_free) for uid, ports in wanted.items()}
+        except OSError as err:
+            raise PortShortage(
+                f"other programs use {len(self._others)} of the {total} ports of this machine"
+            ) from err
         self._held = taken - self._others
         return chosen
 
-    def _choose(self, uid: str, wanted: Mapping[str, int], taken: set[int]) -> Ports:
-        return {
-            label: tuple(self._next(hashed_port(uid, label, number), taken) for number in range(number_of))
-            for label, number_of in counts(wanted).items()
-        }
-
-    def _next(self, start: int, taken: set[int]) -> int:
-        for step in range(END - FIRST):
-            port = FIRST + (start - FIRST + step) % (END - FIRST)
-            if port in taken:
-                continue
-            taken.add(port)
-            if self._free(port):
-                return port
+    def _is_free(self, port: int) -> bool:
+        is_free = self._free(port)
+        if not is_free:
             self._others.add(port)
-        raise PortShortage(
-            f"other programs use {len(self._others)} of the {END - FIRST} ports of this machine"
-        )
+        return is_free
 
 
 def counts(wanted: Mapping[str, int]) -> dict[str, int]:

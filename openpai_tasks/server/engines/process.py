@@ -131,7 +131,7 @@ class ProcessEngine(LocalEngine):
             self._gpus.release(task.uid)
             remove_inputs(task.folder)
         elif self._gpus.has_claim(task.uid) and task_state.read_started(task.folder).group is not None:
-            self._gpus.let_go(task.uid)
+            self._gpus.release_locks(task.uid)
         return found
 
     def forget(self, task: Task) -> None:
@@ -237,8 +237,7 @@ class ProcessEngine(LocalEngine):
 
     def prepare(self, launch: Launch) -> None:
         """Write the task's folder, in which its runner makes others; repeating this changes nothing."""
-        folder = str(launch.folder)
-        _make_folder(folder)
+        folder = home.make_private(launch.folder)
         self._mount(launch)
         self._share(launch)
         write_file(f"{folder}/environment", _variables(self._with_ssh(launch)))
@@ -311,18 +310,6 @@ def _variables(variables: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\0" for name, value in variables.items())
 
 
-def _make_folder(path: str) -> None:
-    """Create a private folder and its missing parents."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
-        _make_folder(os.path.dirname(path))
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
-
-
 def write_file(path: str | Path, text: str) -> None:
     """Write a file that no runner reads before it is complete.
 
@@ -338,10 +325,8 @@ def write_file(path: str | Path, text: str) -> None:
 
 def _write_new(path: str | Path, content: bytes, flag: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
-    with open(handle, "wb", buffering=0) as file:
-        view = memoryview(content)
-        while view:
-            view = view[file.write(view) :]
+    with open(handle, "wb") as file:
+        file.write(content)
 
 
 class Forker:

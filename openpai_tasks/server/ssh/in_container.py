@@ -6,7 +6,6 @@ nothing outside reads the files that it writes next to them.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from openpai_tasks.server.ssh import FAILED, HOST, NOT_SERVED, READY, ROOT, SshLogin
@@ -83,7 +82,6 @@ exec "$shell"
 
 def write_files(task_folder: Path, login: SshLogin) -> Path:
     """Write the folder that is mounted at KEYS, and return it."""
-    login = dataclasses.replace(login, service=dataclasses.replace(login.service, user=ROOT))
     folder = write_keys(task_folder, login)
     home.write_private(folder / "sshd_config", _CONFIG.format(port=login.port))
     if login.job_key:

@@ -130,9 +130,5 @@ def _quote(path: Path) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write atomically, without syncing: tasks do not survive a power cut either."""
-    new = path.with_name(f"{path.name}.new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    new.replace(path)
+    """Write without syncing: tasks do not survive a power cut either."""
+    home.write_private(path, text, mode, sync=False)

@@ -36,7 +36,12 @@ class SshLogins:
         self._jobs = jobs
         self._always = always
         self._keys_of = keys_of
-        self.service, self.reason = _choose_service(wanted)
+        self.service: Service | None = None
+        self.reason = ""  # why there is none
+        try:
+            self.service = services.choose(wanted)
+        except ConfigError as err:
+            self.reason = str(err)
 
     def for_tasks(
         self, job: Job, requests: Requests, tasks: Callable[[], Iterable[Task]]
@@ -79,13 +84,6 @@ class SshLogins:
         if not self._always:
             return request
         return SshRequest(request.keys if request else (), job_key=True, must=bool(request and request.must))
-
-
-def _choose_service(wanted: str) -> tuple[Service | None, str]:
-    try:
-        return services.choose(wanted), ""
-    except ConfigError as err:
-        return None, str(err)
 
 
 def _peer(task: Task) -> Peer:

@@ -16,9 +16,9 @@ import pty
 import pwd
 import signal
 import struct
-import subprocess
 import sys
 import termios
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -27,6 +27,7 @@ FOLDER, READY, FAILED = "ssh", "ssh/ready", "ssh/failed"
 LOOK_AFTER = 5.0  # seconds between checks whether the runner is alive, for systems that do not signal it
 LINGER = 1.0  # seconds for the last output of a terminal that a leftover process keeps open
 CHUNK = 1 << 16
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ENTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter.py")
 
 
@@ -65,7 +66,7 @@ class TaskSshServer(asyncssh.SSHServer):
         return True
 
     def server_requested(self, listen_host: str, listen_port: int) -> bool:
-        return listen_host in ("localhost", "127.0.0.1", "::1")
+        return listen_host in LOOPBACK
 
     def unix_connection_requested(self, dest_path: str) -> bool:
         return True
@@ -79,57 +80,23 @@ class SftpServer(asyncssh.SFTPServer):
             self.channel.exit(0)
 
 
-class Children:
-    """The processes of sessions, and their exit codes."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._look)
-
-    def start(self, argv: list[str], files: tuple[int, int, int], variables: Mapping[str, str]) -> int:
-        child = subprocess.Popen(
-            argv, stdin=files[0], stdout=files[1], stderr=files[2], env=variables, start_new_session=True
-        )
-        self._waiting[child] = asyncio.get_running_loop().create_future()
-        return child.pid
-
-    async def end_of(self, pid: int) -> int:
-        """Return the exit code of a process, or the negative number of the signal that killed it."""
-        self._look()
-        found = next(future for child, future in self._waiting.items() if child.pid == pid)
-        try:
-            return await found
-        finally:
-            self._waiting = {child: future for child, future in self._waiting.items() if future is not found}
-
-    def kill_all(self) -> None:
-        for child, future in self._waiting.items():
-            if not future.done():
-                os.killpg(child.pid, signal.SIGKILL)
-
-    def _look(self) -> None:
-        for child, future in self._waiting.items():
-            code = child.poll()
-            if code is not None and not future.done():
-                future.set_result(code)
+Streams = tuple[int, list[tuple[int, "asyncssh.SSHWriter[bytes]"]]]
+"""The input of a process, and each of its outputs with where it is copied to."""
 
 
 class SshSession:
     """One process in the task's environment, on one channel of a connection."""
 
-    def __init__(
-        self, channel: asyncssh.SSHServerProcess[bytes], children: Children, argv: list[str]
-    ) -> None:
+    def __init__(self, channel: asyncssh.SSHServerProcess[bytes], argv: list[str]) -> None:
         self._channel = channel
-        self._children = children
         self._argv = argv
         self._terminal: int | None = None
-        self._pid = 0
-        self._code: int | None = None  # of the process, once it has ended
+        self._process: Process | None = None
 
     async def run(self) -> None:
         """Copy streams until the process ends or the client disconnects, then close them, like sshd."""
-        stdin, outputs = self._start() if self._channel.term_type is None else self._start_in_terminal()
+        starting = self._start() if self._channel.term_type is None else self._start_in_terminal()
+        stdin, outputs = await starting
         feeding = asyncio.ensure_future(self._feed(stdin))
         # With return_exceptions, it waits for both, so that no copy outlives the session and its files.
         copying = asyncio.gather(
@@ -147,27 +114,34 @@ class SshSession:
                 with contextlib.suppress(OSError):
                     os.close(handle)
 
-    def _start(self) -> tuple[int, list[tuple[int, asyncssh.SSHWriter[bytes]]]]:
+    async def _start(self) -> Streams:
         pipes = [os.pipe() for _ in range(3)]
         (stdin, feed), (out, stdout), (err, stderr) = pipes
-        self._spawn((stdin, stdout, stderr), {})
+        await self._spawn((stdin, stdout, stderr), {})
         for handle in (feed, out, err):
             os.set_blocking(handle, False)
         return feed, [(out, self._channel.stdout), (err, self._channel.stderr)]
 
-    def _start_in_terminal(self) -> tuple[int, list[tuple[int, asyncssh.SSHWriter[bytes]]]]:
+    async def _start_in_terminal(self) -> Streams:
         master, terminal = pty.openpty()
         self._terminal = master
         self._resize(*self._channel.term_size)
         self._argv.append("terminal")
         more = {"TERM": self._channel.term_type or "", "SSH_TTY": os.ttyname(terminal)}
-        self._spawn((terminal, terminal, terminal), more)
+        await self._spawn((terminal, terminal, terminal), more)
         os.set_blocking(master, False)
         return master, [(master, self._channel.stdout)]
 
-    def _spawn(self, files: tuple[int, int, int], more: Mapping[str, str]) -> None:
+    async def _spawn(self, files: tuple[int, int, int], more: Mapping[str, str]) -> None:
         try:
-            self._pid = self._children.start(self._argv, files, {**os.environ, **self._about(), **more})
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=files[0],
+                stdout=files[1],
+                stderr=files[2],
+                env={**os.environ, **self._about(), **more},
+                start_new_session=True,
+            )
         finally:
             for handle in set(files):
                 os.close(handle)
@@ -209,7 +183,8 @@ class SshSession:
             await target.drain()
 
     async def _end(self, copying: asyncio.Future[list[BaseException | None]]) -> None:
-        self._code = code = await self._children.end_of(self._pid)
+        assert self._process
+        code = await self._process.wait()
         await asyncio.wait([copying], timeout=None if self._terminal is None else LINGER)
         if code < 0:
             self._channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
@@ -225,8 +200,13 @@ class SshSession:
     def _signal(self, name: str) -> None:
         number = getattr(signal, f"SIG{name}", None)
         if isinstance(number, signal.Signals):
+            self.kill(number)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Signal the process group, unless its first process has ended."""
+        if self._process and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, number)
+                os.killpg(self._process.pid, number)
 
 
 async def read_some(handle: int) -> bytes:
@@ -306,12 +286,12 @@ async def listen(
 
 
 async def serve(address: str, port: int, shell: str) -> None:
-    runner, keys, ready, children = os.getppid(), authorized_keys(), os.path.abspath(READY), Children()
+    runner, keys, ready = os.getppid(), authorized_keys(), os.path.abspath(READY)
     argv = [sys.executable, "-I", "-S", ENTER, os.getcwd(), shell]
     try:
         await listen(
             lambda: TaskSshServer(keys),
-            lambda channel: SshSession(channel, children, [*argv]),
+            lambda channel: SshSession(channel, [*argv]),
             SftpServer,
             host=address,
             port=port,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import uuid
@@ -17,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from openpai_tasks.server.engines.kubernetes.api import KubeApi
 from openpai_tasks.server.engines.kubernetes.engine import KubernetesEngine
 from openpai_tasks.server.engines.kubernetes.kubectl import Kubectl
 from openpai_tasks.settings.engines import find_engine
@@ -26,6 +27,17 @@ from tests.needs import require
 KUBECONFIG = "OPENPAI_TEST_KUBECONFIG"
 IMAGE = os.environ.get("OPENPAI_TEST_KUBE_IMAGE", "busybox")
 """An image with a POSIX shell and little else, which the cluster can pull."""
+
+
+def patch(path: Path, target: str, body: dict[str, Any]) -> None:
+    """Change an object through the socket of a proxy."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX) as connection.sock, contextlib.closing(connection):
+        connection.sock.connect(str(path))
+        kind = {"Content-Type": "application/strategic-merge-patch+json"}
+        connection.request("PATCH", target, json.dumps(body), kind)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
 
 
 @dataclass(frozen=True)
@@ -60,20 +72,12 @@ class Kube:
         amounts = {resource: None if gpus is None else str(gpus)}
         kubectl = Kubectl(self.kubeconfig, "")
 
-        async def patch(socket: Path) -> None:
-            assert await kubectl.wait_for_proxy(socket)
+        with tempfile.TemporaryDirectory() as folder, contextlib.closing(kubectl):
+            path = Path(folder, "proxy")
+            kubectl.start_proxy(path)
+            assert asyncio.run(kubectl.wait_for_proxy(path))
             target = f"/api/v1/nodes/{node.removeprefix('node/')}/status"
-            await KubeApi(str(socket)).patch(
-                target, {"status": {"capacity": amounts, "allocatable": amounts}}
-            )
-
-        with tempfile.TemporaryDirectory() as folder:
-            socket = Path(folder, "proxy")
-            kubectl.start_proxy(socket)
-            try:
-                asyncio.run(patch(socket))
-            finally:
-                kubectl.close()
+            patch(path, target, {"status": {"capacity": amounts, "allocatable": amounts}})
 
     def wait_until_empty(self) -> None:
         """Wait until none of our objects is left."""

@@ -177,7 +177,7 @@ def test_gpu_stays_locked_while_its_lock_goes_from_the_server_to_the_runner(
     lock = gpu_locks.take(UUIDS[0], gpu_locks.RUNNING)
     assert lock and gpu_locks.take(UUIDS[0], gpu_locks.RUNNING) is None
     assert list(other.taken()) == [0]
-    pool.let_go("a")
+    pool.release_locks("a")
     assert list(other.taken()) == [0] and other.take({"b": 1}) == {"b": (1,)}
     lock.close()
     assert list(other.taken()) == []

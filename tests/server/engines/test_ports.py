@@ -7,8 +7,8 @@ import pytest
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.server.engines.base import Ports, PortShortage
-from openpai_tasks.server.engines.ports import END, FIRST, PortPool, count, hashed_port, is_bindable
-from openpai_tasks.server.engines.runner.free_ports import OPENPAI_END
+from openpai_tasks.server.engines.ports import END, FIRST, PortPool, count, is_bindable
+from openpai_tasks.server.engines.runner.free_ports import OPENPAI_END, hashed_port
 
 UID = "94920b63-f4d6-4c63-b72b-b926b8bc1334"
 TOTAL = END - FIRST

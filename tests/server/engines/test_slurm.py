@@ -442,6 +442,15 @@ def test_odd_lines_of_squeue_are_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.partitions["p"].amount.memory_mb == 0
 
 
+def test_all_jobs_are_cancelled_although_some_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "scancel", f'echo "$@" >>{tmp_path}/calls; [ "$2" != 1 ]')
+    monkeypatch.setattr(programs, "MOST_CANCELLED", 2)
+    programs.cancel({"3", "1", "2"}, "--signal=CONT")
+    assert (tmp_path / "calls").read_text() == "--signal=CONT 1 2\n--signal=CONT 3\n"
+
+
 def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> None:
     one = task(tmp_path)
     one.folder.mkdir()
@@ -449,4 +458,4 @@ def test_a_state_that_is_not_known_is_one_of_a_running_job(tmp_path: Path) -> No
     mirror = QueueMirror(tmp_path / "trouble")
     mirror.rows = {"7": QueueRow("7", "EXPEDITING", "None", "N/A", "n1", "")}
     mirror.refresh = lambda: True  # type: ignore[method-assign]
-    assert TaskWatcher(mirror, 1.0).poll([one])[one.uid] == TaskQueued("it is starting on n1")
+    assert TaskWatcher(mirror, 1.0, {}).poll([one])[one.uid] == TaskQueued("it is starting on n1")

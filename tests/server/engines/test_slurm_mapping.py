@@ -155,11 +155,11 @@ def test_a_job_that_no_node_can_run_is_refused(
 
 
 def test_the_time_limit_leaves_time_to_prepare_but_not_more_than_the_partition_has() -> None:
-    known = partitions.parse_nodes(NODES).partitions
+    known = partitions.parse_nodes(NODES)
     assert time_limit(limit_time("echo 'it''s'", 61)) == 61 and time_limit("sleep 61") is None
     for seconds, minutes in ((61, 7), (172800, 2880)):
         need = SlurmNeed("default", 1, 100, 0, seconds=seconds, options=("--qos=x",))
-        options = needs.site_options(need, ["--time=5", "--account=lab"], "gpu", known)
+        options = needs.site_options(need, ["--time=5", "--account=lab"], known)
         assert options == (f"--time={minutes}", "--account=lab", "--qos=x", "--partition=gpu")
 
 

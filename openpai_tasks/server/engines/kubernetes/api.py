@@ -41,11 +41,11 @@ def path(namespace: str, kind: str, name: str = "", part: str = "", **query: str
 
 
 class KubeApi:
-    """Sends each request on a connection of its own, which costs little on a socket of this machine."""
+    """Sends each request on a new connection, which costs little on a Unix socket."""
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
-        self._few = asyncio.Semaphore(REQUESTS)
+        self._slots = asyncio.Semaphore(REQUESTS)
 
     async def get(self, path: str) -> dict[str, Any]:
         return await self._exchange("GET", path)
@@ -62,9 +62,6 @@ class KubeApi:
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return await self._exchange("POST", path, body)
 
-    async def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._exchange("PATCH", path, body)
-
     async def delete(self, path: str) -> None:
         """Delete an object at once; a missing one is no error."""
         try:
@@ -77,7 +74,7 @@ class KubeApi:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         try:
-            async with self._few:
+            async with self._slots:
                 content = await asyncio.wait_for(self._read(method, path, body), ANSWER_SECONDS)
             found: dict[str, Any] = json.loads(content)
         except asyncio.TimeoutError as err:
@@ -138,9 +135,10 @@ class KubeApi:
 
 def _encode(connection: h11.Connection, method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
     content = b"" if body is None else json.dumps(body).encode()
-    kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
     headers = [("Host", "localhost"), ("Accept", "application/json, */*"), ("Connection", "close")]
-    headers += [("Content-Type", kind), ("Content-Length", str(len(content)))] if content else []
+    headers += (
+        [("Content-Type", "application/json"), ("Content-Length", str(len(content)))] if content else []
+    )
     sent = connection.send(h11.Request(method=method, target=path, headers=headers)) or b""
     sent += connection.send(h11.Data(data=content)) or b"" if content else b""
     return sent + (connection.send(h11.EndOfMessage()) or b"")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ from openpai_tasks.server.engines.base import EngineCapacity, Node
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
 from openpai_tasks.server.resources import NOTHING, ResourceAmount
-
-log = logging.getLogger(__name__)
 
 
 def quantity(text: Any) -> float:
@@ -28,15 +25,25 @@ def amount(resources: Mapping[str, Any], gpu: str) -> ResourceAmount:
     )
 
 
-async def read_capacity(api: KubeApi, site: KubeSite, namespaces: Sequence[str]) -> EngineCapacity:
-    """Return the machines that pods of ours may run on, and what each namespace may use of them."""
+async def list_if_allowed(api: KubeApi, where: str) -> list[dict[str, Any]]:
+    """Return the objects of a list; none if the user may not read it."""
     try:
-        found = (await api.get("/api/v1/nodes"))["items"]
-        nodes = tuple(_node(one, site) for one in found if is_usable(one, site))
+        found: list[dict[str, Any]] = (await api.get(where))["items"]
     except KubeError as err:
         if err.may_pass:
             raise
-        nodes = ()
+        return []
+    return found
+
+
+async def usable_nodes(api: KubeApi, site: KubeSite) -> list[dict[str, Any]]:
+    """Return the nodes that pods of ours may run on; none if the user may not list them."""
+    return [one for one in await list_if_allowed(api, "/api/v1/nodes") if is_usable(one, site)]
+
+
+async def read_capacity(api: KubeApi, site: KubeSite, namespaces: Sequence[str]) -> EngineCapacity:
+    """Return the machines that pods of ours may run on, and what each namespace may use of them."""
+    nodes = tuple(_node(one, site) for one in await usable_nodes(api, site))
     total = sum((node.resources for node in nodes), NOTHING)
     partitions = {name: await _quota(api, site, name, total) for name in namespaces}
     if not nodes:
@@ -46,12 +53,7 @@ async def read_capacity(api: KubeApi, site: KubeSite, namespaces: Sequence[str])
 
 async def _quota(api: KubeApi, site: KubeSite, namespace: str, total: ResourceAmount) -> ResourceAmount:
     """Return what the quotas of a namespace leave of the whole cluster."""
-    try:
-        quotas = (await api.get(path(namespace, "resourcequotas")))["items"]
-    except KubeError as err:
-        if err.may_pass:
-            raise
-        return total
+    quotas = await list_if_allowed(api, path(namespace, "resourcequotas"))
     limits = [(one.get("spec") or {}).get("hard") or {} for one in quotas]
     values = [*([total] if total != NOTHING else []), *(_hard(one, site.gpu_resource) for one in limits)]
     known = {

@@ -13,7 +13,7 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,7 +27,7 @@ from openpai_tasks.server.engines.base import (
     Launch,
     MemoryLimits,
     Orphan,
-    Ports,
+    SchedulingEngine,
     TaskQueued,
     TaskStatus,
 )
@@ -66,11 +66,11 @@ FIRST_SECONDS = 60.0  # for the first answer of Kubernetes
 FORGET_PAUSE = 5.0  # seconds before pods that could not be deleted are tried again
 
 
-class KubernetesEngine:
+class KubernetesEngine(SchedulingEngine):
     """Runs each task in a pod; Kubernetes decides where and when."""
 
     name = "kubernetes"
-    uses_images = mounts_at_root = schedules = places_late = True
+    uses_images = mounts_at_root = True
     serves_ssh_in_image = has_task_folders = separates_streams = False
     where = "Kubernetes"
     ssh_host = ssh.HOST
@@ -90,7 +90,7 @@ class KubernetesEngine:
         self._api = KubeApi(str(self._socket))
         self._mirror = PodMirror(self._api, self._home_id(), jobs.parent / TROUBLE, self._note_change)
         self._gangs = GangQueue(self._api, self._site)
-        names = dict(zip(("", "default"), itertools.repeat(self._namespaces[0])))
+        first = self._namespaces[0]
         self._cluster = Cluster(
             self._api,
             self._kubectl,
@@ -98,7 +98,7 @@ class KubernetesEngine:
             self._site,
             PodOwner(self._home_id(), f"{platform.node()}:{self._own.absolute()}"),
             grace,
-            {**names, **{name: name for name in self._namespaces}},
+            {"": first, "default": first, **{name: name for name in self._namespaces}},
         )
         self._tasks: set[asyncio.Task[Any]] = set()
         self._deletions: set[asyncio.Task[Any]] = set()
@@ -259,21 +259,6 @@ class KubernetesEngine:
 
     def problem(self, document: JobDocument) -> str:
         return ""
-
-    def hold(self, tasks: Iterable[Task]) -> None:
-        """Every pod has its own ports, and Kubernetes chooses GPUs."""
-
-    def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
-        return {uid: {} for uid in wanted}
-
-    def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        return {uid: () for uid in counts}
-
-    def taken_gpus(self) -> Mapping[int, str]:
-        return {}
-
-    def address(self, task: Task) -> str:
-        return task.ip
 
     def variables(self, task: Task) -> dict[str, str]:
         return {"PAI_WORK_DIR": WORK, "PAI_MOUNT_ROOT": ""}

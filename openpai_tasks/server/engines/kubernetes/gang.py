@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.server.engines.base import Launch
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
-from openpai_tasks.server.engines.kubernetes.capacity import is_usable, quantity
+from openpai_tasks.server.engines.kubernetes.capacity import list_if_allowed, quantity, usable_nodes
 from openpai_tasks.server.engines.kubernetes.pod_state import PodState, read_time
 from openpai_tasks.server.engines.kubernetes.site import KubeSite
 
@@ -209,7 +209,7 @@ class GangQueue:
         self.changed.set()
 
     async def run(self) -> None:
-        """Look after gangs for ever."""
+        """Admit and withdraw gangs until cancelled."""
         while True:
             self._gangs = [gang for gang in self._gangs if not gang.is_settled]
             for gang in self._gangs:
@@ -251,17 +251,20 @@ class GangQueue:
         waiting = self._waiting()
         if not waiting:
             return
-        nodes, empty = await self._nodes(waiting)
+        known = await usable_nodes(self._api, self._site)
+        nodes = await self._free_nodes(known, waiting) if known else []
         blocked: set[str] = set()  # namespaces in which an older gang waits
         for gang in waiting:
             namespace, needs = gang.members[0].namespace, [one.need() for one in gang.members]
             if namespace in blocked:
                 gang.note_wait("waits for jobs that were submitted earlier")
                 continue
-            why = over_quota(await self._quotas(namespace), needs)
+            quotas = await list_if_allowed(self._api, path(namespace, "resourcequotas"))
+            why = over_quota(quotas, needs)
             trial = [FreeNode(one.labels, dict(one.free)) for one in nodes]
             # A gang that is larger than the whole cluster is left to Kubernetes, which may add nodes.
-            if not why and (missing := place_all(trial, needs)) and not place_all(empty(), needs):
+            missing = None if why else place_all(trial, needs)
+            if missing and not place_all([_free_node(one) for one in known], needs):
                 why = f"no node has room for a task with {describe(missing)} beside the others"
             if why:
                 gang.note_wait(f"waits until its {len(needs)} tasks can start together: {why}")
@@ -273,21 +276,11 @@ class GangQueue:
             gang.admitted.set()
         self._looks += bool(blocked)
 
-    async def _nodes(self, waiting: Sequence[Gang]) -> tuple[list[FreeNode], Callable[[], list[FreeNode]]]:
-        """Return what is free on each node, and a function for what they have; nothing if we may not ask."""
-        try:
-            found = [
-                one for one in (await self._api.get("/api/v1/nodes"))["items"] if is_usable(one, self._site)
-            ]
-        except KubeError as err:
-            if err.may_pass:
-                raise
-            return [], lambda: []
-
-        def empty() -> list[FreeNode]:
-            return [_free_node(one) for one in found]
-
-        nodes = {one["metadata"]["name"]: _free_node(one) for one in found}
+    async def _free_nodes(
+        self, known: Iterable[Mapping[str, Any]], waiting: Sequence[Gang]
+    ) -> list[FreeNode]:
+        """Return what is free on each node."""
+        nodes = {one["metadata"]["name"]: _free_node(one) for one in known}
         pending: list[PodNeed] = []
         async for pod in self._pods({gang.members[0].namespace for gang in waiting}):
             need, name = pod_need(pod["spec"]), pod["spec"].get("nodeName", "")
@@ -303,7 +296,7 @@ class GangQueue:
         ]
         for need in pending:
             place_all(list(nodes.values()), [need])
-        return list(nodes.values()), empty
+        return list(nodes.values())
 
     async def _pods(self, namespaces: Iterable[str]) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the pods that use nodes: all, or only those in our namespaces if we may not ask for all."""
@@ -323,15 +316,6 @@ class GangQueue:
         ):
             for pod in page["items"]:
                 yield pod
-
-    async def _quotas(self, namespace: str) -> Sequence[Mapping[str, Any]]:
-        try:
-            found: list[dict[str, Any]] = (await self._api.get(path(namespace, "resourcequotas")))["items"]
-        except KubeError as err:
-            if err.may_pass:
-                raise
-            return []
-        return found
 
 
 def _free_node(node: Mapping[str, Any]) -> FreeNode:

@@ -42,7 +42,7 @@ class Kubectl:
         self._flags += [f"--context={context}"] if context else []
         self.environment = variables.for_program(os.environ)
         self._proxy: subprocess.Popen[bytes] | None = None
-        self._few = asyncio.Semaphore(EXECS)
+        self._slots = asyncio.Semaphore(EXECS)
 
     def words(self, *words: str) -> list[str]:
         return [self._program, *self._flags, *words]
@@ -65,7 +65,7 @@ class Kubectl:
         return done.stdout.strip() or "default"
 
     def start_proxy(self, socket: Path) -> None:
-        """Start a proxy that ends with this process, instead of one that runs."""
+        """Start a proxy that ends with this process; end the one before."""
         self.close()
         socket.unlink(missing_ok=True)
         words = self.words("proxy", f"--unix-socket={socket}")
@@ -102,7 +102,7 @@ class Kubectl:
         """Run a command in a container of a pod; its input is a file, from the current position on."""
         words = ["exec", f"--namespace={namespace}", pod, f"--container={container}"]
         words += ["--stdin"] if stdin else []
-        async with self._few:
+        async with self._slots:
             return await self._run_exec([*words, "--", *command], stdin, seconds)
 
     async def _run_exec(self, words: Sequence[str], stdin: BinaryIO | None, seconds: float) -> ExecResult:

@@ -27,6 +27,7 @@ class LogCopy:
         self._api, self._namespace, self._pod = api, namespace, pod
         self._path, self._position = folder / "logs" / "all", folder / "logs" / ".position"
         self._size, self._time, self._count = 0, b"", 0  # what is known to be in the copy
+        self._known, self._to_skip = b"", 0  # lines of an answer up to this time that are in the copy
         self._recent: dict[bytes, int] = {}  # lines of the copy by second, of the last two seconds
 
     async def run(self, follow: bool) -> None:
@@ -48,27 +49,31 @@ class LogCopy:
         query = {"container": TASK, "timestamps": "true", "follow": "true" if follow else "false"}
         if self._time:
             query["sinceTime"] = f"{_second_before(self._time).decode()}Z"
-        skip = LinesToSkip(self._time, self._count)
+        self._known, self._to_skip = self._time, self._count
         self._recent = {}
         rest = b""
         source = self._api.stream(path(self._namespace, "pods", self._pod, "log", **query))
         async with contextlib.aclosing(source) as data:
             async for piece in data:
                 *lines, rest = (rest + piece).split(b"\n")
-                if new := b"".join(text + b"\n" for text in self._note(lines, skip)):
+                if new := b"".join(text + b"\n" for text in self._note(lines)):
                     yield new
-        if new := b"".join(self._note([rest] if rest else [], skip)):
+        if new := b"".join(self._note([rest] if rest else [])):
             yield new
 
-    def _note(self, lines: Iterable[bytes], skip: LinesToSkip) -> Iterator[bytes]:
-        """Yield the texts of lines that are not in the copy, and note their times."""
+    def _note(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the texts of lines that are not in the copy, and note their times.
+
+        The first lines of an answer are in it, but none after a time: an older part of the log may be gone.
+        """
         for line in lines:
             when, text = _split(line)
             if not when:  # the node could not read on
                 raise KubeError(text.decode("utf-8", "replace"))
-            is_new = not skip.has(when)
             self._count_line(when)
-            if is_new:
+            if self._to_skip and when <= self._known:
+                self._to_skip -= 1
+            else:
                 yield text
 
     def _count_line(self, when: bytes) -> None:
@@ -89,19 +94,6 @@ class LogCopy:
         oldest = _second_before(self._time)
         self._count = sum(lines for second, lines in self._recent.items() if second >= oldest)
         write_file(self._position, f"{self._size} {self._time.decode()} {self._count}\n")
-
-
-class LinesToSkip:
-    """The first lines of an answer, but none after a time: an older part of the log may be gone."""
-
-    def __init__(self, last: bytes, count: int) -> None:
-        self._last, self._left = last, count
-
-    def has(self, when: bytes) -> bool:
-        if self._left and when <= self._last:
-            self._left -= 1
-            return True
-        return False
 
 
 def _second_before(when: bytes) -> bytes:

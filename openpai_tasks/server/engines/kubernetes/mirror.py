@@ -38,7 +38,7 @@ class PodMirror:
         return next(iter(self._troubles.values()), "")
 
     async def run(self, namespace: str) -> None:
-        """Mirror the pods in a namespace for ever."""
+        """Mirror the pods in a namespace until cancelled."""
         while True:
             try:
                 version = await self._list(namespace)

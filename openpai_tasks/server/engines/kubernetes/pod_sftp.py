@@ -1,7 +1,7 @@
 """SFTP for a pod whose image has a POSIX shell, but no SFTP server: each operation is a command there.
 
 The commands of a session go to one shell that stays, so they cost no process of ``kubectl``. A small file is
-written by that shell, a larger one by a ``cat`` of its own.
+written by that shell, a larger one by a separate ``cat``.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ HOME, UID, JOB, PLACE, FOLDER, OWNER = (
 """Labels of our objects, and annotations of pods."""
 SMALL = 700_000  # bytes of files that fit into a secret, whose limit is 1 MiB in base64
 ADDRESS = "<address>"  # which no shell takes without quotes
-FIRST_PORT = 20_000  # each pod has an address of its own, so ports need not differ
+FIRST_PORT = 20_000  # each pod has its own address, so ports need not differ
 TIME_MARGIN = 300  # seconds that Kubernetes adds to a task's own time limit
 NODE_SECONDS = 300  # after which Kubernetes gives up the pods of a node that does not answer
 
@@ -343,7 +343,7 @@ def _tar(files: Mapping[str, Path]) -> bytes:
 
 
 def choose_ports(wanted: Mapping[str, int]) -> Ports:
-    """Return ports by label; each pod has an address of its own, so those of other pods do not matter."""
+    """Return ports by label; each pod has its own address, so those of other pods do not matter."""
     free = itertools.count(FIRST_PORT)
     return {label: tuple(itertools.islice(free, count)) for label, count in counts(wanted).items()}
 

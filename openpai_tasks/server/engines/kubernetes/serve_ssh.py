@@ -10,7 +10,6 @@ needs only a POSIX shell. It ends with its standard input.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import pty
@@ -30,9 +29,10 @@ from openpai_tasks.server.engines.kubernetes.pods import IO, SESSION
 from openpai_tasks.server.engines.kubernetes.ssh_service import PodCommands
 from openpai_tasks.server.ssh.serve_asyncssh import (
     CHUNK,
+    LOOPBACK,
     READY,
-    Children,
     SshSession,
+    Streams,
     TaskSshServer,
     authorized_keys,
     listen,
@@ -41,7 +41,6 @@ from openpai_tasks.server.ssh.serve_asyncssh import (
 
 REFUSED_SECONDS = 0.3  # in which a port turns out to be closed, the first time it is used
 SILENT_SECONDS = 10.0  # after the client has ended its side of a connection
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EXIT_CODE = re.compile(rb"command terminated with exit code \d+\n\Z")  # of kubectl, its last line
 # Without a terminal, this shell keeps the output open: input is lost once no process has it any more.
 _BEGIN = f"""\
@@ -137,16 +136,13 @@ class PodSession(SshSession):
     """A ``kubectl exec`` on one channel of a connection."""
 
     def __init__(
-        self,
-        channel: asyncssh.SSHServerProcess[bytes],
-        children: Children,
-        pod: PodCommands,
-        numbers: set[int],
+        self, channel: asyncssh.SSHServerProcess[bytes], pod: PodCommands, sessions: dict[int, PodSession]
     ) -> None:
-        self._pod, self._numbers = pod, numbers
-        self._number = next(one for one in itertools.count() if one not in numbers)
+        """``sessions`` are those that run, by number."""
+        self._pod, self._sessions = pod, sessions
+        self._number = next(one for one in itertools.count() if one not in sessions)
         self._is_terminal = channel.term_type is not None
-        super().__init__(channel, children, [])
+        super().__init__(channel, [])
         about = self._about()
         words = ["-c", _BEGIN, "sh", str(self._number), about["SSH_CLIENT"], about["SSH_CONNECTION"]]
         words += [channel.term_type or "-"]
@@ -154,23 +150,22 @@ class PodSession(SshSession):
         self._argv = pod.exec("/bin/sh", *words, flags=("-i", "-t") if self._is_terminal else ("-i",))
 
     async def run(self) -> None:
-        self._numbers.add(self._number)
+        self._sessions[self._number] = self
         try:
             await super().run()
         finally:
-            if self._pid and self._code is None:  # the client has left
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._pid, signal.SIGTERM)
+            if self._process and self._process.returncode is None:  # the client has left
+                self.kill(signal.SIGTERM)
                 if self._is_terminal:
                     await self._send_signal("HUP")
-            self._numbers.discard(self._number)
+            del self._sessions[self._number]
 
-    def _start_in_terminal(self) -> tuple[int, list[tuple[int, asyncssh.SSHWriter[bytes]]]]:
+    async def _start_in_terminal(self) -> Streams:
         """Start kubectl with a terminal, which it makes raw, and its own messages apart."""
         (master, terminal), (err, stderr) = pty.openpty(), os.pipe()
         self._terminal = master
         self._resize(*self._channel.term_size)
-        self._spawn((terminal, terminal, stderr), {})
+        await self._spawn((terminal, terminal, stderr), {})
         for handle in (master, err):
             os.set_blocking(handle, False)
         return master, [(master, self._channel.stdout), (err, self._channel.stderr)]
@@ -189,9 +184,8 @@ class PodSession(SshSession):
 
     def _resize(self, columns: int, rows: int, width: int, height: int) -> None:
         super()._resize(columns, rows, width, height)
-        if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGWINCH)  # it is not the terminal of its session
+        if self._process and self._process.returncode is None:
+            self._process.send_signal(signal.SIGWINCH)  # it is not the terminal of its session
 
     def _signal(self, name: str) -> None:
         if name.isalnum():
@@ -211,11 +205,10 @@ class PodSession(SshSession):
 
 
 async def serve(port: socket.socket, pod: PodCommands, proxy: str) -> None:
-    keys, children = authorized_keys(), Children()
-    numbers, answering = set[int](), set[int]()
+    keys, sessions, answering = authorized_keys(), dict[int, PodSession](), set[int]()
     await listen(
         lambda: PodSshServer(keys, pod, proxy, answering),
-        lambda channel: PodSession(channel, children, pod, numbers),
+        lambda channel: PodSession(channel, pod, sessions),
         lambda channel: PodSftpServer(channel, pod),
         sock=port,
     )
@@ -223,7 +216,8 @@ async def serve(port: socket.socket, pod: PodCommands, proxy: str) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, ended.set)
     await ended.wait()
-    children.kill_all()
+    for session in sessions.values():
+        session.kill(signal.SIGKILL)
     os.killpg(0, signal.SIGKILL)  # with the shells of SFTP sessions
 
 

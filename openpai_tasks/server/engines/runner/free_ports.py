@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _socket  # ``socket`` and ``hashlib`` take twice as long to load as Python to start
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 try:
     from _md5 import md5  # type: ignore[import-not-found]
@@ -46,19 +46,28 @@ def is_bindable(port: int) -> bool:
     return True
 
 
-def choose(uid: str, wanted: Mapping[str, int]) -> dict[str, list[int]]:
-    """Choose the ports of one task; tasks that know nothing of each other rarely choose the same."""
-    taken = set[int]()
+def choose(
+    uid: str,
+    wanted: Mapping[str, int],
+    taken: set[int] | None = None,
+    is_free: Callable[[int], bool] = is_bindable,
+) -> dict[str, tuple[int, ...]]:
+    """Choose the ports of one task, and add them to those that are taken; OSError if none is free.
+
+    Tasks that know nothing of each other rarely choose the same.
+    """
+    taken = set() if taken is None else taken
     return {
-        label: [_next(hashed_port(uid, label, number), taken) for number in range(count)]
+        label: tuple(_next(hashed_port(uid, label, number), taken, is_free) for number in range(count))
         for label, count in wanted.items()
     }
 
 
-def _next(start: int, taken: set[int]) -> int:
+def _next(start: int, taken: set[int], is_free: Callable[[int], bool]) -> int:
     for step in range(END - FIRST):
         port = FIRST + (start - FIRST + step) % (END - FIRST)
-        if port not in taken and is_bindable(port):
+        if port not in taken:
             taken.add(port)
-            return port
+            if is_free(port):
+                return port
     raise OSError("no port is free on this machine")

@@ -2,7 +2,7 @@
 
 A lock is a listening socket with a name in Linux's abstract namespace: it needs no file, works between users,
 shows who has it, and ends with its process. A GPU has two. A server takes STARTING before it starts a task,
-and lets go of it once the task's runner has RUNNING, so that the GPU is never free in between. A runner needs
+and releases it once the task's runner has RUNNING, so that the GPU is never free in between. A runner needs
 RUNNING whatever its server did: no two tasks have a GPU at once, also after a server was killed.
 """
 

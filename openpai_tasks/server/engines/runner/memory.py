@@ -38,7 +38,7 @@ class MemoryGroup:
         return int(counts.get("oom_kill", 0))
 
     def peak(self) -> int:
-        """Return the most bytes in use at a time; before Linux 5.19, the limit stands for it."""
+        """Return the most bytes in use at a time; before Linux 5.19, return the limit."""
         for name in ("memory.peak", "memory.max_usage_in_bytes"):
             if self.has(name):
                 return int(self.read(name))

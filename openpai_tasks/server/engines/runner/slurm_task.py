@@ -88,17 +88,17 @@ def _exchange_places(task: BatchTask, tasks: list[BatchTask], nodes: dict[str, s
     return found
 
 
-def write_place(ip: str, ports: dict[str, list[int]], gpus: list[int]) -> str:
+def write_place(ip: str, ports: dict[str, tuple[int, ...]], gpus: list[int]) -> str:
     """Return the content of a task's ``place``: its address, ports and GPUs, a line each."""
     listed = " ".join(f"{label}={','.join(map(str, numbers))}" for label, numbers in ports.items())
     return f"{ip}\n{listed}\n{' '.join(map(str, gpus))}\n"
 
 
-def read_place(text: str) -> tuple[str, dict[str, list[int]], list[int]]:
+def read_place(text: str) -> tuple[str, dict[str, tuple[int, ...]], list[int]]:
     """Return address, ports and GPUs; ValueError if the text is no place."""
     ip, listed, gpus = text.removesuffix("\n").split("\n")
     pairs = (port.split("=") for port in listed.split())
-    ports = {label: [int(number) for number in numbers.split(",") if number] for label, numbers in pairs}
+    ports = {label: tuple(int(number) for number in numbers.split(",") if number) for label, numbers in pairs}
     return ip, ports, [int(gpu) for gpu in gpus.split()]
 
 

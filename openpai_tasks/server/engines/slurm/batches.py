@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.server.engines.base import Launch
-from openpai_tasks.server.engines.ports import ALWAYS
+from openpai_tasks.server.engines.ports import counts
 from openpai_tasks.server.engines.slurm import needs, programs
 from openpai_tasks.server.engines.slurm.needs import SlurmNeed, need
-from openpai_tasks.server.engines.slurm.partitions import SlurmPartition
+from openpai_tasks.server.engines.slurm.partitions import SlurmNodes
 
 COMMENT = "openpai-tasks:"
 MOST_IN_ARRAY = 1000
@@ -88,7 +88,7 @@ def _line(launch: Launch) -> str:
     folder = str(launch.folder.absolute())
     if "\n" in folder:
         raise programs.SlurmRefusal("the folder of jobs on Slurm needs a name without line breaks")
-    ports = ",".join(f"{label}={count}" for label, count in {**ALWAYS, **launch.ports}.items())
+    ports = ",".join(f"{label}={count}" for label, count in counts(launch.ports).items())
     known = "known" if launch.shared else ""
     return "\t".join([launch.uid, role_key(launch.role), str(launch.index), ports, known, folder])
 
@@ -98,25 +98,27 @@ def folders(text: str) -> list[Path]:
     return [Path(line.split("\t", 5)[-1]) for line in text.split("\n")[2:-1]]
 
 
-class ScriptSettings(NamedTuple):
-    command: Sequence[str]  # the start of the command of every task
-    partitions: Mapping[str, SlurmPartition]
-    default: str  # partition
-    options: Sequence[str]  # of sbatch, for every job of the site
-    conf: str  # SLURM_CONF, if it is set
+def script(
+    batch: SlurmBatch, path: Path, start: Sequence[str], site: Sequence[str], nodes: SlurmNodes
+) -> str:
+    """Return the batch script; ``path`` is the batch's file, ``start`` begins the command of each task.
 
-
-def script(batch: SlurmBatch, path: Path, settings: ScriptSettings) -> str:
-    """Return the batch script; ``path`` is the batch's file."""
+    ``site`` has the options of sbatch for every job of the site.
+    """
     heads = [
-        " ".join(_options(wanted, count if batch.gang else 1, settings))
+        " ".join(
+            [
+                *needs.site_options(wanted, site, nodes),
+                *needs.resource_options(wanted, count if batch.gang else 1),
+            ]
+        )
         for wanted, count in batch.components[: None if batch.gang else 1]
     ]
     lines = ["#!/bin/sh", *(f"#SBATCH {option}" for option in _job_options(batch, path))]
     lines += [f"#SBATCH {heads[0]}", *(f"#SBATCH hetjob\n#SBATCH {head}" for head in heads[1:])]
-    if settings.conf:
-        lines.append(f"export SLURM_CONF={shlex.quote(settings.conf)}")
-    command = shlex.join([*settings.command, str(path)])
+    if conf := os.environ.get("SLURM_CONF"):
+        lines.append(f"export SLURM_CONF={shlex.quote(conf)}")
+    command = shlex.join([*start, str(path)])
     if not batch.gang:
         lines.append(f'exec {command} "$SLURM_ARRAY_TASK_ID" batch')
     elif batch.has_steps:
@@ -149,15 +151,6 @@ def _job_options(batch: SlurmBatch, path: Path) -> Iterator[str]:
     yield f'--chdir="{path.parent}"'
     if not batch.gang:
         yield f"--array=0-{len(batch.launches) - 1}"
-
-
-def _options(wanted: SlurmNeed, count: int, settings: ScriptSettings) -> Iterator[str]:
-    yield from needs.site_options(wanted, settings.options, settings.default, settings.partitions)
-    yield from needs.resource_options(wanted, count)
-
-
-def conf() -> str:
-    return os.environ.get("SLURM_CONF", "")
 
 
 def find_by_comment(rows: Iterable[programs.QueueRow]) -> dict[str, str]:

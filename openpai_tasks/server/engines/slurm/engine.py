@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobDocument
 from openpai_tasks.server.engines import runner, task_state
 from openpai_tasks.server.engines.base import (
@@ -17,7 +16,7 @@ from openpai_tasks.server.engines.base import (
     EngineCapacity,
     Launch,
     MemoryLimits,
-    Ports,
+    SchedulingEngine,
     TaskStatus,
 )
 from openpai_tasks.server.engines.container_files import container_variables
@@ -41,11 +40,10 @@ from openpai_tasks.settings.engines import TROUBLE, EngineOptions
 FOLDER = ".slurm"
 
 
-class SlurmEngine(ProcessEngine):
+class SlurmEngine(SchedulingEngine, ProcessEngine):
     """Has the task folders of a process engine; Slurm starts what runs in them."""
 
     name = "slurm"
-    schedules = places_late = has_task_folders = True
     serves_ssh_in_image = False  # it runs on the node, next to the image
     where = "the nodes, with what these have"
 
@@ -67,7 +65,7 @@ class SlurmEngine(ProcessEngine):
         self._unsent: dict[str, Launch] = {}  # by uid, while Slurm does not answer
         self._left: dict[str, int] = {}  # batch -> how many of its tasks are not forgotten
         self._mirror = QueueMirror(jobs.parent / TROUBLE)
-        self._watcher = TaskWatcher(self._mirror, grace)
+        self._watcher = TaskWatcher(self._mirror, grace, self._failed)
         self._cluster = SlurmSnapshot(self._folder / "nodes", self._mirror)
         home.make_private(self._folder)
 
@@ -79,18 +77,6 @@ class SlurmEngine(ProcessEngine):
     def problem(self, document: JobDocument) -> str:
         name = document.virtual_cluster
         return needs.problem(document, name, self._cluster.virtual_clusters().get(name, SlurmPartition()))
-
-    def hold(self, tasks: Iterable[Task]) -> None:
-        """Ports and GPUs are chosen where a task starts."""
-
-    def assign_ports(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, Ports]:
-        return {uid: {} for uid in wanted}
-
-    def assign_gpus(self, counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        return {uid: () for uid in counts}
-
-    def address(self, task: Task) -> str:
-        return task.ip
 
     def variables(self, task: Task) -> dict[str, str]:
         """Hide all GPUs: where the task starts, Slurm says which ones it sees."""
@@ -118,8 +104,8 @@ class SlurmEngine(ProcessEngine):
                 self._mirror.note_down(err)
                 self._unsent.update((launch.uid, launch) for launch in batch.launches)
             except (SlurmRefusal, OSError) as err:
-                for launch in batch.launches:
-                    self._watcher.fail(launch.uid, str(err))
+                uids = (launch.uid for launch in batch.launches)
+                self._failed |= dict.fromkeys(uids, f"could not be started: {err}")
 
     def _submitted_before(self, launches: Sequence[Launch]) -> set[str]:
         """Find tasks of a server that was killed before it wrote their ids."""
@@ -141,13 +127,8 @@ class SlurmEngine(ProcessEngine):
                 found.add(launch.uid)
         return found
 
-    def _try_prepare(self, launch: Launch) -> bool:
-        try:
-            self.prepare(self._images.prepare(launch) if self._images else launch)
-        except (OSError, ConfigError) as err:
-            why = f"{err.strerror}: {launch.folder}" if isinstance(err, OSError) else str(err)
-            self._watcher.fail(launch.uid, why)
-        return not self._watcher.has_failed(launch.uid)
+    def prepare(self, launch: Launch) -> None:
+        super().prepare(self._images.prepare(launch) if self._images else launch)
 
     def _submit_parts(self, batch: SlurmBatch) -> None:
         """Submit a batch, or its halves if Slurm takes only smaller arrays (``MaxArraySize``)."""
@@ -167,10 +148,8 @@ class SlurmEngine(ProcessEngine):
         write_file(path, batches.describe(batch, addresses))
         for launch, id in zip(batch.launches, batch.ids("JOB"), strict=True):
             write_file(launch.folder / BATCH, f"{batch.name} {id} {'step' if batch.has_steps else 'batch'}")
-        settings = batches.ScriptSettings(
-            self._task_command, known.partitions, known.default, self._site.options, batches.conf()
-        )
-        job = programs.submit(batches.script(batch, path, settings))
+        script = batches.script(batch, path, self._task_command, self._site.options, known)
+        job = programs.submit(script)
         for launch, id in zip(batch.launches, batch.ids(job), strict=True):
             write_file(launch.folder / ID, id)
         self._mirror.poll_soon()

@@ -172,9 +172,8 @@ def _enroot_image(image: str) -> str:
         return image
     if "://" in image:
         raise ConfigError(f"invalid image name {image!r}")
-    first, slash, rest = container_files.check_image(image).partition("/")
-    is_registry = bool(slash) and ("." in first or ":" in first or first == "localhost")
-    return f"{first}#{rest}" if is_registry else image
+    registry, name = container_files.split_registry(container_files.check_image(image))
+    return f"{registry}#{name}" if registry else image
 
 
 def _is_file(image: str) -> bool:

@@ -11,7 +11,7 @@ from openpai_tasks.errors import ConfigError
 from openpai_tasks.protocol import JobDocument, TaskRole
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.server.engines.base import Launch
-from openpai_tasks.server.engines.slurm.partitions import SEPARATOR, NodeSize, SlurmPartition
+from openpai_tasks.server.engines.slurm.partitions import SEPARATOR, NodeSize, SlurmNodes, SlurmPartition
 from openpai_tasks.server.engines.slurm.site import merge_options, parse_option
 from openpai_tasks.server.resources import ResourceAmount, task_demand
 
@@ -67,17 +67,15 @@ def resource_options(wanted: SlurmNeed, count: int, is_step: bool = False) -> It
         yield f"--gpus-per-task={kind}{wanted.gpu}"
 
 
-def site_options(
-    wanted: SlurmNeed, site: Iterable[str], default: str, partitions: Mapping[str, SlurmPartition]
-) -> tuple[str, ...]:
+def site_options(wanted: SlurmNeed, site: Iterable[str], nodes: SlurmNodes) -> tuple[str, ...]:
     """Return partition, QOS, time limit, and the options of the site and of the job, which count more."""
     partition, _, quality = wanted.virtual_cluster.partition(SEPARATOR)
-    partition = partition if partition in partitions else default
+    partition = partition if partition in nodes.partitions else nodes.default
     own = [f"--qos={quality}"] if quality else []
     own += [f"--partition={partition}"] if partition else []
     limit = []
     if wanted.seconds:
-        most = partitions[partition].most_minutes if partition in partitions else None
+        most = nodes.partitions.get(partition, SlurmPartition()).most_minutes
         minutes = math.ceil((wanted.seconds + EXTRA_SECONDS) / 60)
         limit = [f"--time={minutes if most is None else min(minutes, most)}"]
     return merge_options(site, limit, wanted.options, own)

@@ -71,11 +71,8 @@ def _size(cpus: str, memory: str, gres: str) -> NodeSize:
 
 
 def _partition(sizes: list[NodeSize], limit: str) -> SlurmPartition:
-    up = [size.amount for size in sizes if size.is_up]
-    amount = ResourceAmount(
-        sum(one.cpu for one in up), sum(one.memory_mb for one in up), sum(one.gpu for one in up)
-    )
-    return SlurmPartition(amount, tuple(sizes), parse_minutes(limit))
+    up = sum((size.amount for size in sizes if size.is_up), NOTHING)
+    return SlurmPartition(up, tuple(sizes), parse_minutes(limit))
 
 
 def gpu_types(partition: SlurmPartition) -> dict[str, int]:

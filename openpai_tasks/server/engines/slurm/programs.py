@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from openpai_tasks.errors import PaiError
+
+log = logging.getLogger(__name__)
 
 SECONDS = 20.0  # less than a command waits for the server to start
 MOST_BYTES = 64 << 20  # of an answer: a hundred bytes for each job
@@ -86,7 +89,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def submit(script: str) -> str:
     """Submit a batch script; return the job's id."""
-    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add lines of its own
+    lines = run(["sbatch", "--parsable"], script).split("\n")  # a site may add other lines
     found = [
         match[1] for line in lines if (match := re.fullmatch(r"(\d{1,12})(;.*)?", line.strip(), re.ASCII))
     ]
@@ -108,21 +111,14 @@ def _rows(text: str) -> Iterable[QueueRow]:
             yield QueueRow(*cells)
 
 
-def ask_to_stop(ids: Collection[str], is_batch: bool) -> None:
-    """Signal the runners of jobs' tasks; ``is_batch`` if the script of each has become its only one.
+def cancel(ids: Collection[str], *options: str) -> None:
+    """Remove jobs from the queue or kill them, or do with them what the options of ``scancel`` say.
 
-    Otherwise, all processes of the tasks get the signal: CONT, which means something to runners only.
+    It is called once for many jobs, and goes on after those that have ended.
     """
-    _cancel(["--signal=TERM", "--batch"] if is_batch else ["--signal=CONT"], ids)
-
-
-def cancel(ids: Collection[str]) -> None:
-    """Remove jobs from the queue, or kill them."""
-    _cancel([], ids)
-
-
-def _cancel(options: Sequence[str], ids: Collection[str]) -> None:
-    """Call ``scancel`` once for many jobs; it goes on after those that have ended."""
     wanted = sorted(ids)
     for first in range(0, len(wanted), MOST_CANCELLED):
-        run(["scancel", *options, *wanted[first : first + MOST_CANCELLED]])
+        try:
+            run(["scancel", *options, *wanted[first : first + MOST_CANCELLED]])
+        except SlurmRefusal as err:
+            log.info("not all jobs could be stopped: %s", err)

@@ -61,7 +61,6 @@ def place_of(task: Task) -> TaskPlace | None:
     """Return where the task runs; None if it has not begun."""
     try:
         ip, ports, gpus = read_place((task.folder / PLACE).read_text(encoding="utf-8"))
-        place = TaskPlace(ip, {label: tuple(numbers) for label, numbers in ports.items()}, tuple(gpus))
-        return place if _IP.fullmatch(place.ip) else None
+        return TaskPlace(ip, ports, tuple(gpus)) if _IP.fullmatch(ip) else None
     except (OSError, ValueError):
         return None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from openpai_tasks.server.engines import task_state
@@ -21,10 +20,8 @@ from openpai_tasks.server.engines.process import (
 from openpai_tasks.server.engines.runner.task import STOP
 from openpai_tasks.server.engines.slurm import programs, reasons, task_files
 from openpai_tasks.server.engines.slurm.mirror import QueueMirror
-from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown, SlurmRefusal
+from openpai_tasks.server.engines.slurm.programs import QueueRow, SlurmDown
 from openpai_tasks.server.state.records import Task
-
-log = logging.getLogger(__name__)
 
 MARGIN_SECONDS = 10.0  # after the grace period, for runners to kill their tasks
 LATE_SECONDS = 30.0  # that the files of an ended job may take to appear on a network file system
@@ -36,22 +33,15 @@ _NODES_FAULT = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
 class TaskWatcher:
     """The states of tasks that Slurm has, with few questions to Slurm and to the shared file system."""
 
-    def __init__(self, mirror: QueueMirror, grace: float) -> None:
-        self._mirror, self._grace = mirror, grace
-        self._failed: dict[str, str] = {}  # uid -> why it could not be submitted
+    def __init__(self, mirror: QueueMirror, grace: float, failed: dict[str, str]) -> None:
+        """``failed`` has the reasons, by uid, why tasks could not be submitted."""
+        self._mirror, self._grace, self._failed = mirror, grace, failed
         self._ids: dict[str, str] = {}  # uid -> its id in Slurm
         self._places: dict[str, TaskPlace] = {}  # uid -> where it runs
         self._to_signal: dict[str, bool] = {}  # job -> whether its script is its only task
         self._to_cancel: set[str] = set()  # jobs
         self._stopping: dict[str, float] = {}  # job -> when it was asked to stop
         self._ended_at: dict[str, float] = {}  # uid -> when its job was first seen without an exit
-
-    def fail(self, uid: str, why: str) -> None:
-        """Note that a task could not be started."""
-        self._failed[uid] = f"could not be started: {why}"
-
-    def has_failed(self, uid: str) -> bool:
-        return uid in self._failed
 
     def poll(self, tasks: Sequence[Task]) -> dict[str, TaskStatus]:
         self._stop_requested()
@@ -104,7 +94,7 @@ class TaskWatcher:
         return None
 
     def _end_without_exit(self, task: Task, row: QueueRow | None) -> TaskExit | None:
-        """Return the end of a task that Slurm has ended, and that has left no exit of its own."""
+        """Return the end of a task that Slurm has ended, and that has written no exit."""
         first = self._ended_at.setdefault(task.uid, time.monotonic())
         task_files.look_again(task.folder)
         done = task_state.read_exit(task.folder)
@@ -175,21 +165,15 @@ class TaskWatcher:
             return
         alone = {job for job, is_alone in self._to_signal.items() if is_alone}
         try:
-            self._call_for_running(programs.ask_to_stop, alone, True)
-            self._call_for_running(programs.ask_to_stop, self._to_signal.keys() - alone, False)
-            self._call_for_running(programs.cancel, self._to_cancel)
+            programs.cancel(alone, "--signal=TERM", "--batch")
+            # Every process of a task gets this signal, which means something to runners only.
+            programs.cancel(self._to_signal.keys() - alone, "--signal=CONT")
+            programs.cancel(self._to_cancel)
         except SlurmDown as err:
             self._mirror.note_down(err)
             return
         self._to_signal, self._to_cancel = {}, set()
         self._mirror.poll_soon()
-
-    def _call_for_running(self, call: Callable[..., None], jobs: Collection[str], *more: bool) -> None:
-        """Call a program that also stops the other jobs if some have ended."""
-        try:
-            call(jobs, *more)
-        except SlurmRefusal as err:
-            log.info("not all jobs could be stopped: %s", err)
 
     def _kill_overdue(self, rows: Mapping[str, QueueRow]) -> None:
         """Cancel what has not ended within the grace period, which its runner could not end."""
