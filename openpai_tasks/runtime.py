@@ -781,7 +781,7 @@ def _call_within(seconds: float, ask: Callable[[], Result]) -> Result:
     except RuntimeError:  # the interpreter ends
         return ask()
     thread.join(seconds)
-    if errors:
+    if errors and not isinstance(errors[0], TimeoutError):  # a read may time out at the same moment
         raise errors[0]
     if not found:
         raise TimeoutError(f"no complete answer within {seconds:g} s")
