@@ -9,11 +9,9 @@ from openpai_tasks.backends.base import (
     Capacity,
     ClusterNode,
     ClusterStorage,
-    RemovedJob,
-    RemovedOrphan,
     VirtualCluster,
 )
-from openpai_tasks.protocol.fields import mapping, moment, number, rows, text, texts, whole
+from openpai_tasks.protocol.fields import mapping, number, rows, text, texts
 from openpai_tasks.protocol.quantities import parse_quantity
 from openpai_tasks.protocol.routes import OWN_FIELD
 
@@ -77,13 +75,3 @@ def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = Tru
 def _amount(side: Any, names: tuple[str, ...]) -> Amount:
     found = (number(mapping(side).get(name)) for name in names)
     return next((amount for amount in found if amount is not None), None)
-
-
-def removed_job_from_body(body: dict[str, Any]) -> RemovedJob:
-    return RemovedJob(
-        text(body.get("name")), moment(body.get("completedTime")), whole(body.get("bytes")) or 0
-    )
-
-
-def removed_orphan_from_body(body: dict[str, Any]) -> RemovedOrphan:
-    return RemovedOrphan(*(text(body.get(name)) for name in ("name", "job", "home")))
