@@ -24,16 +24,6 @@ PARALLEL = 3  # parts of one file in transit at once
 
 
 @dataclass(frozen=True)
-class ObjectUpload:
-    """An object to write, and the check that must pass before it becomes visible."""
-
-    key: str
-    mtime_ms: int | None
-    size: int | None
-    check: Callable[[], None] | None
-
-
-@dataclass(frozen=True)
 class ObjectBody:
     """The bytes of one request, and their MD5 for the service to verify."""
 
@@ -158,28 +148,42 @@ class PartCutter:
         return next((piece for piece in self._pieces if piece), b"")
 
 
-def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
-    """Upload the object, completely or not at all."""
-    part_size = _part_size(upload.size, target.most_parts)
-    cut = PartCutter(pieces, part_size, upload.size, budget)
-    share = part_size if upload.size is None else min(part_size, upload.size)
-    with _acquired(budget, share):
+def send(
+    target: UploadTarget,
+    budget: Budget,
+    key: str,
+    pieces: Iterable[bytes],
+    size: int | None,
+    mtime_ms: int | None,
+    check: Callable[[], None] | None,
+) -> None:
+    """Upload an object, completely or not at all; ``check`` must pass before it becomes visible."""
+    part_size = _part_size(size, target.most_parts)
+    cut = PartCutter(pieces, part_size, size, budget)
+
+    def check_all() -> None:
+        if check is not None:
+            check()
+        if size is not None and cut.size != size:
+            raise CorruptData(f"{key}: got {cut.size} of {size} bytes; it changed or was truncated")
+
+    with _acquired(budget, part_size if size is None else min(part_size, size)):
         first = cut.body()
         if cut.is_done:
-            _check(upload, cut.size)
-            retrying(lambda: target.put(upload.key, first, upload.mtime_ms))
+            check_all()
+            retrying(lambda: target.put(key, first, mtime_ms))
             return
-        session = retrying(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
+        session = retrying(lambda: target.begin(key, mtime_ms, part_size))
         with _aborting_on_error(session):
             retrying(lambda: session.part(1, first))
     with _aborting_on_error(session):
         _send_parts(session, cut, budget, part_size, target.most_parts)
-        _check(upload, cut.size)
+        check_all()
         retrying(lambda: session.complete(cut.md5))
     if not retrying(lambda: session.is_intact(cut.size, cut.md5)):
         if not retrying(session.remove):
-            raise PathError(f"{upload.key}: another writer replaced it; that version was kept")
-        raise CorruptData(f"{upload.key}: it differs from what was sent; it was removed")
+            raise PathError(f"{key}: another writer replaced it; that version was kept")
+        raise CorruptData(f"{key}: it differs from what was sent; it was removed")
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
@@ -231,13 +235,6 @@ def _part_size(size: int | None, most_parts: int) -> int:
         return PART_OF_UNKNOWN
     least = -(-size // most_parts)
     return max(PART, -(-least // MIB) * MIB)
-
-
-def _check(upload: ObjectUpload, size: int) -> None:
-    if upload.check is not None:
-        upload.check()
-    if upload.size is not None and size != upload.size:
-        raise CorruptData(f"{upload.key}: got {size} of {upload.size} bytes; it changed or was truncated")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, Pfs
 from openpai_tasks.backends.paddlecloud.pfs.upload import PfsUpload, Result, in_parallel, send
 from openpai_tasks.errors import Denied, NoSuchPath, PathError
 from openpai_tasks.storage.hosts import resolved_addresses
-from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
+from openpai_tasks.storage.objects.md5 import hasher_of, kind_of_parts
 from openpai_tasks.storage.retry import CorruptData, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -145,10 +145,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         return Digest(kind_of_parts(self._connection.chunk), f"{value}-{len(sums)}")
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        if kind == MD5:
-            return Md5()
-        parts = PARTS.fullmatch(kind or kind_of_parts(self._connection.chunk))
-        return Md5OfParts(int(parts[1])) if parts else None
+        return hasher_of(kind or kind_of_parts(self._connection.chunk))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set the time, if the server can; the size must stay, or some servers would clear the file."""

@@ -125,7 +125,7 @@ class S3Client:
                 self.refuse({"Key": call.key, **answers.fields(root)})
         return root
 
-    def put(self, key: str, body: bytes, headers: Words, query: Words = NOTHING) -> Words:
+    def upload(self, key: str, body: bytes, headers: Words, query: Words = NOTHING) -> Words:
         """Upload an object or a part; return the headers of the answer."""
         return self.discard(S3Call("PUT", key, query, headers, body))
 
