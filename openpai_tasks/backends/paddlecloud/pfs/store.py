@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.backends.paddlecloud.pfs import upload
 from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, PfsEntry
 from openpai_tasks.backends.paddlecloud.pfs.upload import PfsUpload, Result, in_parallel, send
-from openpai_tasks.errors import Denied, NoSuchPath, PathError
+from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, PathError
+from openpai_tasks.net import addresses
 from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.objects.md5 import hasher_of, kind_of_parts
 from openpai_tasks.storage.retry import CorruptData, retrying
@@ -24,6 +25,7 @@ from openpai_tasks.storage.store import (
     Hasher,
     KnowsPlaces,
     ReadsChanges,
+    StorageSpec,
     WritesWhole,
     base,
     check_name,
@@ -204,3 +206,23 @@ def _md5(data: bytes) -> str:
 
 def _entry(found: PfsEntry, name: str, path: str) -> Entry:
     return Entry(name, path, found.is_folder, found.size, 0 if found.is_folder else found.mtime_ms)
+
+
+def open_store(spec: StorageSpec) -> PfsStore:
+    """Open the files of a datacenter, as its cluster describes them."""
+    data, endpoint = spec.data, server(spec)
+    try:
+        addresses.parse_url(endpoint)
+    except ValueError as err:
+        raise ConfigError(f"{spec.title} names an invalid endpoint {endpoint!r}: {err}") from err
+    user = str(data.get("user") or spec.user)
+    if not user:
+        raise ConfigError(f"{spec.title} has no user name")
+    datacenter = check_name(str(data.get("datacenter") or spec.cluster), spec.title)
+    token = str(data.get("token") or "")
+    connection = PfsConnection(endpoint, datacenter, token, spec.renew, spec.verify)
+    return PfsStore(connection, check_name(user, spec.title), spec.read_only)
+
+
+def server(spec: StorageSpec) -> str:
+    return str(spec.data.get("endpoint") or "").rstrip("/")
