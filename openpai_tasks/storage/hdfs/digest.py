@@ -20,6 +20,7 @@ from openpai_tasks.storage.store import Digest
 Sums = Callable[[bytes, int], bytes]
 """Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
+CRCS: dict[str, Callable[[bytes], int]] = {"CRC32": zlib.crc32, "CRC32C": crc32c_of}
 CRC_NAMES = {1: "CRC32", 2: "CRC32C"}
 """By their numbers in Hadoop's protocols."""
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")
@@ -118,4 +119,4 @@ def _cutter(chunk: int, count: int) -> struct.Struct:
     return struct.Struct(f"{chunk}s" * count)
 
 
-SUMS: dict[str, Sums] = {"CRC32": _each(zlib.crc32), "CRC32C": _each(crc32c_of)}
+SUMS: dict[str, Sums] = {name: _each(crc) for name, crc in CRCS.items()}

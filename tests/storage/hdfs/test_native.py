@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -16,6 +17,7 @@ from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
 from openpai_tasks.storage.hdfs.digest import SUMS
 from openpai_tasks.storage.hdfs.native import blocks
+from openpai_tasks.storage.hdfs.native.crc_combine import combine
 from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcError
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.local.store import LocalStore
@@ -205,6 +207,11 @@ def test_a_packet_is_accepted_with_its_own_crcs_only(crc):
         for bad in [*((one, crcs) for one in damaged), *((data, one) for one in [*swapped, crcs + b"0000"])]:
             with pytest.raises(blocks.BlockError, match="do not fit their checksum"):
                 received(*bad)
+
+
+def test_combined_crc_equals_the_crc_of_the_whole_data():
+    data = bytes(range(256)) * 14
+    assert combine(SUMS["CRC32"](data, 512), 512, "CRC32") == zlib.crc32(data)
 
 
 @measurable
