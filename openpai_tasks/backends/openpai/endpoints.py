@@ -13,7 +13,9 @@ from urllib.parse import quote, urlencode, urljoin
 
 from openpai_tasks.backends import listing
 from openpai_tasks.backends.base import (
+    Amount,
     Capabilities,
+    Capacity,
     ClusterDescription,
     ClusterNode,
     ClusterStorage,
@@ -29,12 +31,6 @@ from openpai_tasks.backends.base import (
 from openpai_tasks.backends.http import bodies, logins
 from openpai_tasks.backends.http.connection import ServerConnection
 from openpai_tasks.backends.http.retries import UNPAUSED, Policies
-from openpai_tasks.backends.openpai.cluster_bodies import (
-    HDFS,
-    node_from_body,
-    storage_from_body,
-    virtual_cluster_from_body,
-)
 from openpai_tasks.backends.openpai.dialects import YARN_EXITS, ApiDialect, dialect_of
 from openpai_tasks.errors import ApiError, Denied, NotFound
 from openpai_tasks.net.log_masking import mask_keys
@@ -52,10 +48,15 @@ from openpai_tasks.protocol.models import (
     notices_from_body,
     ssh_from_body,
 )
+from openpai_tasks.protocol.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+RESOURCES = {"gpu": ("GPUs", "gpu"), "cpu": ("vCores", "cpu"), "memoryMB": ("memory",)}
+"""Resource names in job documents, and their names in the answers of the server generations."""
+HDFS = ClusterStorage("hdfs", "hdfs", default=True)
+"""The storage of clusters whose API has no storages: HDFS behind the cluster's own address."""
 JOB_PAGE = "/job-detail.html"
 PAGE = 5000  # jobs per request; servers return up to 50000
 MOST_PAGES = 200
@@ -394,6 +395,9 @@ class Client(ServerConnection):
         )
 
 
+# Logs of tasks
+
+
 class LogReader:
     """A ``TaskLog`` of OpenPAI, which has one address for each stream."""
 
@@ -477,3 +481,69 @@ def text_of_page(source: str) -> bytes:
     from html import unescape
 
     return unescape(source[begins.end() : end]).rstrip(_CUT).encode() if begins and end >= 0 else b""
+
+
+# Answers about the cluster
+
+
+def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
+    """Read a virtual cluster; without ``resourcesGuaranteed`` (0.14) all of its resources are usable."""
+    sides = ("resourcesUsed", "resourcesGuaranteed", "resourcesTotal")
+    found = {}
+    for resource, names in RESOURCES.items():
+        used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
+        found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
+    own = fields.mapping(body.get(routes.OWN_FIELD))
+    types = {
+        kind: count
+        for kind, one in fields.mapping(own.get("gpuTypes")).items()
+        if (count := fields.number(one))
+    }
+    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))))
+
+
+def node_from_body(body: dict[str, Any]) -> ClusterNode:
+    """Read a node as Kubernetes describes it."""
+    status = fields.mapping(body.get("status"))
+    there = fields.mapping(status.get("capacity"))
+    ready = [row for row in fields.rows(status.get("conditions")) if row.get("type") == "Ready"]
+    address = [row for row in fields.rows(status.get("addresses")) if row.get("type") == "InternalIP"]
+    gpus, cpus, memory = (
+        parse_quantity(fields.text(there.get(name))) for name in ("nvidia.com/gpu", "cpu", "memory")
+    )
+    return ClusterNode(
+        name=fields.text(fields.mapping(body.get("metadata")).get("name")),
+        address=fields.text(address[0].get("address")) if address else "",
+        is_ready=not ready or ready[0].get("status") == "True",
+        resources={
+            "gpu": gpus or 0,
+            "cpu": cpus,
+            "memoryMB": None if memory is None else int(memory) >> 20,
+        },
+    )
+
+
+def storage_from_body(body: dict[str, Any], name: str, marks_default: bool = True) -> ClusterStorage:
+    """Read a storage from a row of a list or from its full description."""
+    data = {
+        key: fields.text(value)
+        for key, value in fields.mapping(body.get("data")).items()
+        if fields.text(value)
+    }
+    own = fields.mapping(body.get(routes.OWN_FIELD))
+    is_marked = marks_default or "default" in body
+    return ClusterStorage(
+        name=name,
+        type=fields.text(body.get("type")),
+        data=data,
+        share=bool(body.get("share", True)),
+        read_only=bool(body.get("readOnly")),
+        default=bool(body.get("default")) if is_marked else None,
+        folder=fields.text(own.get("path")),
+        mount_point=fields.text(own.get("mountPoint")),
+    )
+
+
+def _amount(side: Any, names: tuple[str, ...]) -> Amount:
+    found = (fields.number(fields.mapping(side).get(name)) for name in names)
+    return next((amount for amount in found if amount is not None), None)

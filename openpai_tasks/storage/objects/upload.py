@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from openpai_tasks.errors import PaiError, PathError
@@ -190,6 +191,18 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
     """Upload all parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
+
+    def start() -> None:
+        """Start to upload the next part; release its memory when it has arrived or failed."""
+        budget.acquire(part_size)
+        try:
+            part = partial(session.part, number, cut.body())
+            underway.append(pool.submit(retrying, part))
+        except BaseException:
+            budget.release(part_size)
+            raise
+        underway[-1].add_done_callback(lambda _: budget.release(part_size))
+
     with ThreadPoolExecutor(PARALLEL) as pool:
         try:
             while not cut.is_done:
@@ -200,33 +213,13 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
                     )
                 if len(underway) == PARALLEL:
                     underway.popleft().result()
-                underway.append(_start(pool, session, number, cut, budget, part_size))
+                start()
             while underway:
                 underway.popleft().result()
         except BaseException:
             for future in underway:
                 future.cancel()
             raise
-
-
-def _start(
-    pool: ThreadPoolExecutor,
-    session: UploadSession,
-    number: int,
-    cut: PartCutter,
-    budget: Budget,
-    part_size: int,
-) -> Future[None]:
-    """Start to upload the next part; release its memory when it has arrived or failed."""
-    budget.acquire(part_size)
-    try:
-        body = cut.body()
-        future = pool.submit(lambda: retrying(lambda: session.part(number, body)))
-    except BaseException:
-        budget.release(part_size)
-        raise
-    future.add_done_callback(lambda _: budget.release(part_size))
-    return future
 
 
 def _part_size(size: int | None, most_parts: int) -> int:

@@ -185,19 +185,15 @@ class NameNodes:
             return self._active(ask)
 
 
-class InvalidAnswer(PathError):
-    """Raised for an answer that WebHDFS would not give."""
-
-
 @contextlib.contextmanager
 def parsing_answer(path: str) -> Iterator[None]:
-    """Raise InvalidAnswer if a field is missing or has another type."""
+    """Raise PathError if a field is missing or has another type."""
     try:
         yield
     except PaiError:
         raise
     except MALFORMED as err:
-        raise InvalidAnswer(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
+        raise PathError(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 
 def _parse_status(value: Any) -> Status:
