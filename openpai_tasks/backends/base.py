@@ -64,12 +64,16 @@ class Capabilities:
 
 def require(backend: Backend, ability: str) -> None:
     """Raise Unsupported, with advice, unless the cluster has the capability."""
-    if getattr(backend.capabilities, ability):
-        return
+    if not getattr(backend.capabilities, ability):
+        raise unsupported(backend, ability)
+
+
+def unsupported(backend: Backend, ability: str) -> Unsupported:
+    """Return the error, with advice, for a capability that the cluster does not have."""
     (words,) = (one.metadata for one in dataclasses.fields(Capabilities) if one.name == ability)
     where = f"cluster {backend.cluster.alias!r} ({backend.product})"
     advice = words["advice"].format(*map(option, words["options"]))
-    raise Unsupported(f"{where} {words['refusal']}: {advice}")
+    return Unsupported(f"{where} {words['refusal']}: {advice}")
 
 
 # Answers of clusters

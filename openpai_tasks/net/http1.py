@@ -234,13 +234,22 @@ class HttpAnswer:
     def content(self) -> bytes:
         """The whole body."""
         if self._content is None:
-            self._content = b"".join(self._limited())
+            self._content = self.read(ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT)
         return self._content
 
-    def discard(self) -> None:
-        """Read and discard the rest of the body."""
-        if self.content:
-            self._content = b""
+    def read(self, limit: int) -> bytes:
+        """Read the whole body; raise ProtocolError if it is larger than the limit."""
+        self.allow(limit)
+        found = bytearray()
+        for piece in self.stream(PIECE):
+            found += piece
+            if len(found) > limit:
+                raise ProtocolError(f"an answer of more than {limit} bytes")
+        return bytes(found)
+
+    def allow(self, size: int) -> None:
+        """Allow a number of bytes of content from now on."""
+        self._connection.exchange.allow(size)
 
     def stream(self, size: int) -> Iterator[bytes]:
         """Yield the body as it arrives, at most so much at once; raise ProtocolError if it ends early."""
@@ -309,15 +318,6 @@ class HttpAnswer:
         while isinstance(event := self._connection.event(), h11.Data):
             yield bytes(event.data)
         self._connection.take_unparsed()
-
-    def _limited(self) -> Iterator[bytes]:
-        total, limit = 0, ERROR_LIMIT if self.status_code >= 400 else TEXT_LIMIT
-        self._connection.exchange.allow(limit)
-        for piece in self._releasing(self._bytes()):
-            total += len(piece)
-            if total > limit:
-                raise ProtocolError(f"an answer of more than {limit} bytes")
-            yield piece
 
 
 def error_text(err: Exception) -> str:

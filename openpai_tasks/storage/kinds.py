@@ -231,8 +231,8 @@ KINDS = (
     StorageKind(
         name="pfs",
         label="PFS",
-        store="openpai_tasks.backends.paddlecloud.pfs.kind:open_store",
-        server="openpai_tasks.backends.paddlecloud.pfs.kind:server",
+        store="openpai_tasks.backends.paddlecloud.pfs.store:open_store",
+        server="openpai_tasks.backends.paddlecloud.pfs.store:server",
     ),
     StorageKind(
         name="sftp",

@@ -318,6 +318,21 @@ class Sha256:
         return Digest(SHA256, self._hash.hexdigest())
 
 
+def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the same bytes in blocks of one size; the last one may be shorter."""
+    rest = bytearray()
+    for piece in pieces:
+        if not rest and len(piece) == size:
+            yield piece
+            continue
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
+    if rest:
+        yield bytes(rest)
+
+
 def fingerprint(hasher: Hasher, pieces: Iterable[bytes]) -> Digest:
     """Return the digest of all pieces."""
     for piece in pieces:

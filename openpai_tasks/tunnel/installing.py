@@ -21,7 +21,7 @@ from openpai_tasks.text.plurals import counted
 from openpai_tasks.tunnel import remote_installer
 from openpai_tasks.tunnel.openssh import RemoteResult, SharedConnection
 from openpai_tasks.tunnel.remote_installer import INDEX, NO_PIP, PIP, PIP_FAILED, SENT
-from openpai_tasks.tunnel.remote_server import login_shell
+from openpai_tasks.tunnel.tunnel import login_shell
 from openpai_tasks.tunnel.wheels import (
     SECONDS,
     WHEEL,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openpai_tasks import protocol
-from openpai_tasks.backends.openpai import log_endpoints
+from openpai_tasks.backends.openpai import endpoints
 from openpai_tasks.errors import PaiError
 from openpai_tasks.protocol import diagnostics, fields, json_text
 from openpai_tasks.protocol.document import shape
@@ -181,5 +181,5 @@ def test_malformed_reference_of_a_job_never_ends_in_a_traceback(tmp_path, text):
 @steady(50)
 @given(st.sampled_from(ODD) | st.text(max_size=20), st.text(max_size=50))
 def test_malformed_log_address_or_page_never_ends_in_a_traceback(address, page):
-    log_endpoints.addresses(fields.text(address))
-    log_endpoints.text_of_page(f"<pre>{page}</pre>")
+    endpoints.addresses(fields.text(address))
+    endpoints.text_of_page(f"<pre>{page}</pre>")

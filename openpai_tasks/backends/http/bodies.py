@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from openpai_tasks.net.http1 import HttpAnswer
 
 PIECE = 1 << 16
-LARGE_PIECE = 1 << 18  # the most that is taken at once of what has arrived
 KB, MB = 1 << 10, 1 << 20
 
 ERROR = 64 * KB
@@ -27,6 +26,7 @@ class InvalidBody(Exception):
 def whole(response: HttpAnswer, limit: int) -> bytes:
     """Return the whole content; stop reading as soon as it exceeds the limit."""
     found = bytearray()
+    response.allow(limit)
     for piece in _decoded(response):
         found += piece
         if len(found) > limit:
@@ -44,13 +44,17 @@ def beginning(response: HttpAnswer) -> bytes:
 
 def as_sent(response: HttpAnswer) -> Iterator[bytes]:
     """Yield the bytes of a stream, which is requested without compression."""
-    if encoding := _encoding(response):
-        raise InvalidBody(f"the content encoding {encoding[:40]!r} was not asked for")
-    yield from response.stream(LARGE_PIECE)
+    _check_uncompressed(response)
+    yield from response.pieces()
 
 
 def _size(limit: int) -> str:
     return f"{limit / MB:.3g} MB" if limit >= MB else f"{limit // KB} KB"
+
+
+def _check_uncompressed(response: HttpAnswer) -> None:
+    if encoding := _encoding(response):
+        raise InvalidBody(f"the content encoding {encoding[:40]!r} was not asked for")
 
 
 def _encoding(response: HttpAnswer) -> str:
@@ -59,7 +63,8 @@ def _encoding(response: HttpAnswer) -> str:
 
 def _decoded(response: HttpAnswer) -> Iterator[bytes]:
     if _encoding(response) not in ("gzip", "x-gzip"):
-        yield from as_sent(response)
+        _check_uncompressed(response)
+        yield from response.stream(PIECE)
         return
     inflater, has_come = zlib.decompressobj(zlib.MAX_WBITS | 16), False
     for piece in response.stream(PIECE):

@@ -17,14 +17,7 @@ from openpai_tasks.backends.http.retries import NEVER, TOO_MANY, UNAVAILABLE, US
 from openpai_tasks.errors import ApiError, ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net.connection_pool import ConnectTimeout
-from openpai_tasks.net.exchange import (
-    CONNECT_SECONDS,
-    STREAM_STEP,
-    TOTAL,
-    AnswerTooLarge,
-    DeadlineExceeded,
-    Exchange,
-)
+from openpai_tasks.net.exchange import CONNECT_SECONDS, TOTAL, AnswerTooLarge, DeadlineExceeded, Exchange
 from openpai_tasks.net.http1 import HttpAnswer
 from openpai_tasks.net.http_client import HttpClient
 from openpai_tasks.protocol.json_text import parse
@@ -263,7 +256,7 @@ class ServerConnection:
         *,
         any_host: bool = False,
         limit: int = bodies.USUAL,
-        stream: Exchange | None = None,
+        stream: bool = False,
         **options: Any,
     ) -> HttpAnswer:
         """Send a request and follow redirects of a GET; the token is sent only to its own cluster.
@@ -272,14 +265,13 @@ class ServerConnection:
         content of a ``stream`` is left to ``_pieces``.
         """
         token = "Authorization" in options.get("headers", {})
-        exchange: Any = stream or self._exchange()
-        exchange.renew()
+        exchange = Exchange(self._timeout)
         for _ in range(MOST_REDIRECTS):
             response = self._http.request(
                 method, url, exchange, verify=self.cluster.verify or True, **options
             )
             if method != "GET" or not response.is_redirect:
-                return self._received(response, exchange, limit, is_stream=stream is not None)
+                return response if stream and response.status_code < 300 else self._read(response, limit)
             target = redirect_target(response)
             response.close()
             if not may_follow(url, target, token, any_host):
@@ -290,26 +282,18 @@ class ServerConnection:
             url, options["params"] = target, None
         raise ApiError(f"{self._where()} redirects this request again and again")
 
-    def _received(self, response: HttpAnswer, exchange: Exchange, limit: int, is_stream: bool) -> HttpAnswer:
-        """Read the content of the answer unless it is streamed; of an error, read only the beginning."""
+    def _read(self, response: HttpAnswer, limit: int) -> HttpAnswer:
+        """Read the content of the answer; of an error, only the beginning."""
         is_error = response.status_code >= 300
-        if is_stream and not is_error:
-            exchange.allow(STREAM_STEP)
-            return response
-        exchange.allow(bodies.ERROR if is_error else limit)
         with self._converting_errors(response):
-            content = bodies.beginning(response) if is_error else bodies.whole(response, limit)
-        response.body = content
+            response.body = bodies.beginning(response) if is_error else bodies.whole(response, limit)
         return response
 
-    def _pieces(self, response: HttpAnswer, exchange: Exchange) -> Iterator[bytes]:
+    def _pieces(self, response: HttpAnswer) -> Iterator[bytes]:
         """Yield the content of a stream as long as data arrives."""
         try:
             with self._converting_errors(response):
-                for piece in bodies.as_sent(response):
-                    exchange.count_streamed(len(piece))
-                    with exchange.paused():
-                        yield piece
+                yield from bodies.as_sent(response)
         except FOREIGN as err:
             raise self._unreachable(err) from err
 
@@ -329,9 +313,6 @@ class ServerConnection:
             raise Unreachable(f"no answer from {self._where()}: {status_line(response)}", is_outage=True)
         if not 200 <= response.status_code < 300:
             raise answer_error(response, self._where(), self.cluster.alias)
-
-    def _exchange(self) -> Exchange:
-        return Exchange(self._timeout)
 
     @property
     def _doubt(self) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from openpai_tasks.net.web_address import PORTS
+
 LONGEST_HOST = 300  # characters of a host in messages
-PORTS = {"http": 80, "https": 443}
 
 
 class WebOrigin(NamedTuple):

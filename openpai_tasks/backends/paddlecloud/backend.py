@@ -25,7 +25,7 @@ from openpai_tasks.backends.base import (
     RemovedOrphan,
     TaskLog,
     VirtualCluster,
-    require,
+    unsupported,
 )
 from openpai_tasks.backends.paddlecloud import jobs, packages
 from openpai_tasks.backends.paddlecloud.answers import PSERVER, TrainerSet
@@ -47,10 +47,9 @@ RESOURCES = {
     "gpu": ("alpha.kubernetes.io/nvidia-gpu", "requests.nvidia.com/gpu"),
 }
 """Resources of a job document, and their names in quotas of Kubernetes."""
-KILLED = 137
 COMMAND_FAILED = ExitMeaning("the command failed", "look at its output: PaddleCloud shows its own exit code")
 EXITS = {
-    KILLED: ExitMeaning(
+    137: ExitMeaning(
         "the container was killed, most likely as it used more memory than it asked for",
         "ask for more memory (`--memoryMB`)",
     )
@@ -161,12 +160,10 @@ class PaddleBackend(PaddleClient):
         return {state: found[state] for state in states}
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
-        require(self, "job_removal")
-        return []
+        raise unsupported(self, "job_removal")
 
     def clean_orphans(self, preview: bool) -> list[RemovedOrphan]:
-        require(self, "job_removal")
-        return []
+        raise unsupported(self, "job_removal")
 
     def job(self, key: str) -> JobInfo:
         name = self._name(key)
@@ -182,8 +179,7 @@ class PaddleBackend(PaddleClient):
         return jobs.job_info(self.user, self.namespace, trainers, pods, record, document)
 
     def job_attempt(self, key: str, attempt: int) -> JobInfo:
-        require(self, "attempts")
-        return self.job(key)
+        raise unsupported(self, "attempts")
 
     def job_document(self, key: str) -> Any:
         name = self._name(key)
@@ -193,8 +189,7 @@ class PaddleBackend(PaddleClient):
         return protocol.read(self._records.document(found[1])).value
 
     def job_events(self, key: str) -> tuple[EventInfo, ...]:
-        require(self, "events")
-        return ()
+        raise unsupported(self, "events")
 
     def job_page(self, job: JobInfo) -> str:
         return f"{self.cluster.rest}{WORKERS}?jobname={quote(job.name)}"
@@ -205,7 +200,7 @@ class PaddleBackend(PaddleClient):
             self.kill(self._name(key))
 
     def add_tag(self, key: str, tag: str) -> None:
-        require(self, "tags")
+        raise unsupported(self, "tags")
 
     def explain_exit(self, code: int) -> ExitMeaning | None:
         return EXITS.get(code) or (COMMAND_FAILED if 0 < code < 256 else None)
@@ -214,27 +209,24 @@ class PaddleBackend(PaddleClient):
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         if stream != "all":
-            require(self, "separate_streams")
+            raise unsupported(self, "separate_streams")
         is_known = bool(task.container) or task.role != PSERVER  # pods of killed jobs are not listed
         has_started = not task.container or task.launched is not None
         return PaddleLog(self, job.name, task.container, task.index, has_started, is_known)
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
-        require(self, "ssh")
-        return {}
+        raise unsupported(self, "ssh")
 
     def job_private_key(self, job: JobInfo) -> str:
-        require(self, "job_keys")
-        return ""
+        raise unsupported(self, "job_keys")
 
     # Details
 
     def _require_v2(self, document: Document) -> str:
         """Return the text of a version 2 document; raise for any other."""
-        if isinstance(document, str):
-            return document
-        require(self, "v1_documents")
-        raise AssertionError
+        if not isinstance(document, str):
+            raise unsupported(self, "v1_documents")
+        return document
 
     def _checked_document(self, document: Document) -> JobDocument:
         where = f"cluster {self.cluster.alias!r} ({self.product})"

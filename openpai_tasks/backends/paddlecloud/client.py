@@ -144,14 +144,11 @@ class PaddleClient(ServerConnection):
 
     def download(self, path: str) -> Iterator[bytes]:
         """Yield the content of a file."""
-        exchange = self._exchange()
-        answer = self._call("GET", FILE, query={"path": path}, stream=exchange, headers=UNCOMPRESSED)
-        with answer:
+        with self._call("GET", FILE, query={"path": path}, stream=True, headers=UNCOMPRESSED) as answer:
             is_json = answer.headers.get("content-type", "").lower().startswith("application/json")
             if is_json and "content-disposition" not in answer.headers:
-                content = b"".join(self._pieces(answer, exchange))
-                raise self._answer_error(FILE, parse_object(content))
-            yield from self._pieces(answer, exchange)
+                raise self._answer_error(FILE, parse_object(b"".join(self._pieces(answer))))
+            yield from self._pieces(answer)
 
     def files(self, path: str) -> tuple[str, ...]:
         """Return the names in a folder."""

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from openpai_tasks.backends.base import ForeignCluster, ForeignClusters
+from openpai_tasks.backends.http.addresses import LOOPBACK
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.net import web_address
 from openpai_tasks.settings.registry import INVALID_ALIAS, OPTIONS, Cluster, is_embedded
@@ -23,7 +24,6 @@ DATACENTER = "datacenter"
 GENERATION = "v1"
 CURRENT, LIST = "current-datacenter", "datacenters"
 LARGEST = 1 << 20  # bytes
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SUFFIX = "-paddle"
 """The end of the alias of a datacenter whose name is the alias of another cluster."""
 

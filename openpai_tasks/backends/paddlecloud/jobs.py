@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from openpai_tasks.backends.paddlecloud.answers import (
@@ -54,7 +55,7 @@ def job_info(
         platform_exit_code=code,
         retries=0,
         attempt=0,
-        gpus=_gpus(document),
+        gpus=sum(role.instances * role.gpu for role in document.roles) if document else None,
         task_count=len(tasks) or trainers.parallelism,
         tags=(),
         message=next((pod.message for pod in failed if pod.message), trainers.message if is_final else ""),
@@ -65,27 +66,16 @@ def job_info(
 
 def killed_job(user: str, namespace: str, record: JobRecord, document: JobDocument | None = None) -> JobInfo:
     """Return a job that the cluster does not list any more, as it was killed."""
-    roles = document.roles if document else ()
     tasks = tuple(
         TaskInfo(role.name, index, states.STOPPED, 0, "", {}, None, None, None, None, "")
-        for role in roles
+        for role in (document.roles if document else ())
         for index in range(role.instances)
     )
-    return JobInfo(
-        name=record.name,
-        user=user,
+    return dataclasses.replace(
+        job_info(user, namespace, TrainerSet(record.name), (), record, document),
         state=states.STOPPED,
-        virtual_cluster=namespace,
-        submitted=record.submitted,
-        launched=None,
-        completed=None,
-        exit_code=None,
         platform_exit_code=exit_codes.STOPPED_BY_USER,
-        retries=0,
-        attempt=0,
-        gpus=_gpus(document),
         task_count=len(tasks) or None,
-        tags=(),
         tasks=tasks,
     )
 
@@ -149,7 +139,3 @@ def _events(pods: Sequence[PaddlePod]) -> Iterator[EventInfo]:
     for reason, message in dict.fromkeys((pod.reason, pod.message) for pod in waiting):
         count = sum((pod.reason, pod.message) == (reason, message) for pod in waiting)
         yield EventInfo("Warning", reason or PENDING, message, count, "")
-
-
-def _gpus(document: JobDocument | None) -> int | None:
-    return sum(role.instances * role.gpu for role in document.roles) if document else None

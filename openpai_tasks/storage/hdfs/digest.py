@@ -17,11 +17,10 @@ from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.crc import crc32c_of
 from openpai_tasks.storage.store import Digest
 
-Crc = Callable[[bytes], int]
 Sums = Callable[[bytes, int], bytes]
 """Computes the CRCs, four bytes each, of chunks of a size; the last chunk may be smaller."""
 
-CRCS: dict[str, Crc] = {"CRC32": zlib.crc32, "CRC32C": crc32c_of}
+CRCS: dict[str, Callable[[bytes], int]] = {"CRC32": zlib.crc32, "CRC32C": crc32c_of}
 CRC_NAMES = {1: "CRC32", 2: "CRC32C"}
 """By their numbers in Hadoop's protocols."""
 KIND = re.compile(r"MD5-of-(\d+)MD5-of-(\d+)(CRC32C?)")

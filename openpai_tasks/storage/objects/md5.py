@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from openpai_tasks.storage.store import Digest
+from openpai_tasks.storage.store import Digest, Hasher
 
 MD5 = "md5"
 PARTS = re.compile(r"md5-of-(\d+)md5")
@@ -50,6 +50,12 @@ class Md5OfParts:
     def _close(self) -> None:
         self._parts += self._part.digest()
         self._part, self._filled = hashlib.md5(usedforsecurity=False), 0
+
+
+def hasher_of(kind: str) -> Hasher | None:
+    """Return a hasher for digests of this kind, if it is one of object stores."""
+    parts = PARTS.fullmatch(kind)
+    return Md5() if kind == MD5 else Md5OfParts(int(parts[1])) if parts else None
 
 
 def kind_of_parts(size: int) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeAlias
 from openpai_tasks.errors import Denied, NoSuchPath, NotFound, PaiError, PathError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.storage.hosts import resolved_addresses
-from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts
-from openpai_tasks.storage.objects.upload import Budget, ObjectUpload, UploadTarget, send
+from openpai_tasks.storage.objects.md5 import MD5, hasher_of
+from openpai_tasks.storage.objects.upload import Budget, UploadTarget, send
 from openpai_tasks.storage.retry import retrying
 from openpai_tasks.storage.store import (
     Digest,
@@ -190,7 +190,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         check: Callable[[], None] | None = None,
     ) -> None:
         self._check_writable(path)
-        send(self._bucket, self._budget, ObjectUpload(self._key(path), mtime_ms, size, check), pieces)
+        send(self._bucket, self._budget, self._key(path), pieces, size, mtime_ms, check)
 
     def digest(self, path: str) -> Digest | None:
         item = self._head(path)
@@ -199,10 +199,7 @@ class ObjectStore(KnowsPlaces, ReadsVersions, WritesWhole):
         return item.digest
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        if kind in (None, MD5):
-            return Md5()
-        parts = PARTS.fullmatch(kind or "")
-        return Md5OfParts(int(parts[1])) if parts else None
+        return hasher_of(kind or MD5)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self._check_writable(path)

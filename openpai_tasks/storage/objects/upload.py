@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 from openpai_tasks.errors import PaiError, PathError
@@ -21,16 +22,6 @@ PART = 8 * MIB
 PART_OF_UNKNOWN = 16 * MIB
 ROOM = 3 * PART  # bytes that all uploads of a store hold together
 PARALLEL = 3  # parts of one file in transit at once
-
-
-@dataclass(frozen=True)
-class ObjectUpload:
-    """An object to write, and the check that must pass before it becomes visible."""
-
-    key: str
-    mtime_ms: int | None
-    size: int | None
-    check: Callable[[], None] | None
 
 
 @dataclass(frozen=True)
@@ -158,34 +149,60 @@ class PartCutter:
         return next((piece for piece in self._pieces if piece), b"")
 
 
-def send(target: UploadTarget, budget: Budget, upload: ObjectUpload, pieces: Iterable[bytes]) -> None:
-    """Upload the object, completely or not at all."""
-    part_size = _part_size(upload.size, target.most_parts)
-    cut = PartCutter(pieces, part_size, upload.size, budget)
-    share = part_size if upload.size is None else min(part_size, upload.size)
-    with _acquired(budget, share):
+def send(
+    target: UploadTarget,
+    budget: Budget,
+    key: str,
+    pieces: Iterable[bytes],
+    size: int | None,
+    mtime_ms: int | None,
+    check: Callable[[], None] | None,
+) -> None:
+    """Upload an object, completely or not at all; ``check`` must pass before it becomes visible."""
+    part_size = _part_size(size, target.most_parts)
+    cut = PartCutter(pieces, part_size, size, budget)
+
+    def check_all() -> None:
+        if check is not None:
+            check()
+        if size is not None and cut.size != size:
+            raise CorruptData(f"{key}: got {cut.size} of {size} bytes; it changed or was truncated")
+
+    with _acquired(budget, part_size if size is None else min(part_size, size)):
         first = cut.body()
         if cut.is_done:
-            _check(upload, cut.size)
-            retrying(lambda: target.put(upload.key, first, upload.mtime_ms))
+            check_all()
+            retrying(lambda: target.put(key, first, mtime_ms))
             return
-        session = retrying(lambda: target.begin(upload.key, upload.mtime_ms, part_size))
+        session = retrying(lambda: target.begin(key, mtime_ms, part_size))
         with _aborting_on_error(session):
             retrying(lambda: session.part(1, first))
     with _aborting_on_error(session):
         _send_parts(session, cut, budget, part_size, target.most_parts)
-        _check(upload, cut.size)
+        check_all()
         retrying(lambda: session.complete(cut.md5))
     if not retrying(lambda: session.is_intact(cut.size, cut.md5)):
         if not retrying(session.remove):
-            raise PathError(f"{upload.key}: another writer replaced it; that version was kept")
-        raise CorruptData(f"{upload.key}: it differs from what was sent; it was removed")
+            raise PathError(f"{key}: another writer replaced it; that version was kept")
+        raise CorruptData(f"{key}: it differs from what was sent; it was removed")
 
 
 def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_size: int, most: int) -> None:
     """Upload all parts but the first, several at once."""
     underway: collections.deque[Future[None]] = collections.deque()
     number = 1
+
+    def start() -> None:
+        """Start to upload the next part; release its memory when it has arrived or failed."""
+        budget.acquire(part_size)
+        try:
+            part = partial(session.part, number, cut.body())
+            underway.append(pool.submit(retrying, part))
+        except BaseException:
+            budget.release(part_size)
+            raise
+        underway[-1].add_done_callback(lambda _: budget.release(part_size))
+
     with ThreadPoolExecutor(PARALLEL) as pool:
         try:
             while not cut.is_done:
@@ -196,7 +213,7 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
                     )
                 if len(underway) == PARALLEL:
                     underway.popleft().result()
-                underway.append(_start(pool, session, number, cut, budget, part_size))
+                start()
             while underway:
                 underway.popleft().result()
         except BaseException:
@@ -205,39 +222,12 @@ def _send_parts(session: UploadSession, cut: PartCutter, budget: Budget, part_si
             raise
 
 
-def _start(
-    pool: ThreadPoolExecutor,
-    session: UploadSession,
-    number: int,
-    cut: PartCutter,
-    budget: Budget,
-    part_size: int,
-) -> Future[None]:
-    """Start to upload the next part; release its memory when it has arrived or failed."""
-    budget.acquire(part_size)
-    try:
-        body = cut.body()
-        future = pool.submit(lambda: retrying(lambda: session.part(number, body)))
-    except BaseException:
-        budget.release(part_size)
-        raise
-    future.add_done_callback(lambda _: budget.release(part_size))
-    return future
-
-
 def _part_size(size: int | None, most_parts: int) -> int:
     """Return the size of all parts but the last; very large objects need larger parts."""
     if size is None:
         return PART_OF_UNKNOWN
     least = -(-size // most_parts)
     return max(PART, -(-least // MIB) * MIB)
-
-
-def _check(upload: ObjectUpload, size: int) -> None:
-    if upload.check is not None:
-        upload.check()
-    if upload.size is not None and size != upload.size:
-        raise CorruptData(f"{upload.key}: got {size} of {upload.size} bytes; it changed or was truncated")
 
 
 @contextlib.contextmanager

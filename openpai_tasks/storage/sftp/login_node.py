@@ -96,22 +96,14 @@ class ShellChannel:
 
     def __init__(self, ssh: SharedConnection) -> None:
         self._ssh, self._seconds = ssh, 0.0
-        self._pipe: socket.socket | None = None
 
     def settimeout(self, seconds: float) -> None:
         self._seconds = seconds
 
     def exec_command(self, command: str) -> None:
-        self._pipe = self._ssh.start(command=command)
-        self._pipe.settimeout(self._seconds)
-
-    def sendall(self, data: bytes) -> None:
-        assert self._pipe is not None
-        self._pipe.sendall(data)
-
-    def recv(self, size: int) -> bytes:
-        assert self._pipe is not None
-        return self._pipe.recv(size)
+        pipe = self._ssh.start(command=command)
+        pipe.settimeout(self._seconds)
+        self.sendall, self.recv = pipe.sendall, pipe.recv
 
 
 def open_store(spec: StorageSpec) -> LoginNodeStore:

@@ -64,13 +64,12 @@ class SmbConnection(Connection):  # type: ignore[misc]
         super().__init__(uuid.uuid4(), login.host, login.port, require_signing=True)
         self._turn = threading.Lock()
 
-    def open(self) -> SmbConnection:
+    def open(self) -> None:
         self.connect(timeout=CONNECT)
         wire = self.transport._sock
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform != "win32":  # a server that stops reading must not block the sender forever
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(SILENCE), 0))
-        return self
 
     def receive(
         self, request: Any, wait: bool = True, timeout: int | None = None, resolve_symlinks: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 from openpai_tasks.errors import Denied, NotFound, PathError
 from openpai_tasks.storage.hosts import resolved_addresses
 from openpai_tasks.storage.retry import retrying, retrying_numbered, retrying_stream
-from openpai_tasks.storage.smb import bytes_io, files, names
+from openpai_tasks.storage.smb import files, names
 from openpai_tasks.storage.smb.connection import SmbLogin, mapping_errors, open_tree, shared_server
 from openpai_tasks.storage.smb.errors import AlreadyExists, NoShare, NotEmpty, NotFolder, UnfollowedLink
 from openpai_tasks.storage.store import (
@@ -23,6 +23,7 @@ from openpai_tasks.storage.store import (
     KnowsPlaces,
     Sha256,
     base,
+    cut,
     fingerprint,
     parent,
 )
@@ -151,9 +152,9 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         names.check_not_device(path)
         name = self._name(path)
         with self._open_tree(path) as tree:
-            block = bytes_io.block_size(tree)
-        rest = bytes_io.blocks(pieces, block)
-        first = next(rest)
+            block = files.block_size(tree)
+        rest = cut(pieces, block)
+        first = next(rest, b"")
         if len(first) <= SMALL:  # a block that is not full is the last one
             retrying(lambda: self._write_small(path, name, first))
         else:
@@ -211,23 +212,23 @@ class SmbStore(ChecksBytes, KnowsPlaces):
         name, want = self._name(path), length
         with self._open_tree(path) as tree:
             if want is not None and want <= SMALL:
-                piece, size = bytes_io.read_small(tree, name, offset, want)
+                piece, size = files.read_small(tree, name, offset, want)
                 yield piece
                 if len(piece) >= min(want, size - offset):
                     return
                 offset, want = offset + len(piece), want - len(piece)
             with files.opened(tree, name, files.READ) as handle:
                 end = handle.end_of_file if want is None else min(handle.end_of_file, offset + want)
-                yield from bytes_io.read_ahead(tree, handle, offset, end)
+                yield from files.read_ahead(tree, handle, offset, end)
 
     def _write_small(self, path: str, name: str, content: bytes) -> None:
         with self._open_tree(path) as tree:
-            bytes_io.write_small(tree, name, content)
+            files.write_small(tree, name, content)
 
     def _write_blocks(self, path: str, name: str, pieces: Iterable[bytes]) -> None:
         """Let errors of the source of the pieces pass unchanged."""
         with self._open_tree(path) as tree:
-            upload = bytes_io.SmbUpload(tree, name)
+            upload = files.SmbUpload(tree, name)
         try:
             for block in pieces:
                 with mapping_errors(self._server, tree, path):

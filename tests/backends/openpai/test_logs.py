@@ -5,7 +5,7 @@ import html
 import pytest
 
 from openpai_tasks.backends.openpai import Client
-from openpai_tasks.backends.openpai.log_endpoints import addresses, on_node, text_of_page
+from openpai_tasks.backends.openpai.endpoints import addresses, on_node, text_of_page
 from openpai_tasks.errors import ApiError, ConfigError, Unreachable
 from openpai_tasks.sdk.logs.output import MOST_ATTEMPTS, LogChoice, read_output
 from openpai_tasks.settings.credentials import Credentials

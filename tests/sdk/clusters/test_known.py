@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from openpai_tasks.backends.openpai.discovery import candidates, discover
+from openpai_tasks.backends.openpai.driver import candidates, discover
 from openpai_tasks.errors import ConfigError, Denied, PaiError, Unreachable
 from openpai_tasks.sdk.clusters import editing
 from openpai_tasks.sdk.clusters import known as clusters

@@ -15,8 +15,9 @@ from openpai_tasks.storage.copying.copy import copy
 from openpai_tasks.storage.copying.plan import plan_copy
 from openpai_tasks.storage.copying.progress import Watch
 from openpai_tasks.storage.copying.transfer import put, transfer
-from openpai_tasks.storage.hdfs.digest import CRCS, SUMS
-from openpai_tasks.storage.hdfs.native.crc_combine import combine, fits
+from openpai_tasks.storage.hdfs.digest import SUMS
+from openpai_tasks.storage.hdfs.native import blocks
+from openpai_tasks.storage.hdfs.native.crc_combine import combine
 from openpai_tasks.storage.hdfs.native.rpc import Block, NameNode, RpcError
 from openpai_tasks.storage.hdfs.store import HdfsStore
 from openpai_tasks.storage.local.store import LocalStore
@@ -173,18 +174,39 @@ def test_bytes_that_are_not_a_message_are_an_error():
             fields(data)
 
 
+class Received:
+    """A stream on which all bytes have arrived."""
+
+    def __init__(self, data):
+        self._data = data
+
+    @property
+    def available(self):
+        return len(self._data)
+
+    def peek(self, size):
+        return self._data[:size]
+
+    def view(self, size):
+        found, self._data = memoryview(self._data[:size]), self._data[size:]
+        return found
+
+
 @pytest.mark.parametrize("crc", ["CRC32", "CRC32C"])
-def test_data_matches_its_own_crcs_only(crc):
-    for size in (0, 1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE):
-        data, whole = os.urandom(size), CRCS[crc]
+def test_a_packet_is_accepted_with_its_own_crcs_only(crc):
+    def received(data, crcs):
+        packet = blocks._frame(len(crcs) + len(data), 0, 0, True, len(data)) + crcs + data
+        return b"".join(blocks._packets(Received(packet), crc, 512))
+
+    for size in (1, 511, 512, 513, 1024, 1536, 99_999, MEGABYTE):
+        data = os.urandom(size)
         crcs = SUMS[crc](data, 512)
-        assert fits(data, crcs, 512, crc, whole), size
-        for place in {0, size // 2, size - 1} if size else ():
-            bad = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
-            assert not fits(bad, crcs, 512, crc, whole), (size, place)
-        assert not fits(data, crcs + b"0000", 512, crc, whole), size
-        swapped = crcs[4:8] + crcs[:4] + crcs[8:]
-        assert size < 1024 or not fits(data, swapped, 512, crc, whole), size
+        assert received(data, crcs) == data
+        damaged = [data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] for at in {0, size // 2, size - 1}]
+        swapped = [crcs[4:8] + crcs[:4] + crcs[8:]] if size >= 1024 else []
+        for bad in [*((one, crcs) for one in damaged), *((data, one) for one in [*swapped, crcs + b"0000"])]:
+            with pytest.raises(blocks.BlockError, match="do not fit their checksum"):
+                received(*bad)
 
 
 def test_combined_crc_equals_the_crc_of_the_whole_data():

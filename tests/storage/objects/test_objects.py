@@ -202,7 +202,7 @@ def test_failed_upload_leaves_no_multipart_upload_behind(service):
     place = service.open()
     with pytest.raises(CorruptData):
         place.store.write("/f", [b"x" * PART, b"y"], PART + 2)
-    uploads = place.store._bucket.client.document(S3Call("GET", "", {"uploads": ""}))
+    uploads = place.store._bucket.document(S3Call("GET", "", {"uploads": ""}))
     assert "Upload" not in answers.fields(uploads)
 
 
@@ -591,7 +591,7 @@ def test_invalid_aws_settings_are_an_error(setting, value, says, monkeypatch):
 @over("rclone")
 def test_day_old_parts_of_a_killed_copy_are_removed(service, monkeypatch):
     store = service.open().store
-    client, key = store._bucket.client, store._key("/f")
+    client, key = store._bucket, store._key("/f")
 
     def uploads():
         found = client.document(S3Call("GET", "", {"uploads": "", "prefix": key}))
@@ -599,8 +599,8 @@ def test_day_old_parts_of_a_killed_copy_are_removed(service, monkeypatch):
 
     client.document(S3Call("POST", key, {"uploads": ""}))
     monkeypatch.setattr(bucket, "STALE", 3600)
-    bucket.abort_stale(client, key)
+    client.abort_stale(key)
     assert len(uploads()) == 1
     monkeypatch.setattr(bucket, "STALE", -1)
-    bucket.abort_stale(client, key)
+    client.abort_stale(key)
     assert not uploads()

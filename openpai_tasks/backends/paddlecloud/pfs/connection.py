@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -30,7 +30,6 @@ LONGEST = 120.0  # seconds for one call, however little it transfers
 SLOWEST = 1 << 16  # bytes per second; slower calls are given up
 LISTING_LIMIT = 1 << 28  # bytes; a million files
 FRAME_LIMIT = 1 << 16  # bytes of other documents, and around a chunk
-PIECE = 1 << 18
 EXTENSIONS, REPLACE = "x-pfs-extensions", "replace"
 CHUNK_MD5 = "x-pfs-md5"
 
@@ -213,9 +212,7 @@ class PfsConnection:
                 call.method, url, exchange, self._verify, call.query, headers, call.body or None
             )
             exchange.renew()
-            exchange.allow(call.limit)
-            with answer:
-                return answer.status_code, answer.headers, _limited(answer.stream(PIECE), call.limit)
+            return answer.status_code, answer.headers, answer.read(call.limit)
         except OSError as err:
             where = f"{call.path}: no answer from {self._endpoint}"
             raise Unreachable(f"{where}: {error_text(err)}", is_outage=True) from err
@@ -280,16 +277,6 @@ def _is_token_unknown(reply: Reply) -> bool:
     """Whether the server does not know the token; the original PFS says so in a successful answer."""
     status, _, body = reply
     return status == 401 or (body.startswith(b"{") and UNKNOWN_USER.encode() in body[:1024])
-
-
-def _limited(pieces: Iterable[bytes], limit: int) -> bytes:
-    found, size = [], 0
-    for piece in pieces:
-        found.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise OSError(f"an answer of more than {limit} bytes")
-    return b"".join(found)
 
 
 def _first_document(body: bytes) -> dict[str, Any]:

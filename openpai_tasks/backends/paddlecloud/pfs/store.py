@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from openpai_tasks.backends.paddlecloud.pfs import upload
 from openpai_tasks.backends.paddlecloud.pfs.connection import PfsConnection, PfsEntry
 from openpai_tasks.backends.paddlecloud.pfs.upload import PfsUpload, Result, in_parallel, send
-from openpai_tasks.errors import Denied, NoSuchPath, PathError
+from openpai_tasks.errors import ConfigError, Denied, NoSuchPath, PathError
+from openpai_tasks.net import addresses
 from openpai_tasks.storage.hosts import resolved_addresses
-from openpai_tasks.storage.objects.md5 import MD5, PARTS, Md5, Md5OfParts, kind_of_parts
+from openpai_tasks.storage.objects.md5 import hasher_of, kind_of_parts
 from openpai_tasks.storage.retry import CorruptData, retrying
 from openpai_tasks.storage.store import (
     ChecksBytes,
@@ -24,6 +25,7 @@ from openpai_tasks.storage.store import (
     Hasher,
     KnowsPlaces,
     ReadsChanges,
+    StorageSpec,
     WritesWhole,
     base,
     check_name,
@@ -145,10 +147,7 @@ class PfsStore(KnowsPlaces, WritesWhole, ChecksBytes, ReadsChanges):
         return Digest(kind_of_parts(self._connection.chunk), f"{value}-{len(sums)}")
 
     def hasher(self, kind: str | None = None) -> Hasher | None:
-        if kind == MD5:
-            return Md5()
-        parts = PARTS.fullmatch(kind or kind_of_parts(self._connection.chunk))
-        return Md5OfParts(int(parts[1])) if parts else None
+        return hasher_of(kind or kind_of_parts(self._connection.chunk))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         """Set the time, if the server can; the size must stay, or some servers would clear the file."""
@@ -207,3 +206,23 @@ def _md5(data: bytes) -> str:
 
 def _entry(found: PfsEntry, name: str, path: str) -> Entry:
     return Entry(name, path, found.is_folder, found.size, 0 if found.is_folder else found.mtime_ms)
+
+
+def open_store(spec: StorageSpec) -> PfsStore:
+    """Open the files of a datacenter, as its cluster describes them."""
+    data, endpoint = spec.data, server(spec)
+    try:
+        addresses.parse_url(endpoint)
+    except ValueError as err:
+        raise ConfigError(f"{spec.title} names an invalid endpoint {endpoint!r}: {err}") from err
+    user = str(data.get("user") or spec.user)
+    if not user:
+        raise ConfigError(f"{spec.title} has no user name")
+    datacenter = check_name(str(data.get("datacenter") or spec.cluster), spec.title)
+    token = str(data.get("token") or "")
+    connection = PfsConnection(endpoint, datacenter, token, spec.renew, spec.verify)
+    return PfsStore(connection, check_name(user, spec.title), spec.read_only)
+
+
+def server(spec: StorageSpec) -> str:
+    return str(spec.data.get("endpoint") or "").rstrip("/")

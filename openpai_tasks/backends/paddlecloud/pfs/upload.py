@@ -22,7 +22,7 @@ from openpai_tasks.storage.copying.claims import part_name
 from openpai_tasks.storage.copying.resume import is_broken_off
 from openpai_tasks.storage.parts import PART
 from openpai_tasks.storage.retry import CorruptData, retrying, retrying_numbered
-from openpai_tasks.storage.store import join, parent
+from openpai_tasks.storage.store import cut, join, parent
 
 PARALLEL = 4  # chunks of one file in transit at once
 
@@ -76,7 +76,8 @@ def send(
 
         def all_but_the_last() -> Iterator[LocalChunk]:
             nonlocal last
-            for chunk in _chunks(pieces, connection.chunk):
+            for data in cut(pieces, connection.chunk):
+                chunk = LocalChunk(last.end, data)
                 if upload.size is not None and chunk.end > upload.size:
                     raise CorruptData(f"{upload.path}: got more than {upload.size} bytes; it changed")
                 if last.data:
@@ -263,16 +264,3 @@ def in_parallel(
             for future in underway:
                 future.cancel()
                 slots.release()
-
-
-def _chunks(pieces: Iterable[bytes], size: int) -> Iterator[LocalChunk]:
-    """Cut pieces of any size into chunks."""
-    found, offset = bytearray(), 0
-    for piece in pieces:
-        found += piece
-        while len(found) >= size:
-            yield LocalChunk(offset, bytes(found[:size]))
-            del found[:size]
-            offset += size
-    if found:
-        yield LocalChunk(offset, bytes(found))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,29 +18,19 @@ SLOWEST = 10_000  # bytes of an answer in a second
 
 
 class Stream:
-    """One connection; the kernel ends its waits, which saves a poll before every read."""
+    """One connection, with a buffer for what has arrived."""
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self._timeout = timeout
         self._socket = socket.create_connection((host, port), timeout=min(timeout, CONNECT))
-        self._socket.settimeout(None)
-        span = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, span)
+        self._socket.settimeout(timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.since = time.monotonic()
         self._buffer, self._start, self._end = bytearray(SMALL), 0, 0
 
     def send(self, *data: bytes) -> None:
-        """Send all pieces together without joining them first."""
-        try:
-            sent = self._socket.sendmsg(data) if len(data) > 1 else 0
-            for piece in data:
-                if sent < len(piece):
-                    self._socket.sendall(memoryview(piece)[sent:])
-                sent = max(0, sent - len(piece))
-        except BlockingIOError as err:
-            raise TimeoutError("no answer in time") from err
+        for piece in data:
+            self._socket.sendall(piece)
 
     def exactly(self, size: int) -> bytes:
         return bytes(self.view(size))
@@ -78,10 +67,7 @@ class Stream:
             self._buffer = bytearray(wanted + ROOM)
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
-        try:
-            count = self._socket.recv_into(memoryview(self._buffer)[self._end :])
-        except BlockingIOError as err:
-            raise TimeoutError("no answer in time") from err
+        count = self._socket.recv_into(memoryview(self._buffer)[self._end :])
         if not count:
             raise ConnectionResetError("the connection ended early")
         self._end += count

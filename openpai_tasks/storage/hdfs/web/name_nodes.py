@@ -81,7 +81,8 @@ class NameNodes:
     def list_batch(self, path: str, after: str) -> tuple[list[Status], int]:
         """Return some of a folder's entries, those after a name, and the number of those left."""
         with parsing_answer(path):
-            return _parse_batch(self._json(path, "LISTSTATUS_BATCH", startAfter=after))
+            listing = mapping(self._json(path, "LISTSTATUS_BATCH", startAfter=after))["DirectoryListing"]
+            return _parse_statuses(listing["partialListing"]), count(listing["remainingEntries"])
 
     def list_all(self, path: str) -> list[Status]:
         """Return a folder's entries in one answer, for an HDFS that does not support batches."""
@@ -184,19 +185,15 @@ class NameNodes:
             return self._active(ask)
 
 
-class InvalidAnswer(PathError):
-    """Raised for an answer that WebHDFS would not give."""
-
-
 @contextlib.contextmanager
 def parsing_answer(path: str) -> Iterator[None]:
-    """Raise InvalidAnswer if a field is missing or has another type."""
+    """Raise PathError if a field is missing or has another type."""
     try:
         yield
     except PaiError:
         raise
     except MALFORMED as err:
-        raise InvalidAnswer(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
+        raise PathError(f"{path}: cannot understand the answer of HDFS; is it WebHDFS?") from err
 
 
 def _parse_status(value: Any) -> Status:
@@ -214,12 +211,6 @@ def _parse_statuses(value: Any) -> list[Status]:
     if len(rows(found)) != len(found):
         raise TypeError("no list of files")
     return [_parse_status(one) for one in found]
-
-
-def _parse_batch(value: Any) -> tuple[list[Status], int]:
-    """Parse some of a folder's entries, and the number of those left."""
-    listing = mapping(value)["DirectoryListing"]
-    return _parse_statuses(listing["partialListing"]), count(listing["remainingEntries"])
 
 
 def _parse_defaults(value: Any) -> dict[str, int]:

@@ -23,30 +23,24 @@ COPIED_PART = 1 << 30
 STALE = 24 * 3600
 
 
-class S3Bucket:
+class S3Bucket(S3Client):
     """One bucket of an S3 server."""
 
     kind = "s3"
     most_parts = 10_000
     is_known_by_host = True
 
-    def __init__(self, client: S3Client) -> None:
-        self.client, self.address, self.identity = client, client.address, client.identity
-        self._lock = threading.Lock()
+    def __init__(self, *where: str) -> None:
+        super().__init__(*where)
+        self._folder_lock = threading.Lock()
         self.keeps_folders, self._is_probed = True, False  # until the first folder was created
-
-    def close(self) -> None:
-        self.client.close()
-
-    def head(self, key: str) -> ObjectEntry | None:
-        return self.client.head(key)
 
     def page(self, prefix: str, flat: bool, rest: str | None, limit: int) -> ObjectPage:
         query = {"list-type": "2", "prefix": prefix, "max-keys": str(limit), "encoding-type": "url"}
         query |= {} if rest is None else {"continuation-token": rest}
         query |= {} if flat else {"delimiter": "/"}
-        found = self.client.document(S3Call("GET", "", query))
-        with parsing_answer(prefix, self.client.address):
+        found = self.document(S3Call("GET", "", query))
+        with parsing_answer(prefix, self.address):
             facts = answers.fields(found)
             decode = unquote_plus if facts.get("EncodingType") == "url" else str
             folders = answers.children(found, "CommonPrefixes")
@@ -57,31 +51,29 @@ class S3Bucket:
 
     def get(self, key: str, offset: int, length: int | None, note: Note = ignore) -> Iterator[bytes]:
         version: dict[str, str] = {}
-        return read_resuming(
-            lambda at, left: self.client.pieces(key, at, left, version, note), offset, length
-        )
+        return read_resuming(lambda at, left: self.pieces(key, at, left, version, note), offset, length)
 
     def put(self, key: str, body: ObjectBody, mtime_ms: int | None) -> None:
         headers = answers.mtime_header(mtime_ms) | answers.md5_header(body)
-        answer = self.client.put(key, body.data, headers)
+        answer = self.upload(key, body.data, headers)
         try:
-            self.client.compare(answer, body.md5.hex(), key)
+            self.compare(answer, body.md5.hex(), key)
         except CorruptData:
-            self.client.delete_version(key, answers.version(answer))
+            self.delete_version(key, answers.version(answer))
             raise
 
     def put_folder(self, key: str) -> None:
         """Create an object for a folder, except on servers (rclone) that turn it into a file."""
         if not self._is_probed:
-            with self._lock:
+            with self._folder_lock:
                 if not self._is_probed:
                     self._put_first_folder(key)
                     return
         if self.keeps_folders:
-            self.client.put(key, b"", {})
+            self.upload(key, b"", {})
 
     def _put_first_folder(self, key: str) -> None:
-        self.client.put(key, b"", {})
+        self.upload(key, b"", {})
         if self.head(key.rstrip("/")) is not None:
             self.keeps_folders = False
             self.delete([key.rstrip("/")])
@@ -89,50 +81,58 @@ class S3Bucket:
 
     def begin(self, key: str, mtime_ms: int | None, part_size: int) -> S3Session:
         with contextlib.suppress(PaiError):
-            abort_stale(self.client, key)
+            self.abort_stale(key)
         size = {f"{answers.METADATA}{answers.PART_SIZE}": str(part_size)}
-        return S3Session(self.client, key, {**size, **answers.mtime_header(mtime_ms)})
+        return S3Session(self, key, {**size, **answers.mtime_header(mtime_ms)})
+
+    def abort_stale(self, key: str) -> None:
+        """Abort day-old uploads of this object by killed copies: they are invisible and cost money."""
+        with parsing_answer(key, self.address):
+            found = self.document(S3Call("GET", "", {"uploads": "", "prefix": key}))
+            for upload in answers.children(found, "Upload"):
+                if upload["Key"] == key and time.time() - answers.moment(upload["Initiated"]) > STALE:
+                    self.discard(S3Call("DELETE", key, {"uploadId": upload["UploadId"]}))
 
     def delete(self, keys: Sequence[str]) -> None:
         plain = [key for key in keys if key.isprintable()]  # other keys may not survive a list in XML
         if len(plain) > 1:
             self._delete_at_once(plain)
         for key in keys if len(plain) <= 1 else [key for key in keys if not key.isprintable()]:
-            self.client.discard(S3Call("DELETE", key))
+            self.discard(S3Call("DELETE", key))
 
     def _delete_at_once(self, keys: Sequence[str]) -> None:
         named = "".join(f"<Object><Key>{escape(key, quote=False)}</Key></Object>" for key in keys)
         body = f'<Delete xmlns="{answers.SPACE}">{named}<Quiet>true</Quiet></Delete>'.encode()
         md5 = answers.md5_header(ObjectBody(body, hashlib.md5(body, usedforsecurity=False).digest()))
-        answer = self.client.document(S3Call("POST", "", {"delete": ""}, md5, body))
+        answer = self.document(S3Call("POST", "", {"delete": ""}, md5, body))
         for error in answers.children(answer, "Error"):
-            self.client.refuse(error)
+            self.refuse(error)
 
     def copy(self, source: str, target: str) -> None:
-        head = self.client.headers(source)
+        head = self.headers(source)
         with parsing_answer(source, self.address):
             size = answers.parse_object(source, head).size
         if size <= COPIED_AT_ONCE:
-            self.client.document(S3Call("PUT", target, headers=self.client.source(source), size=size))
+            self.document(S3Call("PUT", target, headers=self.source(source), size=size))
             return
         of_parts = f"{answers.METADATA}{answers.PART_SIZE}"
         kept = {name: value for name, value in answers.metadata(head).items() if name != of_parts}
-        S3Session(self.client, target, kept).copy(source, size)
+        S3Session(self, target, kept).copy(source, size)
 
     def set_mtime(self, key: str, mtime_ms: int) -> None:
         """Copy the object onto itself with new metadata; a very large one stays unchanged."""
-        head = self.client.headers(key)
+        head = self.headers(key)
         with parsing_answer(key, self.address):
             size = answers.parse_object(key, head).size
         if size <= COPIED_AT_ONCE:
             headers = {
-                **self.client.source(key),
+                **self.source(key),
                 **answers.metadata(head),
                 **answers.mtime_header(mtime_ms),
                 "x-amz-metadata-directive": "REPLACE",
                 "content-type": head.get("content-type", "binary/octet-stream"),
             }
-            self.client.document(S3Call("PUT", key, headers=headers, size=size))
+            self.document(S3Call("PUT", key, headers=headers, size=size))
 
 
 class S3Session:
@@ -149,7 +149,7 @@ class S3Session:
         self._version = ""  # of the whole object, from the server's answer
 
     def part(self, number: int, body: ObjectBody) -> None:
-        answer = self._wire.put(self._key, body.data, answers.md5_header(body), self._part(number))
+        answer = self._wire.upload(self._key, body.data, answers.md5_header(body), self._part(number))
         self._wire.compare(answer, body.md5.hex(), self._key)
         self._etags[number], self._md5s[number] = answer.get("etag", ""), body.md5
 
@@ -202,12 +202,3 @@ class S3Session:
 
     def _part(self, number: int) -> dict[str, str]:
         return {"partNumber": str(number), "uploadId": self._upload}
-
-
-def abort_stale(client: S3Client, key: str) -> None:
-    """Abort day-old uploads of this object by killed copies: they are invisible and cost money."""
-    with parsing_answer(key, client.address):
-        found = client.document(S3Call("GET", "", {"uploads": "", "prefix": key}))
-        for upload in answers.children(found, "Upload"):
-            if upload["Key"] == key and time.time() - answers.moment(upload["Initiated"]) > STALE:
-                client.discard(S3Call("DELETE", key, {"uploadId": upload["UploadId"]}))

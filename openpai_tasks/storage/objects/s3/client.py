@@ -19,7 +19,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.net import addresses
 from openpai_tasks.net.connection_pool import ConnectionPool
 from openpai_tasks.net.exchange import Exchange
-from openpai_tasks.net.http1 import HttpAnswer
+from openpai_tasks.net.http1 import ERROR_LIMIT, HttpAnswer
 from openpai_tasks.net.proxies import proxy_for
 from openpai_tasks.protocol.fields import MALFORMED
 from openpai_tasks.storage.objects import errors
@@ -114,7 +114,7 @@ class S3Client:
         """Send a request whose answer has no content; return the headers of the answer."""
         with self._mapping_errors(call.key):
             reply = self.send(call)
-            reply.discard()
+            reply.read(ERROR_LIMIT)
         return reply.headers
 
     def document(self, call: S3Call) -> Element:
@@ -125,7 +125,7 @@ class S3Client:
                 self.refuse({"Key": call.key, **answers.fields(root)})
         return root
 
-    def put(self, key: str, body: bytes, headers: Words, query: Words = NOTHING) -> Words:
+    def upload(self, key: str, body: bytes, headers: Words, query: Words = NOTHING) -> Words:
         """Upload an object or a part; return the headers of the answer."""
         return self.discard(S3Call("PUT", key, query, headers, body))
 

@@ -17,7 +17,7 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 def open_store(spec: StorageSpec) -> ObjectStore:
     """Open a bucket that the user added, or that a cluster names together with a key."""
     from openpai_tasks.storage.objects.s3.bucket import S3Bucket
-    from openpai_tasks.storage.objects.s3.client import S3Client, check_endpoint
+    from openpai_tasks.storage.objects.s3.client import check_endpoint
 
     data = spec.data
     name = str(data.get("bucket") or data.get("bucketName") or "")
@@ -30,26 +30,19 @@ def open_store(spec: StorageSpec) -> ObjectStore:
             f"{spec.title} has no key, and yours is not used for buckets that a cluster names; "
             f"add it yourself: `{command('storage.add')} NAME --type s3 --path {name}`"
         )
-    client = S3Client(
-        name,
-        endpoint,
-        str(data.get("accessKeyId") or ""),
-        str(data.get("secretAccessKey") or ""),
-        str(data.get("sessionToken") or ""),
-    )
+    login = (str(data.get(key) or "") for key in ("accessKeyId", "secretAccessKey", "sessionToken"))
     root = spec.users_folder(str(data.get("path") or data.get("rootPath") or ""))
-    return ObjectStore(S3Bucket(client), root, spec.read_only)
+    return ObjectStore(S3Bucket(name, endpoint, *login), root, spec.read_only)
 
 
 def open_url(url: str) -> tuple[ObjectStore, str]:
     """Open ``s3://bucket/path`` with the keys and the server of the usual AWS settings."""
     from openpai_tasks.storage.objects.s3.bucket import S3Bucket
-    from openpai_tasks.storage.objects.s3.client import S3Client
 
     name, slash, path = url.partition("://")[2].partition("/")
     if not BUCKET.fullmatch(name):
         raise ConfigError(f"{url!r} {_describe_bucket(name)}; expected s3://BUCKET/PATH")
-    return ObjectStore(S3Bucket(S3Client(name))), slash + path or "/"
+    return ObjectStore(S3Bucket(name)), slash + path or "/"
 
 
 def server(spec: StorageSpec) -> str:

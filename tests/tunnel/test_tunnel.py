@@ -10,7 +10,7 @@ from openpai_tasks import __version__
 from openpai_tasks.errors import ConfigError, PaiError
 from openpai_tasks.net.ssh_address import parse_ssh
 from openpai_tasks.tunnel.openssh import RemoteResult, SharedConnection, login_error
-from openpai_tasks.tunnel.remote_server import login_shell, start_server
+from openpai_tasks.tunnel.tunnel import login_shell, start_server
 
 STATUS = {"engine": "slurm", "socket": "/home/ann/server.sock", "version": __version__, "host": "login1"}
 LOGIN = {"user": "ann", "password": "secret", "token": "x.y.z"}
