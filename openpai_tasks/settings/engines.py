@@ -33,6 +33,7 @@ class EngineOption(NamedTuple):
     among: tuple[str, ...] = ()  # allowed values; empty if they are not listed
     form: str = ""
     """What checks values, MODULE or MODULE:OBJECT; see ``load_form``."""
+    is_path: bool = False  # of a file of the user
 
 
 def load_form(form: str) -> Any:
@@ -111,7 +112,12 @@ _KINDS = (
         "kubectl",
         "kubectl get pods",
         (
-            _kubernetes("kubeconfig", "kubeconfig file, if not the one that kubectl uses"),
+            EngineOption(
+                "kubernetes-kubeconfig",
+                "",
+                "kubeconfig file, if not the one that kubectl uses",
+                is_path=True,
+            ),
             _kubernetes("context", "context in the kubeconfig, if not the current one"),
             _kubernetes(
                 "namespace",

@@ -201,6 +201,7 @@ def credentials(
     help={
         "port": "port to listen on; 0 for any (default: the one it had before)",
         "engine": "what runs jobs: auto, process, docker, podman, slurm or kubernetes (default: as before)",
+        "option": "NAME=VALUE, an option of the engine, such as kubeconfig=FILE; repeat for more",
         "fresh": "use your settings, not what it was started with before",
     },
 )
@@ -208,11 +209,12 @@ def start(
     c: Context,
     port: int | None = None,
     engine: str | None = None,
+    option: list[str] | None = None,
     fresh: bool = False,
     output: str | None = None,
 ) -> None:
     """Start the embedded cluster."""
-    request = sdk.clusters.start_request(settings(c), port, engine, fresh)
+    request = sdk.clusters.start_request(settings(c), port, engine, fresh, option or ())
     started = sdk.clusters.start_embedded(request, say)
     say("started the embedded cluster" if started else "the embedded cluster is already running")
     show(c, sdk.clusters.embedded_status(), render.facts, output)

@@ -27,13 +27,12 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A shell with a job that accepts logins."""
     with kube_namespace() as kube:
         shell = make_shell(tmp_path_factory.mktemp("kube"))
-        shell.environment |= {
-            "HOME": str(tmp_path_factory.mktemp("user")),
-            "INVOKE_OPENPAI_LOCAL_KUBERNETES_NAMESPACE": kube.namespace,
-            "INVOKE_OPENPAI_LOCAL_KUBERNETES_KUBECONFIG": kube.kubeconfig,
-        }
+        shell.environment["HOME"] = str(tmp_path_factory.mktemp("user"))
+        options = (f"--option=kubeconfig={os.path.relpath(kube.kubeconfig, shell.project)}",)
+        options += (f"--option=namespace={kube.namespace}",)
         try:
-            shell.ok("cluster.start", "--engine", "kubernetes")
+            shell.ok("cluster.start", "--engine", "kubernetes", *options)
+            assert shell.ok("cluster.start", *(one.replace("=", "=kubernetes-", 1) for one in options))
             submit(shell, "train", "--env", "SEEN=it's  $HOME")
             yield shell
         finally:

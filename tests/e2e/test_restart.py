@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openpai_tasks import __version__
+from openpai_tasks import __version__, exits
 from openpai_tasks.sdk.clusters.start_options import LocalOptions
 from openpai_tasks.settings.config import VARIABLES
 from openpai_tasks.tasks import cluster as tasks
@@ -75,7 +75,12 @@ def docker(shell: Shell, tmp_path: Path) -> Path:
 
 
 def test_every_option_outlives_a_killed_server(shell: Shell, docker: Path, tmp_path: Path) -> None:
-    assert set(FLAGS) == set(inspect.signature(tasks.start.body).parameters) - {"c", "fresh", "output"}
+    assert set(FLAGS) == set(inspect.signature(tasks.start.body).parameters) - {
+        "c",
+        "fresh",
+        "option",
+        "output",
+    }
     assert set(SETTINGS) == {name for name in VARIABLES if name.startswith("local.")} | {"storage.mounts"}
     flags = [word for name, value in FLAGS.items() for word in (f"--{name}", value(tmp_path))]
     variables = {
@@ -194,3 +199,23 @@ def test_a_failed_start_leaves_everything_as_it_was(shell: Shell, docker: Path) 
     assert before[1:] == (record(shell), (folder / "port").read_text())
     shell.ok("job.list")
     assert facts(shell)["engine"] == "process"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--option", "kubeconfig"), "--option needs NAME=VALUE, got 'kubeconfig'"),
+        (
+            ("--engine", "kubernetes", "--option", "namspace=lab"),
+            "--option: no engine has an option 'namspace', did you mean 'namespace'?",
+        ),
+        (
+            ("--option", "kubernetes-namespace=lab"),
+            "--option: the engine process has no option 'kubernetes-namespace'",
+        ),
+    ],
+)
+def test_an_option_that_the_engine_does_not_have_is_refused(shell, words, line):
+    refused = shell.inv("cluster.start", *words)
+    assert refused.code == exits.BAD_INPUT and refused.err == f"error: {line}\n"
+    assert not (shell.home / "local").exists()

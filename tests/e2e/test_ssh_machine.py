@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from openpai_tasks import __version__
+from openpai_tasks.settings.home import socket_folder
 from tests.e2e.laptop import Laptop, laptop_with
 from tests.forkserver import BIN
 from tests.ports import free_port
@@ -71,7 +72,7 @@ def test_a_lost_connection_is_restored_where_the_path_of_the_server_cannot_be_lo
     laptop: Laptop,
 ) -> None:
     laptop.kill_tunnel()
-    (link,) = (laptop.shell.home / "ssh" / "login").glob("*.target")
+    (link,) = socket_folder(laptop.shell.home / "ssh" / "login").glob("*.target")
     link.unlink()
     link.symlink_to("/" + "x" * 300)  # as /root/.openpai for an ordinary user
     laptop.shell.ok("job.list", "-a", "box")

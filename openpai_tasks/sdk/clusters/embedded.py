@@ -31,10 +31,12 @@ from openpai_tasks.sdk.clusters.start_options import (
     LastStart,
     LocalOptions,
     StartRequest,
+    check_engine_flags,
     differing_lines,
     kept_line,
     read_last,
     record_start,
+    running_options,
 )
 from openpai_tasks.sdk.clusters.user_clusters import with_choices
 from openpai_tasks.settings.credentials import Credentials, hidden_environment
@@ -157,10 +159,12 @@ def restart_embedded(request: StartRequest, say: Say) -> None:
 
 def _check_running(request: StartRequest, facts: Mapping[str, Any], say: Say) -> None:
     """Raise if the server runs with other options than a command asks for; report changed settings."""
+    options = running_options(facts)
     for name, value in request.flags.items():
-        if value not in (facts[name], AUTO, 0):
+        now = options.get(name, "")
+        if value not in (now, AUTO, 0):
             hint = f"run `{command('cluster.stop')}` first"
-            raise ConfigError(f"the embedded cluster is running with another {name}, {facts[name]}: {hint}")
+            raise ConfigError(f"the embedded cluster is running with another {name}, {now}: {hint}")
     for line in differing_lines(request, read_last(folder()), facts):
         if request.fresh:
             raise ConfigError(line)
@@ -357,6 +361,7 @@ def _launch(request: StartRequest) -> str:
     """Start the server as flags, settings and its last start say; return a line about what it has kept."""
     options = request.merged(read_last(folder()))
     engine = choose_engine(options.engine)
+    check_engine_flags(request, engine)
     start = LastStart(options.values(), request.settings, engine)
     try:
         with record_start(folder(), start):

@@ -10,13 +10,14 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, cast
 
-from openpai_tasks.errors import ConfigError, TimedOut
+from openpai_tasks.errors import ConfigError, InvalidOption, TimedOut
 from openpai_tasks.lazy_dataclass import dataclass
+from openpai_tasks.protocol.problems import closest
 from openpai_tasks.settings.config import BUILT_IN, VARIABLES, Settings, find
 from openpai_tasks.settings.engines import AUTO, DEFAULT, ENGINES, REFUSE_GPUS, choose_engine
 from openpai_tasks.settings.home import write_private
@@ -104,18 +105,48 @@ class LastStart:
 
 
 def start_request(
-    settings: Settings, port: int | None = None, engine: str | None = None, fresh: bool = False
+    settings: Settings,
+    port: int | None = None,
+    engine: str | None = None,
+    fresh: bool = False,
+    options: Sequence[str] = (),
 ) -> StartRequest:
-    """Return what the settings and the flags of `cluster.start` ask for."""
+    """Return what the settings and the flags of `cluster.start` ask for; ``options`` are NAME=VALUE."""
     of_engines = [name for name, variable in VARIABLES.items() if variable.is_engine_option]
     names = {**SETTINGS, **{name: name for name in (*of_engines, *settings.engine_options)}}
     given: dict[str, Any] = {name: settings.value(find(setting)) for name, setting in names.items()}
     given["storages"] = embedded_storages(given["storages"])
     flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
+    flags |= _engine_flags(engine or given["engine"], options)
     chosen = {
         name: given[name] for name, setting in names.items() if settings.origin(find(setting)) != BUILT_IN
     }
     return StartRequest(LocalOptions().changed({**given, **flags}), flags, chosen, fresh)
+
+
+def _engine_flags(engine: str, words: Sequence[str]) -> dict[str, str]:
+    """Return options of engines by their settings; the name of one of ``engine`` may lack its prefix."""
+    known = {one.name: one for kind in ENGINES.values() for one in kind.options}
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InvalidOption("option", f"needs NAME=VALUE, got {word!r}")
+        full = name if name in known else f"{engine}-{name}"
+        if full not in known:
+            names = [one.removeprefix(f"{engine}-") for one in known]
+            raise InvalidOption("option", f": no engine has an option {name!r}{closest(name, names)}")
+        is_path = known[full].is_path and value
+        found[f"{LOCAL}.{full}"] = os.path.abspath(os.path.expanduser(value)) if is_path else value
+    return found
+
+
+def check_engine_flags(request: StartRequest, engine: str) -> None:
+    """Raise for an option of another engine than the one that is started."""
+    known = [f"{LOCAL}.{one.name}" for one in ENGINES[engine].options]
+    for name in request.flags:
+        if name.startswith(f"{LOCAL}.") and name not in known:
+            raise InvalidOption("option", f": the engine {engine} has no option {name.partition('.')[2]!r}")
 
 
 def embedded_storages(rows: tuple[str, ...]) -> tuple[str, ...]:
@@ -195,10 +226,15 @@ def kept_line(request: StartRequest, options: LocalOptions) -> str:
     return f"kept from its last start: {', '.join(kept)}; {hint}" if kept else ""
 
 
+def running_options(running: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a running server by name, from the facts that it has written."""
+    of_engine = running.get("engine_options", {})  # a server of an older version has none
+    return {**running, **{f"{LOCAL}.{name}": value for name, value in of_engine.items()}}
+
+
 def differing_lines(request: StartRequest, last: LastStart, running: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each option that differs from that of the running server: the next start uses it."""
-    options = running.get("engine_options", {})  # a server of an older version has none
-    facts = {**running, **{f"{LOCAL}.{name}": value for name, value in options.items()}}
+    facts = running_options(running)
     for name, wanted in request.merged(last).values().items():
         now = _value(facts.get(name))
         if name != "port" and now is not None and now != wanted and wanted != AUTO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -77,7 +78,7 @@ def read_site(options: EngineOptions) -> KubeSite:
     """Return the values of valid options."""
     given = {name.removeprefix("kubernetes-"): value for name, value in options.items()}
     return KubeSite(
-        kubeconfig=given["kubeconfig"],
+        kubeconfig=os.path.expanduser(given["kubeconfig"]),
         context=given["context"],
         namespaces=split(given["namespace"]),
         node_selector=dict(_pair(one) for one in split(given["node-selector"])),
