@@ -357,8 +357,8 @@ GIVEN = RunOptions({"t": "it's; $(rm)", "n": [1]}, ("pdf",), "ir", 90, True)
 
 
 def test_runner_parses_the_generated_command():
-    python, own, *words = shlex.split(running.runner_call("/opt/my python", "-odd 'name'.ipynb", GIVEN))
-    assert (python, own) == ("/opt/my python", running.RUNNER)
+    own, *words = shlex.split(running.runner_call("-odd 'name'.ipynb", GIVEN))
+    assert own == running.RUNNER
     read = runner.arguments(words)
     assert read.file == "./-odd 'name'.ipynb" and read.parameters == GIVEN.parameters
     assert (read.to, read.kernel, read.timeout_per_cell, read.allow_errors) == (["pdf"], "ir", 90, True)
@@ -373,7 +373,7 @@ HOLES = {"name": "<% $secrets.TOK %>", "<% x": ["\\<%# <<%"], "t": "'<%'"}
 @pytest.mark.parametrize("limit", [None, 60])
 def test_commands_and_marks_contain_no_template_tags(tmp_path, limit):
     given, file = RunOptions(HOLES, kernel="<% $secrets.TOK %>"), "<% $secrets.TOK %>'<%.ipynb"
-    text = running.runner_call("shown", file, given)
+    text = f"shown {running.runner_call(file, given)}"
     text = scripts.limit_time(text, limit) if limit else text
     assert "<%" not in text and "<%" not in json.dumps(running.run_mark("n.ipynb", given)["parameters"])
     (tmp_path / "shown").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
@@ -434,8 +434,8 @@ def test_job_name_is_derived_from_the_notebook_name():
 def test_runner_command_is_replaced_with_and_without_a_time_limit(limit):
     before = RunMark("a b.ipynb", RunOptions({**GIVEN.parameters, **HOLES, "x": math.inf}))
     after = RunMark("a b.ipynb", RunOptions({"t": "don't", **HOLES}))
-    text = running.runner_call("python3", before.file, before.options)
-    wanted = running.runner_call("python3", after.file, after.options)
+    text = f"python3 {running.runner_call(before.file, before.options)}"
+    wanted = f"python3 {running.runner_call(after.file, after.options)}"
     if limit:
         text, wanted = scripts.limit_time(text, limit), scripts.limit_time(wanted, limit)
     document = {"taskRoles": {"main": {"commands": [text]}}}
