@@ -14,9 +14,12 @@ from typing import Any
 from starlette.datastructures import UploadFile
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from openpai_tasks import sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.portal import html
 from openpai_tasks.portal.sessions import Session
+from openpai_tasks.settings.config import load_settings
+from openpai_tasks.storage.store import Mounts
 
 MOST_ANSWERS = 1000
 """Answers of forms that are remembered."""
@@ -70,6 +73,11 @@ class PortalRequest:
             return self.project
         user = hashlib.sha256(self.client.user.encode()).hexdigest()[:16]
         return self.project / ".openpai" / "guests" / user
+
+    @property
+    def mounts(self) -> Mounts:
+        """Shares that are mounted on this machine; those of the owner are not for users with a password."""
+        return () if self.session.only else sdk.files.mounts(load_settings())
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a whole page."""

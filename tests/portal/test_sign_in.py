@@ -11,6 +11,7 @@ import requests
 from openpai_tasks.errors import TooManyRequests
 from openpai_tasks.loopback.guesses import Guesses
 from openpai_tasks.portal import app
+from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.portal.sessions import SESSION_SECONDS, Session, Sessions
 from openpai_tasks.portal.starting import link_file
 from tests.portal.conftest import Visitor, Web
@@ -192,3 +193,9 @@ def test_a_guess_does_not_start_a_stopped_cluster(cluster, visitor, guest, accou
     assert answer.status_code == 502 and "stopped" in answer.text
     assert not cluster.ok("cluster.status", "-o", "json").json()["running"]
     cluster.ok("cluster.start")
+
+
+def test_shares_that_the_owner_has_mounted_are_not_for_users_with_a_password(monkeypatch, tmp_path):
+    monkeypatch.setenv("INVOKE_OPENPAI_STORAGE_MOUNTS", f"lab/data={tmp_path}")
+    owner, guest = (PortalRequest(Session(str, only), tmp_path, "/", {}, {}).mounts for only in ("", "lab"))
+    assert owner == (("lab/data", str(tmp_path)),) and guest == ()

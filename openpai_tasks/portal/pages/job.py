@@ -213,7 +213,7 @@ def metrics_live(request: PortalRequest) -> Steps:
 
 def _reader(request: PortalRequest) -> MetricReader:
     check_files(request, find_job(request).user)
-    return sdk.jobs.MetricReader(request.client, request.params["key"], sdk.files.mounts(load_settings()))
+    return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts)
 
 
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
@@ -255,4 +255,4 @@ def output(request: PortalRequest) -> Response:
 
 def _outputs(request: PortalRequest, job: JobInfo) -> Outputs:
     check_files(request, job.user)
-    return sdk.jobs.find_outputs(request.client, request.params["key"], sdk.files.mounts(load_settings()))
+    return sdk.jobs.find_outputs(request.client, request.params["key"], request.mounts)

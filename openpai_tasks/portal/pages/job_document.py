@@ -21,7 +21,6 @@ from openpai_tasks.sdk.jobs.provenance import read_stamp
 from openpai_tasks.sdk.jobs.records import Record, find_record, mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
-from openpai_tasks.settings.config import load_settings
 
 RECENT = 100
 """Jobs to choose from."""
@@ -121,9 +120,8 @@ def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Re
 def _checkpoint(request: PortalRequest, job: JobInfo, document: dict[str, Any]) -> SavedCheckpoint | None:
     if job.user != request.client.user:  # it cannot read the files of another user
         return None
-    mounts = sdk.files.mounts(load_settings())
     with contextlib.suppress(PaiError):
-        return sdk.jobs.find_checkpoint(request.client, job.user, job.name, document, mounts)
+        return sdk.jobs.find_checkpoint(request.client, job.user, job.name, document, request.mounts)
     return None
 
 
@@ -168,7 +166,7 @@ def _submission(request: PortalRequest) -> Submission:
         False,
         secret,
         client.say,
-        sdk.files.mounts(load_settings()),
+        request.mounts,
         edited,
         resume=False if request.form.get("start") == FRESH else None,
     )

@@ -17,7 +17,6 @@ from openpai_tasks.portal.request import PortalRequest, whole_number
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice
 from openpai_tasks.sdk.logs.structured import LEVELS
-from openpai_tasks.settings.config import load_settings
 
 TAIL_LINES, MOST_LINES = 10_000, 100_000
 """Lines of each task that a page shows at first, and at most; the file has all of them."""
@@ -162,7 +161,7 @@ def _records(request: PortalRequest, job: JobInfo) -> dict[str, Any]:
         check_files(request, job.user)
         chosen = sdk.logs.parse_filter(level or None, None, text or None)
         found = sdk.logs.read_structured(
-            client, job.key, chosen=chosen, mounts=sdk.files.mounts(load_settings()), is_strict=True
+            client, job.key, chosen=chosen, mounts=request.mounts, is_strict=True
         )
         values |= {"records": deque(found, MOST_RECORDS), "problem": "", "most": MOST_RECORDS}
     except PaiError as err:

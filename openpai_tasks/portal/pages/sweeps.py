@@ -15,7 +15,6 @@ from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol import states
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
-from openpai_tasks.settings.config import load_settings
 
 MOST_AXES = 8
 
@@ -43,8 +42,7 @@ def live(request: PortalRequest) -> Steps:
 def _values(request: PortalRequest) -> dict[str, Any]:
     name, given = request.params["name"], request.query
     check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
-    mounts = sdk.files.mounts(load_settings())
-    results = sdk.sweeps.gather_results(request.client, [name], request.records, mounts)
+    results = sdk.sweeps.gather_results(request.client, [name], request.records, request.mounts)
     parameters, values = _columns(results)
     columns = [*parameters, *values]
     numeric = [column for column in columns if any(is_number(cell(one, column)) for one in results)]
