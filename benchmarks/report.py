@@ -10,7 +10,7 @@ from benchmarks.side_by_side import ResultRow
 
 PAGE = """# Performance
 
-How long the work of this package takes beside other tools, on the same machine and in the same run. Every
+How long this package takes compared with other tools, on the same machine and in the same run. Every
 contender takes one turn in each round, in shuffled order. A ratio is our time divided by the peer's in a
 round; the median of the rounds counts, and the spread shows the smallest and the largest. What arrives is
 checked. Goals that are missed are listed, too.
