@@ -367,6 +367,7 @@ def test_many_pods_are_mirrored_by_one_watch(bench: PodBench, kube: Kube) -> Non
 # The machines of the cluster, where it is ours to break
 
 
+@pytest.mark.outage
 def test_an_api_server_that_is_away_for_a_while_changes_nothing(bench: PodBench, kube: Kube) -> None:
     server = Component.find("kube-apiserver")
     launches = [bench.launch(f"uid{number}", f"{SEEN}; sleep 5; echo end; exit 3") for number in range(2)]
@@ -385,6 +386,7 @@ def test_an_api_server_that_is_away_for_a_while_changes_nothing(bench: PodBench,
     assert not (bench.folder.parent / "trouble").exists()
 
 
+@pytest.mark.outage
 def test_a_task_survives_its_kubelet(bench: PodBench, kube: Kube) -> None:
     bench.start("uid", f"{SEEN}; sleep 3; echo end; exit 3")
     bench.begun("uid", "ran")
@@ -395,6 +397,7 @@ def test_a_task_survives_its_kubelet(bench: PodBench, kube: Kube) -> None:
     assert bench.log("uid").splitlines()[1:] == ["end"]
 
 
+@pytest.mark.outage
 def test_a_task_on_a_lost_node_ends(bench: PodBench, kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pods, "NODE_SECONDS", 1)
     monkeypatch.setattr(driver, "LOST_SECONDS", 2.0)
