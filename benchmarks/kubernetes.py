@@ -19,7 +19,7 @@ from benchmarks.side_by_side import OURS, Comparison, Turn
 if TYPE_CHECKING:
     from tests.server.engines.kube_cluster import Kube
 
-JOBS, ROUNDS = 200, 2
+JOBS, ROUNDS = 200, 1  # a round takes minutes
 LOOK = 0.5  # seconds between two looks of kubectl at pods and Jobs
 NEEDS = {"cpu": "1", "memory": "64Mi"}  # those of the jobs in benchmarks/jobs.py
 
