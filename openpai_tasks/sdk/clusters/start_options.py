@@ -117,7 +117,8 @@ def start_request(
     given: dict[str, Any] = {name: settings.value(find(setting)) for name, setting in names.items()}
     given["storages"] = embedded_storages(given["storages"])
     flags = {name: value for name, value in {"port": port, "engine": engine}.items() if value is not None}
-    flags |= _engine_flags(engine or given["engine"], options)
+    if options:  # otherwise, engines of other packages need not be looked for
+        flags |= _engine_flags(engine or given["engine"], options)
     chosen = {
         name: given[name] for name, setting in names.items() if settings.origin(find(setting)) != BUILT_IN
     }
