@@ -219,3 +219,10 @@ def test_an_option_that_the_engine_does_not_have_is_refused(shell, words, line):
     refused = shell.inv("cluster.start", *words)
     assert refused.code == exits.BAD_INPUT and refused.err == f"error: {line}\n"
     assert not (shell.home / "local").exists()
+
+
+def test_an_option_of_another_engine_is_refused_while_the_server_runs(shell):
+    shell.ok("cluster.start", "--engine", "process")
+    refused = shell.inv("cluster.start", "--option", "kubernetes-namespace=lab")
+    line = "--option: the engine process has no option 'kubernetes-namespace'"
+    assert refused.code == exits.BAD_INPUT and refused.err == f"error: {line}\n"

@@ -161,10 +161,12 @@ def _check_running(request: StartRequest, facts: Mapping[str, Any], say: Say) ->
     """Raise if the server runs with other options than a command asks for; report changed settings."""
     options = running_options(facts)
     for name, value in request.flags.items():
+        if name not in options:
+            check_engine_flags(request, facts["engine"])
         now = options.get(name, "")
         if value not in (now, AUTO, 0):
             hint = f"run `{command('cluster.stop')}` first"
-            raise ConfigError(f"the embedded cluster is running with another {name}, {now}: {hint}")
+            raise ConfigError(f"the embedded cluster is running with another {name}, {now or 'none'}: {hint}")
     for line in differing_lines(request, read_last(folder()), facts):
         if request.fresh:
             raise ConfigError(line)
