@@ -150,13 +150,14 @@ def test_huge_ignore_file_ends_in_one_line(tmp_path):
 
 
 def test_links_to_folders_with_links_to_folders_end_in_one_line(tmp_path):
-    for number in range(30):
+    # 14 links in a path: Linux stops at 40, and counts them twice if it has to look the path up again
+    for number in range(15):
         (tmp_path / f"{number}").mkdir()
         for name in "xyz" if number else ():
             (tmp_path / f"{number - 1}" / name).symlink_to(f"../{number}")
-    with pytest.raises(PathError, match=r"more than 100 links lead to .*/29$"):
+    with pytest.raises(PathError, match=r"more than 100 links lead to .*/14$"):
         collect(["."], tmp_path)
-    with pytest.raises(PathError, match=r"more than 100 links lead to .*/29$"):
+    with pytest.raises(PathError, match=r"more than 100 links lead to .*/14$"):
         collect_package(str(tmp_path))
 
 
