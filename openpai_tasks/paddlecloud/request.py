@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, fields
+from dataclasses import Field, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -73,10 +73,10 @@ class Option(NamedTuple):
 
 
 _KINDS = {"str": str, "int": int, "int | None": int, "bool": bool}
-OPTIONS = tuple(
-    Option(one.name, _KINDS[str(one.type)], default=one.default, **one.metadata)
-    for one in fields(PaddleRequest)
-    if one.metadata
+OPTIONS = tuple(  # without fields(), which would generate the methods
+    Option(name, _KINDS[kind], default=one.default, **one.metadata)
+    for name, kind in PaddleRequest.__annotations__.items()
+    if isinstance(one := vars(PaddleRequest).get(name), Field)
 )
 
 
