@@ -351,14 +351,17 @@ def test_many_pods_are_mirrored_by_one_watch(bench: PodBench, kube: Kube) -> Non
     )
     one["metadata"]["annotations"][pods.FOLDER] = str(bench.folder)
 
+    async def create(number: int) -> None:
+        name = f"many-{number}"
+        about = {**one["metadata"], "name": name, "labels": {**one["metadata"]["labels"], pods.UID: name}}
+        await engine._api.create(path(kube.namespace, "pods"), {**one, "metadata": about})  # type: ignore[attr-defined]
+
     async def create_many() -> None:
-        for number in range(200):
-            name = f"many-{number}"
-            about = {**one["metadata"], "name": name, "labels": {**one["metadata"]["labels"], pods.UID: name}}
-            await engine._api.create(path(kube.namespace, "pods"), {**one, "metadata": about})  # type: ignore[attr-defined]
+        for first in range(0, 1000, 20):
+            await asyncio.gather(*map(create, range(first, first + 20)))
 
     asyncio.run_coroutine_threadsafe(create_many(), engine._loop).result(60)  # type: ignore[attr-defined]
-    until(lambda: len(engine._mirror.pods) == 200)  # type: ignore[attr-defined]
+    until(lambda: len(engine._mirror.pods) == 1000)  # type: ignore[attr-defined]
     everything = engine._api.delete(path(kube.namespace, "pods", labelSelector=pods.HOME))  # type: ignore[attr-defined]
     asyncio.run_coroutine_threadsafe(everything, engine._loop).result(60)  # type: ignore[attr-defined]
     until(lambda: all(pod.is_gone for pod in engine._mirror.pods.values()))  # type: ignore[attr-defined]
