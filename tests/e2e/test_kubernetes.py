@@ -72,6 +72,27 @@ def test_a_large_file_goes_in_and_comes_out_as_it_was(shell: Shell) -> None:
     assert (shell.project / "large" / "copy").read_bytes() == content
 
 
+def test_metrics_arrive_while_the_job_runs(shell: Shell) -> None:
+    file = "$PAI_OUTPUT_DIR/.pai/metrics/main-0-0.jsonl"  # written as runtime.log_metric does
+    first, second = (
+        f"""echo '{{"time": 1, "name": "loss", "value": {value}, "step": 1}}' >>{file}"""
+        for value in (0.5, 0.25)
+    )
+    command = (
+        f"mkdir -p ${{PAI_OUTPUT_DIR}}/.pai/metrics; {first}; until [ -e /tmp/go ]; do sleep 0.1; done; {second}"
+    )
+    shell.ok("job.sub", command, "-j", "learns", "--ssh", *SMALL)
+
+    def points() -> list[float]:
+        return [row["value"] for row in shell.ok("job.metrics", "learns", "-o", "json").json()]
+
+    until(lambda: points() == [0.5])
+    assert shell.ok("job.status", "learns", "-o", "json").json()["state"] == "RUNNING"
+    shell.ok("container.run", "learns", "touch /tmp/go")
+    shell.ok("job.wait", "learns")
+    assert points() == [0.5, 0.25]
+
+
 def test_roles_on_two_nodes_talk_to_each_other(shell: Shell, kube: Kube) -> None:
     nodes = json.loads(kube.run("get", "nodes", "--output=json"))["items"]
     if len(nodes) < 2:

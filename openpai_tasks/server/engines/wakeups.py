@@ -27,7 +27,7 @@ class WakePipe:
             os.write(self._handle, os.fsencode(folder) + b"\0")
 
     def wait(self, seconds: float | None) -> set[str]:
-        """Wait for a notification, or for this long; return the folders of tasks that have ended since."""
+        """Wait for a notification, or for this long; return the folders of tasks that have begun or ended."""
         select.select([self._handle], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             *folders, self._rest = (self._rest + os.read(self._handle, 65536)).split(b"\0")

@@ -325,6 +325,11 @@ class Log:
                 yield f"{when}Z {text}\n".encode()
 
 
+def copy_log(log: Log, folder: Path) -> None:
+    copy = LogCopy(log, "ns", "pod", "task", folder / "all", folder / "position")  # type: ignore[arg-type]
+    asyncio.run(copy.run(follow=False))
+
+
 @pytest.mark.parametrize("first", range(6))
 def test_lines_that_are_out_of_order_by_a_moment_are_copied_once(tmp_path: Path, first: int) -> None:
     day = "2024-01-01T00:00:"
@@ -332,13 +337,13 @@ def test_lines_that_are_out_of_order_by_a_moment_are_copied_once(tmp_path: Path,
     lines = [(day + when, f"line {number}") for number, when in enumerate(times)]
     log = Log(lines, [first, first, 6, 6])
     for _ in range(4):  # a new one continues where another has ended
-        asyncio.run(LogCopy(log, "ns", "pod", tmp_path).run(follow=False))  # type: ignore[arg-type]
-    assert (tmp_path / "logs" / "all").read_text().splitlines() == [text for _, text in lines]
+        copy_log(log, tmp_path)
+    assert (tmp_path / "all").read_text().splitlines() == [text for _, text in lines]
 
 
 def test_a_log_whose_beginning_is_gone_is_continued(tmp_path: Path) -> None:
     old = [("2024-01-01T00:00:01.1", "old"), ("2024-01-01T00:00:01.2", "older")]
     new = [("2024-01-01T00:00:01.3", "new")]
     for lines in (old, new):
-        asyncio.run(LogCopy(Log(lines, [9]), "ns", "pod", tmp_path).run(follow=False))  # type: ignore[arg-type]
-    assert (tmp_path / "logs" / "all").read_text() == "old\nolder\nnew\n"
+        copy_log(Log(lines, [9]), tmp_path)
+    assert (tmp_path / "all").read_text() == "old\nolder\nnew\n"

@@ -81,9 +81,10 @@ class TaskDriver:
         cluster: Cluster,
         launch: Launch,
         peers: Sequence[TaskDriver],
-        ended: Callable[[TaskDriver], None],
+        notify: Callable[[TaskDriver], None],
     ) -> None:
-        self._cluster, self.launch, self._ended = cluster, launch, ended
+        self._cluster, self.launch = cluster, launch
+        self._notify = notify  # called when the task runs, and when it has ended
         self.peers = peers  # all tasks that start together, this one among them
         self.changed, self.stop_asked, self._withdrawn = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.gang: gang.Gang | None = None  # set for tasks that we start together
@@ -156,7 +157,7 @@ class TaskDriver:
             words = f"{err.strerror}: {err.filename}" if isinstance(err, OSError) else str(err)
             end = TaskExit(None, f"could not be started: {words}", RUNTIME_FAILED, self.is_stopped)
         self.status = end
-        self._ended(self)
+        self._notify(self)
 
     async def _drive(self) -> TaskExit:
         if isinstance(self.status, TaskExit):
@@ -172,7 +173,8 @@ class TaskDriver:
             self._withdrawn.clear()
             work, lost = asyncio.create_task(self._work()), asyncio.create_task(self._until_lost())
             withdrawn = asyncio.create_task(self._withdrawn.wait())
-            others = [asyncio.create_task(self._stop_when_asked()), asyncio.create_task(self._serve_ssh())]
+            calls = self._stop_when_asked(), self._serve_ssh(), self._copy_metrics()
+            others = [asyncio.create_task(call) for call in calls]
             try:
                 await asyncio.wait({work, lost, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
@@ -341,8 +343,12 @@ class TaskDriver:
             self.note_wait(self._cluster.mirror.trouble or pod_state.why_waiting(pod, self.launch.image))
             pod = await self._wait(PAUSE if self._first_failure or pod is None else LOOK)
         if self._has_begun or not pods.is_gang(self.launch):
-            self.status = TaskRunning(self._place(pod))
+            self._note_running(pod)
         return None
+
+    def _note_running(self, pod: PodState) -> None:
+        self.status = TaskRunning(self._place(pod))
+        self._notify(self)
 
     def _place(self, pod: PodState) -> TaskPlace:
         ports = pods.choose_ports(self.launch.ports)
@@ -407,7 +413,7 @@ class TaskDriver:
                 return places
             if (pod := self.pod) is None or not places:
                 return None
-            self.status = TaskRunning(self._place(pod))
+            self._note_running(pod)
             text = pods.address_script(places, self.launch)
         await self._retry_transfer(lambda: files.write(f"{pods.IO}/peers", text, f"{pods.IO}/ready"))
         if self._is_alive:
@@ -453,7 +459,10 @@ class TaskDriver:
 
     async def _copy_log(self) -> None:
         """Copy the log until the container has ended."""
-        copy = LogCopy(self._cluster.api, self.namespace, self.pod_name, self.folder)
+        logs = self.folder / "logs"
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (logs / "all").touch(mode=0o600)  # also without a line
+        copy = self._log_copy(TASK, logs / "all", logs / ".position")
         deadline = None
         while True:
             pod, is_over = self.pod, not self._is_alive
@@ -472,6 +481,22 @@ class TaskDriver:
                 await self._wait()
             if self._is_alive:
                 await self._wait()
+
+    def _log_copy(self, container: str, file: Path, position: Path) -> LogCopy:
+        return LogCopy(self._cluster.api, self.namespace, self.pod_name, container, file, position)
+
+    async def _copy_metrics(self) -> None:
+        """Copy the metrics while the task runs; all of its outputs are fetched when it has ended."""
+        target, metrics = self._files.target, self._files.metrics
+        if target is None or not metrics:
+            return
+        while not isinstance(self.status, TaskRunning):
+            await self._wait()
+        copy = self._log_copy(FILES, target / metrics, self.folder / "logs" / ".metrics")
+        while self._is_alive:
+            with contextlib.suppress(KubeError, OSError):
+                await copy.run(follow=True)
+            await self._wait()
 
     # The end
 

@@ -219,7 +219,7 @@ class KubernetesEngine(SchedulingEngine):
         for _, group in itertools.groupby(launches, key=lambda launch: launch.folder.parent):
             together: list[TaskDriver] = []
             for launch in group:
-                driver = TaskDriver(self._cluster, launch, together, self._note_end)
+                driver = TaskDriver(self._cluster, launch, together, self._notify)
                 together.append(driver)
                 self._drivers[launch.uid] = driver
             if self._site.gang == "own" and is_gang(together[0].launch) and len(together) > 1:
@@ -235,7 +235,7 @@ class KubernetesEngine(SchedulingEngine):
         if task.uid not in self._drivers:
             self._start([Launch(task.uid, "", task.folder, {}, {}, "")])
 
-    def _note_end(self, driver: TaskDriver) -> None:
+    def _notify(self, driver: TaskDriver) -> None:
         self.wakeups.notify(str(driver.folder))
 
     async def _remove_orphans(self, preview: bool) -> list[Orphan]:

@@ -13,9 +13,9 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from openpai_tasks.server.engines.kubernetes.api import KubeApi, KubeError, path
-from openpai_tasks.server.engines.kubernetes.pods import TASK
 from openpai_tasks.server.engines.process import write_file
 
 PIECE = 16384  # bytes after which a node splits a line
@@ -23,30 +23,40 @@ _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d) 
 
 
 class LogCopy:
-    def __init__(self, api: KubeApi, namespace: str, pod: str, folder: Path) -> None:
-        self._api, self._namespace, self._pod = api, namespace, pod
-        self._path, self._position = folder / "logs" / "all", folder / "logs" / ".position"
+    """The log of a container in a file, which is created with its first line."""
+
+    def __init__(
+        self, api: KubeApi, namespace: str, pod: str, container: str, file: Path, position: Path
+    ) -> None:
+        self._api, self._namespace, self._pod, self._container = api, namespace, pod, container
+        self._path, self._position = file, position
         self._size, self._time, self._count = 0, b"", 0  # what is known to be in the copy
         self._known, self._to_skip = b"", 0  # lines of an answer up to this time that are in the copy
         self._recent: dict[bytes, int] = {}  # lines of the copy by second, of the last two seconds
 
     async def run(self, follow: bool) -> None:
         """Append what is new; with ``follow``, until the container has ended."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._read_position()
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-        with open(handle, "wb", buffering=0) as file:
-            file.truncate(self._size)
-            file.seek(self._size)
-            async with contextlib.aclosing(self._new_pieces(follow)) as pieces:
+        async with contextlib.aclosing(self._new_pieces(follow)) as pieces:
+            with contextlib.ExitStack() as stack:
+                file: BinaryIO | None = None
                 async for data in pieces:
+                    file = file or stack.enter_context(self._open())
                     file.write(data)
                     self._size += len(data)
                     self._write_position()
 
+    def _open(self) -> BinaryIO:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        file = open(handle, "wb", buffering=0)  # noqa: SIM115 - the caller closes it
+        file.truncate(self._size)
+        file.seek(self._size)
+        return file
+
     async def _new_pieces(self, follow: bool) -> AsyncGenerator[bytes, None]:
         """Yield the lines that are not in the copy, several at a time."""
-        query = {"container": TASK, "timestamps": "true", "follow": "true" if follow else "false"}
+        query = {"container": self._container, "timestamps": "true", "follow": "true" if follow else "false"}
         if self._time:
             query["sinceTime"] = f"{_second_before(self._time).decode()}Z"
         self._known, self._to_skip = self._time, self._count

@@ -81,12 +81,14 @@ export SSH_CLIENT="$2" SSH_CONNECTION="$3"
 """
 _KEEPER = f"""\
 trap : TERM
+tail -n +1 -F "$1/$2" 2>/dev/null &
 until [ -e {IO}/end ] || [ -e {IO}/fetched ]; do sleep 0.3; done
+kill $! 2>/dev/null
 cd "$1" 2>/dev/null || exit 0
 [ -n "$(find . -type f -o -type l | head -n 1)" ] || exit 0
 until [ -e {IO}/fetched ]; do sleep 0.3; done
 """
-"""What waits in the second container until the outputs are fetched, if there are some."""
+"""What the second container does: show the metrics as they grow, and wait until all outputs are fetched."""
 
 
 def pod_name(uid: str, generation: int = 0) -> str:
@@ -163,6 +165,7 @@ class FilePlan:
     inputs: Mapping[str, Path] = field(default_factory=dict)  # by their path in the pod
     output: str = ""  # the folder in the pod; empty if there is none
     target: Path | None = None  # the folder on this machine
+    metrics: str = ""  # the file below that folder to which the task appends metrics
 
     @property
     def is_small(self) -> bool:
@@ -184,7 +187,9 @@ def plan_files(launch: Launch, site: KubeSite) -> FilePlan:
     if (here / output).is_dir():  # of an earlier attempt, with its checkpoints
         names += [str(path.relative_to(here)) for path in (here / output).rglob("*") if is_regular(path)]
     inputs = {f"{root}/{name}": here / name for name in names if name and _is_below(here, name)}
-    return FilePlan(inputs, f"{root}/{output}", here / output)
+    attempt = {**launch.shared, **launch.environment}.get("FC_FRAMEWORK_ATTEMPT_ID", "0")
+    metrics = f".pai/metrics/{launch.role}-{launch.index}-{attempt}.jsonl"  # as in runtime.py
+    return FilePlan(inputs, f"{root}/{output}", here / output, metrics)
 
 
 def _is_below(folder: Path, name: str) -> bool:
@@ -209,7 +214,7 @@ def build_pod(
     keeper = {
         **{name: task[name] for name in ("image", "imagePullPolicy", "volumeMounts")},
         "name": FILES,
-        "command": ["/bin/sh", "-c", _KEEPER, "sh", files.output],
+        "command": ["/bin/sh", "-c", _KEEPER, "sh", files.output, files.metrics],
         "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "0", "memory": "16Mi"}},
     }
     spec = {
