@@ -78,9 +78,8 @@ def test_metrics_arrive_while_the_job_runs(shell: Shell) -> None:
         f"""echo '{{"time": 1, "name": "loss", "value": {value}, "step": 1}}' >>{file}"""
         for value in (0.5, 0.25)
     )
-    command = (
-        f"mkdir -p ${{PAI_OUTPUT_DIR}}/.pai/metrics; {first}; until [ -e /tmp/go ]; do sleep 0.1; done; {second}"
-    )
+    wait = "until [ -e /tmp/go ]; do sleep 0.1; done"
+    command = f"mkdir -p ${{PAI_OUTPUT_DIR}}/.pai/metrics; {first}; {wait}; {second}"
     shell.ok("job.sub", command, "-j", "learns", "--ssh", *SMALL)
 
     def points() -> list[float]:
