@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from importlib import machinery
 from importlib.machinery import FileFinder, ModuleSpec
 from importlib.util import cache_from_source, spec_from_file_location
@@ -25,39 +24,15 @@ from openpai_tasks.tasks import COLLECTIONS, Namespace, namespace
 from openpai_tasks.tasks.framework import terminal
 from openpai_tasks.tasks.framework.invoke_patches import apply_verbosity, patch_invoke
 from openpai_tasks.tasks.framework.parser import Parser
+from openpai_tasks.tasks.pai import help_pages
 from openpai_tasks.tasks.pai.flat_names import CLASSIC, SPACED
 
-HELP = "help"
+HELP, INVOKE = "help", "invoke"
 LOADERS = (
     (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
     (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
     (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
 )
-GROUPS = {
-    "Start": {
-        "init": "write the files of a new project",
-        "doctor": "check Python, cluster, login and storage",
-        "cluster.add": "add a cluster and log in",
-    },
-    "Jobs": {
-        "job.sub": "submit a command as a job",
-        "job.list": "list jobs, newest first",
-        "job.status": "show one job and its tasks",
-        "job.logs": "show a job's output; --follow until it ends",
-        "job.why": "explain why a job waits or has failed",
-        "job.outputs": "list or download the files a job wrote",
-        "job.stop": "stop jobs",
-    },
-    "Work": {
-        "notebook.run": "run a notebook as a job",
-        "container.start": "start a container and open a shell in it",
-        "storage.copy": "copy files to and from storages",
-        "cluster.portal": "see and submit jobs in a browser",
-    },
-}
-"""The everyday commands, with a short description of each."""
-PAGE_COLUMNS = 76
-"""Columns of the page; on narrower terminals, lines are wrapped."""
 
 
 class UnsafeTasksFile(CollectionNotFound):
@@ -208,19 +183,45 @@ class PaiProgram(Program):
             self.core.unparsed = []
             old = " ".join(topic[:2])
             name = old if old in SPACED else ".".join(topic)  # `job sub` is `job.sub`
-            shown = self.args.list if name in self.collection.collections else self.args.help
+            is_collection = name in self.collection.collections
+            if name not in self.collection.task_names and self._print_topic(name) and not is_collection:
+                raise Exit
+            shown = self.args.list if is_collection else self.args.help
             shown.set_value(name or None, cast=False)
         super().parse_tasks()
 
+    def _print_topic(self, name: str) -> bool:
+        """Print the page of a topic; return whether it exists."""
+        if name == INVOKE:
+            super().print_help()
+            return True
+        page = help_pages.topic_page(self.binary, name, self._columns)
+        if page:
+            terminal.put(f"{page}\n")
+        return bool(page)
+
     def no_tasks_given(self) -> None:
-        own = [name for name in self.collection.tasks if name not in self.classic]
-        own += [f"{name}.*" for name in self.collection.collections if name not in COLLECTIONS]
-        terminal.put(front_page(self.binary, terminal.size(sys.stdout).columns, own))
+        self.print_help()
         raise Exit
 
     def print_help(self) -> None:
-        super().print_help()
-        terminal.put(f"`{self.binary} --list` lists the tasks, `{self.binary} help TASK` explains one.")
+        known: Collection | None = getattr(self, "collection", None)  # loaded after `--help` is seen
+        own = [name for name in known.tasks if name not in self.classic] if known else []
+        own += [f"{name}.*" for name in known.collections if name not in COLLECTIONS] if known else []
+        terminal.put(help_pages.front_page(self.binary, self._columns, own))
+
+    @property
+    def _columns(self) -> int:
+        return terminal.size(sys.stdout).columns
+
+    def list_flat(self) -> None:
+        """List the tasks in groups, those of every day first."""
+        if self.list_depth:
+            return super().list_flat()
+        for title, pairs in help_pages.groups(self.scoped_collection, self.list_root).items():
+            terminal.put(f"{title}:\n")
+            self.print_columns(pairs)
+        terminal.put(help_pages.other_names(self.scoped_collection, self.list_root, self._columns))
 
 
 def add_to_project(module: Any, folder: str, auto_dash_names: bool) -> Collection:
@@ -242,29 +243,3 @@ def main() -> None:
         version=__version__, name="pai", binary="pai", binary_names=["pai", "opai"], loader_class=TasksLoader
     )
     program.run()
-
-
-def front_page(program: str, columns: int, own: Iterable[str] = ()) -> str:
-    """Return the page for this width; ``own`` are the tasks of the project itself."""
-    lines = [f"usage: {program} COMMAND [WORDS] [--FLAGS]", ""]
-    for group, commands in GROUPS.items():
-        lines += _group(program, group, commands, columns < PAGE_COLUMNS)
-    theirs = ", ".join(own)
-    lines += ["", f"This project's own commands: {theirs}"] if theirs else [""]
-    lines += [
-        f"`{program} help COMMAND` explains one, `{program} --list` shows all of them,",
-        f'and `{program} job.sub "echo hello" --follow` runs a first job on this machine.',
-    ]
-    if columns >= PAGE_COLUMNS:
-        return "\n".join(lines)
-    wrapped = (textwrap.wrap(line, columns, subsequent_indent="    ") or [""] for line in lines)
-    return "\n".join(part for parts in wrapped for part in parts)
-
-
-def _group(program: str, group: str, commands: Mapping[str, str], is_narrow: bool) -> list[str]:
-    if is_narrow:
-        return [f"{group}:", *(f"{program} {name}: {about}" for name, about in commands.items())]
-    return [
-        f"{group if number == 0 else '':7}{program} {name:17}{about}"
-        for number, (name, about) in enumerate(commands.items())
-    ]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -10,6 +11,8 @@ import pytest
 from openpai_tasks.tasks import namespace
 from openpai_tasks.tasks.framework import invoke_patches
 from openpai_tasks.tasks.pai.flat_names import CLASSIC
+from openpai_tasks.tasks.pai.help_pages import TOPICS
+from openpai_tasks.tasks.program import PaiProgram, TasksLoader
 
 RUN = """
 @task(positional=["command"])
@@ -24,7 +27,7 @@ ns.add_collection(Collection("job", sub))
 def test_pai_alone_shows_the_everyday_commands_on_one_screen(project):
     ran = project.pai()
     lines = ran.out.splitlines()
-    assert ran.code == 0 and 15 <= len(lines) <= 22 and max(map(len, lines)) < 80
+    assert ran.code == 0 and 15 <= len(lines) <= 23 and max(map(len, lines)) < 80
     known = {*namespace().task_names, *CLASSIC, "help"}
     assert {name for name in re.findall(r"pai ([a-z]\S*)", ran.out)} <= known
     assert "config.trust" not in ran.out and "config.trust" in project.pai("--list").out
@@ -42,6 +45,49 @@ def test_the_front_page_and_help_fit_the_terminal(project, monkeypatch, columns)
 def test_pai_alone_names_the_projects_own_commands(project):
     project.write("tasks.py", "from invoke import task\n\n@task\ndef bench(c):\n    pass\n")
     assert "This project's own commands: bench" in project.pai().out
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_list_names_each_task_once_and_fits_the_terminal(project, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(invoke_patches, "pty_size", lambda: (columns, 24))
+    listed, _, others = project.pai("--list").out.partition("Other names: ")
+    assert max(map(len, listed.splitlines())) <= columns
+    assert sorted(re.findall(r"^  ([a-z][\w-]*\.[\w-]+)", listed, re.MULTILINE)) == sorted(
+        namespace().task_names
+    )
+    assert listed.startswith("Every day:\n") and re.search(r"job\.sub \(run\)", listed)
+    assert "storage.cp = storage.copy" in others and "storage.cp" not in listed
+
+
+def test_short_names_run_the_everyday_commands(project):
+    tasks = {"run": "job.sub", "ls": "job.list", "logs": "job.logs", "why": "job.why", "stop": "job.stop"}
+    tasks |= {"ssh": "container.ssh", "top": "container.top", "cp": "storage.copy"}
+    assert {short: CLASSIC[short].target for short in tasks} == tasks
+    assert f"`run` is short for `job.sub`.\n\n{'Usage: pai job.sub'}" in project.pai("help", "run").out
+
+
+def test_a_topic_has_examples_that_can_be_pasted(project):
+    for topic, (about, *examples) in TOPICS.items():
+        shown = project.pai("help", topic).out
+        assert about.split(",")[0] in " ".join(shown.split())
+        assert all(f"  pai {example}\n" in shown for example in examples) and len(examples) == 3
+        for example in examples:
+            program = PaiProgram(binary="pai", loader_class=TasksLoader)
+            program.create_config()
+            program.parse_core(["pai", *shlex.split(example)])
+            program.parse_collection()
+            program.parse_tasks()
+
+
+def test_help_of_a_collection_has_its_examples_and_its_tasks(project):
+    shown = project.pai("help", "storage").out
+    assert shown.startswith("Storages are named pai://") and "  storage.tree  " in shown
+
+
+def test_flags_of_invoke_have_their_own_page(project):
+    assert "--prompt-for-sudo-password" in project.pai("help", "invoke").out
+    assert "--prompt-for-sudo-password" not in project.pai("--help").out
 
 
 @pytest.mark.parametrize(

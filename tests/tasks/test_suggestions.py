@@ -23,7 +23,6 @@ MEANT = [
     *((word, "job.stop") for word in ("job.delete", "job.rm", "job.kill", "delete-job", "jobs-kill")),
     ("tail", "job.logs --follow"),
     ("job.tail", "job.logs --follow"),
-    ("run", "job.sub"),
     ("job.run", "job.sub"),
     ("job.start", "job.sub"),
     ("login", "cluster.add"),
@@ -45,7 +44,6 @@ MEANT = [
     ("upload", "storage.copy"),
     ("shell", "container.ssh"),
     ("helpp", "--help"),
-    ("logs", "job.logs"),
     ("whoami", "cluster.list"),
     ("nothere", ""),
 ]

@@ -239,7 +239,9 @@ def load_document(path: Path) -> tuple[dict[str, Any], bool]:
     try:
         text = read_limited(path, is_named=True)
     except (OSError, UnicodeDecodeError) as err:
-        raise PathError(f"cannot read the job file {str(path)!r}: {reason(err)}") from err
+        is_command = isinstance(err, FileNotFoundError) and " " in str(path)
+        hint = f"; to run a command, use `{command('job.sub', str(path))}`" if is_command else ""
+        raise PathError(f"cannot read the job file {str(path)!r}: {reason(err)}{hint}") from err
     text = without_comments(text)
     v1 = as_v1(text)
     return (protocol.validate(text).source.value, False) if v1 is None else (v1, True)

@@ -37,6 +37,7 @@ CLASSIC = {
     "cluster-resources": Classic("cluster.resources"),
     "connect-job": Classic("job.connect"),
     "copy": Classic("storage.copy"),
+    "cp": Classic("storage.copy", short=True),
     "delete": REMOVE,
     "delete-cluster": Classic("cluster.delete", words=ASK),
     "doctor": Classic("config.doctor", short=True),
@@ -48,25 +49,35 @@ CLASSIC = {
     "list-jobs": LIST_JOBS,
     "list-storages": LIST_STORAGES,
     "listdir": Classic("storage.listdir"),
+    "logs": Classic("job.logs", short=True),
+    "ls": Classic("job.list", short=True),
     "makedir": Classic("storage.makedir"),
     "makedirs": Classic("storage.makedir"),
     "notebook-job": NOTEBOOK_JOB,
     "portal": Classic("cluster.portal", short=True),
     "remove": REMOVE,
+    "run": Classic("job.sub", short=True),
     "select-cluster": Classic("cluster.select"),
     "select-storage": Classic("storage.select"),
     "set": Classic("config.set"),
+    "ssh": Classic("container.ssh", short=True),
     "ssh-container": Classic("container.ssh", task=_old("ssh_container")),
     "start-container": Classic("container.start"),
+    "stop": Classic("job.stop", short=True),
     "stop-job": STOP_JOBS,
     "stop-jobs": STOP_JOBS,
     "sub": SUB,
     "submit": Classic("job.submit"),
+    "top": Classic("container.top", short=True),
     "unset": Classic("config.unset"),
     "update-clusters": Classic("cluster.update"),
     "update-token": UPDATE_TOKEN,
+    "why": Classic("job.why", short=True),
 }
-"""Flat commands: those of the older `pai`, and a few of ours."""
+"""Flat commands: those of the older `pai`, and short names of ours."""
+
+SHORT = {classic.target: name for name, classic in CLASSIC.items() if classic.short}
+"""Our short names, by the task that they run."""
 
 SPACED = {
     "cluster add": ADD_CLUSTER,
