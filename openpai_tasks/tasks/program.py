@@ -206,8 +206,10 @@ class PaiProgram(Program):
 
     def print_help(self) -> None:
         known: Collection | None = getattr(self, "collection", None)  # loaded after `--help` is seen
-        own = [name for name in known.tasks if name not in self.classic] if known else []
-        own += [f"{name}.*" for name in known.collections if name not in COLLECTIONS] if known else []
+        own: list[str] = []
+        if known is not None:
+            own += [name for name in known.tasks if name not in self.classic]
+            own += [f"{name}.*" for name in known.collections if name not in COLLECTIONS]
         terminal.put(help_pages.front_page(self.binary, self._columns, own))
 
     @property
