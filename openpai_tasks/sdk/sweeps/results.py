@@ -228,7 +228,7 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
 def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any]:
     """Return the last values of the job's metrics; of several tasks, the first one's."""
     values: dict[str, Any] = {}
-    for metric in MetricReader(client, job.key, mounts).read(job):
+    for metric in MetricReader(client, job.key, mounts, is_thinned=True).read(job):
         values.setdefault(metric.name, metric.last)
     return values
 
@@ -289,20 +289,29 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
-def gather_metrics(client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Metric]:
-    """Gather the metrics of jobs and sweeps by name or pattern, in the order of the jobs."""
-    return next(follow_metrics(client, names, folder, mounts))
+def gather_metrics(
+    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = (), is_thinned: bool = False
+) -> list[Metric]:
+    """Gather the metrics of jobs and sweeps by name or pattern, in the order of the jobs.
+
+    With ``is_thinned``, only with the points that a picture needs.
+    """
+    return next(follow_metrics(client, names, folder, mounts, is_thinned))
 
 
 def follow_metrics(
-    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
+    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = (), is_thinned: bool = False
 ) -> Iterator[list[Metric]]:
     """Yield the metrics at first and whenever there are more, until all jobs have ended."""
     jobs = list(find_members(client, names, folder))
     pauses = Pauses(client)
     shown: int | None = None
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        readers = [reader for reader in pool.map(lambda name: _open(client, name, mounts), jobs) if reader]
+        readers = [
+            reader
+            for reader in pool.map(lambda name: _open(client, name, mounts, is_thinned), jobs)
+            if reader
+        ]
         now = [reader.job for reader in readers]
         while True:
             found = [metric for one in pool.map(MetricReader.read, readers, now) for metric in one]
@@ -316,11 +325,11 @@ def follow_metrics(
             now = [pauses.ask(functools.partial(client.job, job.key)) for job in now]
 
 
-def _open(client: Backend, name: str, mounts: Mounts) -> MetricReader | None:
+def _open(client: Backend, name: str, mounts: Mounts, is_thinned: bool) -> MetricReader | None:
     """Return a reader of the job's metrics; None if a job of a sweep was not submitted, or is gone."""
     try:
         lookup.find(client, name)
     except NotFound as err:
         client.say(f"left out: {err}")
         return None
-    return MetricReader(client, name, mounts)
+    return MetricReader(client, name, mounts, is_thinned)
