@@ -11,8 +11,8 @@ from typing import Any
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import job_cache
 from openpai_tasks.sdk.files.job_folders import Mounts
+from openpai_tasks.sdk.jobs import job_cache
 from openpai_tasks.sdk.jobs.metric_points import MetricPoint, MetricSummary, PointColumns
 from openpai_tasks.sdk.logs.json_lines import (
     FileLines,

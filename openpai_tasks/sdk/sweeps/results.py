@@ -16,9 +16,8 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import job_cache
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import lookup, outputs
+from openpai_tasks.sdk.jobs import job_cache, lookup, outputs
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
