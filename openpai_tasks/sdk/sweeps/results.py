@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import re
 import time
@@ -60,11 +61,19 @@ def gather_results(
     client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
 ) -> list[JobResult]:
     """Gather the results of jobs and sweeps by name or pattern."""
+    return gather_results_within(None, client, names, folder, mounts)[0]
+
+
+def gather_results_within(
+    seconds: float | None, client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
+) -> tuple[list[JobResult], int]:
+    """Gather results in a limited time; also return how many are missing, which are empty."""
     members = find_members(client, names, folder)
     jobs = _find_jobs(client, members)
     points = {jobs[name].key: member.point for name, member in members.items() if name in jobs}
-    found = dict(zip(jobs, read_results(client, list(jobs.values()), mounts, points), strict=True))
-    return [found.get(name) or _missing(name, member.point) for name, member in members.items()]
+    results, unread = _read_results(client, list(jobs.values()), mounts, points, seconds)
+    found = dict(zip(jobs, results, strict=True))
+    return [found.get(name) or _missing(name, member.point) for name, member in members.items()], unread
 
 
 def read_results(
@@ -77,22 +86,35 @@ def read_results(
 
     The result of a job that has ended is read once and kept on this machine.
     """
-    known = dict(points or {})
-    marks = _read_marks(client, [job for job in jobs if known.get(job.key) is None])
-    known |= {key: mark.get("point") for key, mark in marks.items()}
+    return _read_results(client, jobs, mounts, points or {}, None)[0]
+
+
+def _read_results(
+    client: Backend,
+    jobs: Sequence[JobInfo],
+    mounts: Mounts,
+    points: Mapping[str, Point | None],
+    seconds: float | None,
+) -> tuple[list[JobResult], int]:
+    limit = math.inf if seconds is None else time.monotonic() + seconds
+    marks = _read_marks(client, [job for job in jobs if points.get(job.key) is None])
+    known = {**points, **{key: mark.get("point") for key, mark in marks.items()}}
     versions = {job.key: version for job in jobs if (version := job_cache.ended_version(job))}
     kept = job_cache.load(client, "result", versions)
     found = {key: value for key, value in kept.items() if isinstance(value, dict)}
-    states = {job.key: job.state for job in jobs}
-    lasting: dict[str, dict[str, Any]] = {}
+    missing = [job for job in jobs if job.key not in found]
+    missing.sort(key=lambda job: not job.final)  # what will be kept comes first
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        missing = [job for job in jobs if job.key not in found]
-        for one in pool.map(lambda job: _read_result(client, job, mounts), missing):
-            found[one.key], states[one.key] = one.result, one.state
-            if one.lasts and one.key in versions:
-                lasting[one.key] = one.result
+        tried = list(pool.map(lambda job: _read_result(client, job, mounts, limit), missing))
+    read = {one.key: one for one in tried if one}
+    lasting = {key: one.result for key, one in read.items() if one.lasts and key in versions}
     job_cache.save(client, "result", versions, lasting)
-    return [JobResult(job.name, states[job.key], _numbers(known[job.key]), found[job.key]) for job in jobs]
+    found |= {key: one.result for key, one in read.items()}
+    states = {job.key: job.state for job in jobs} | {key: one.state for key, one in read.items()}
+    results = [
+        JobResult(job.name, states[job.key], _numbers(known[job.key]), found.get(job.key, {})) for job in jobs
+    ]
+    return results, len(missing) - len(read)
 
 
 def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Member]:
@@ -177,7 +199,10 @@ class _Reading:
     lasts: bool = False
 
 
-def _read_result(client: Backend, job: JobInfo, mounts: Mounts) -> _Reading:
+def _read_result(client: Backend, job: JobInfo, mounts: Mounts, limit: float) -> _Reading | None:
+    """Read a job's result; None after the time limit."""
+    if time.monotonic() > limit:
+        return None
     try:
         whole = job if job.tasks else client.job(job.key)
     except NotFound:
