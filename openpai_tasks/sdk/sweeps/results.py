@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import re
@@ -32,6 +33,7 @@ from openpai_tasks.text.hints import command
 LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
+AT_LEAST = 50  # results that are read whatever the time limit
 LISTED = 8  # jobs of a sweep from which on a list is cheaper than asking for each
 SETTLED_SECONDS = 600.0
 """Time after a job's end when a result that is still missing will not come any more."""
@@ -97,6 +99,7 @@ def _read_results(
     seconds: float | None,
 ) -> tuple[list[JobResult], int]:
     limit = math.inf if seconds is None else time.monotonic() + seconds
+    limits = itertools.chain(itertools.repeat(math.inf, AT_LEAST), itertools.repeat(limit))
     marks = _read_marks(client, [job for job in jobs if points.get(job.key) is None])
     known = {**points, **{key: mark.get("point") for key, mark in marks.items()}}
     versions = {job.key: version for job in jobs if (version := job_cache.ended_version(job))}
@@ -105,7 +108,7 @@ def _read_results(
     missing = [job for job in jobs if job.key not in found]
     missing.sort(key=lambda job: not job.final)  # what will be kept comes first
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        tried = list(pool.map(lambda job: _read_result(client, job, mounts, limit), missing))
+        tried = list(pool.map(lambda job, limit: _read_result(client, job, mounts, limit), missing, limits))
     read = {one.key: one for one in tried if one}
     lasting = {key: one.result for key, one in read.items() if one.lasts and key in versions}
     job_cache.save(client, "result", versions, lasting)
