@@ -103,7 +103,8 @@ class PointColumns:
     def from_json(cls, value: Any) -> PointColumns:
         """Return points that were kept; ValueError, TypeError or OverflowError if the value is damaged."""
         found = cls(is_thinned=True)
-        found.count, first, low, high, found._is_finite, found._stretch, *columns = value
+        count, first, low, high, is_finite, stretch, *columns = value
+        found.count, found._is_finite, found._stretch = int(count), bool(is_finite), int(stretch)
         found.first_step = None if first is None else float(first)
         found._low, found._high = float(low), float(high)
         for column, numbers in zip(found._columns, columns, strict=True):

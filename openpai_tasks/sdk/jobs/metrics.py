@@ -154,12 +154,11 @@ class MetricReader:
         """Continue where another process has read to, if that is known."""
         kept = job_cache.load(self._client, "metrics", {now.key: str(now.submitted)}).get(now.key)
         try:
-            ended, offsets, rows = kept or ("", {}, [])
-            series = {tuple(key): {attempt: PointColumns.from_json(value)} for key, attempt, value in rows}
-        except (TypeError, ValueError, OverflowError):
+            ended, offsets, series = _parse_kept(kept)
+        except (AttributeError, TypeError, ValueError, OverflowError):  # nothing is kept, or it is damaged
             return
         files = {source.path: source for source in sources if isinstance(source, FileLines)}
-        is_known = all(path in files and 0 <= offset <= files[path].size for path, offset in offsets.items())
+        is_known = all(path in files and offset <= files[path].size for path, offset in offsets.items())
         is_whole = offsets == {path: file.size for path, file in files.items()}
         if is_whole and (files or (ended and ended == job_cache.ended_version(now))):
             self._ended = ended
@@ -216,6 +215,16 @@ def summarise(points: Sequence[MetricPoint]) -> MetricSummary:
     numbers = [math.nan if step is None else step for step in steps]
     found.extend(0, array("d", values), array("d", numbers), array("d", times))
     return found.summary
+
+
+def _parse_kept(value: Any) -> tuple[str, dict[str, int], dict[SeriesKey, dict[int, PointColumns]]]:
+    """Read what ``MetricReader`` keeps: the version of an ended job, offsets of files, and points."""
+    ended, offsets, rows = value
+    series = {
+        (str(name), str(role), int(index)): {int(attempt): PointColumns.from_json(found)}
+        for (name, role, index), attempt, found in rows
+    }
+    return str(ended), {path: max(0, int(offset)) for path, offset in offsets.items()}, series
 
 
 def _columns(lines: list[dict[str, Any]], origin: LineOrigin) -> dict[PointKey, list[array[float]]]:
