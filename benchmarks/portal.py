@@ -1,20 +1,153 @@
-"""The portal at size: the page and command of a sweep of many jobs, and of a job with many metric points.
+"""The portal at size: sweeps of many jobs and metrics of many points, on pages and in commands.
 
-Each contender is the same work on a tenth of the data: what was read once is kept, so that ten times as many
-should not take ten times as long.
+Most have a limit in seconds as their peer. Long metrics are also compared with those of a tenth of the points:
+what was read once is kept. The round that warms up is the first to read the data.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import math
 import os
 import sqlite3
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from benchmarks.side_by_side import OURS, Comparison, Turn
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS, POINTS = 2_000, 200_000
 RESULT = {"loss": 0.5, "accuracy": 0.9}
+
+
+def comparisons(folder: Path, jobs: int = JOBS, points: int = POINTS) -> Iterator[Comparison]:
+    with Project(folder).serving(jobs, {"short": points, "long": 10 * points}) as project:
+        yield from sweeps(project, jobs)
+        yield from metrics(project, points)
+        yield from reading(project, points)
+
+
+def sweeps(project: Project, jobs: int) -> Iterator[Comparison]:
+    page, command = project.page("/c/local/sweeps/many"), project.command("job.results", "many")
+    yield limited(f"page of a sweep of {jobs:,} jobs", page, 1.0)
+    yield limited(f"job.results of {jobs:,} jobs", command, 2.0)
+    yield limited(f"page of a sweep of {jobs:,} jobs, none read before", project.anew(page), 1.5)
+
+
+def metrics(project: Project, points: int) -> Iterator[Comparison]:
+    tenth = f"{points:,} points"
+    for what, use, seconds in (
+        ("metrics page", lambda job: project.page(f"/c/local/jobs/{job}/metrics"), 0.3),
+        ("job.metrics", lambda job: project.command("job.metrics", job), 0.5),
+    ):
+        yield limited(f"{what} of {points:,} points", use("short"), seconds)
+        contenders = {OURS: use("long"), tenth: use("short")}
+        yield Comparison(f"{what} of {10 * points:,} points", contenders, {tenth: 1.25}, rounds=10)
+
+
+def reading(project: Project, points: int) -> Iterator[Comparison]:
+    """Compare reading every point with reading the same lines by pandas."""
+    if importlib.util.find_spec("pandas"):
+        import pandas
+
+        path = str(project.metrics_file("short"))
+        ours = project.command("job.metrics", "short", "-o", "csv")
+        contenders: dict[str, Turn] = {
+            OURS: ours,
+            "pandas": lambda: _write_csv(pandas.read_json(path, lines=True)),
+        }
+        yield Comparison(f"{points:,} points to CSV", contenders)
+
+
+def _write_csv(table: Any) -> None:
+    table.to_csv(os.devnull)
+
+
+def limited(what: str, turn: Turn, seconds: float) -> Comparison:
+    """Compare a turn with a number of seconds."""
+    limit = f"limit of {seconds:g} s"
+    return Comparison(what, {OURS: turn, limit: lambda: seconds}, {limit: 1.0}, rounds=10)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project with an embedded cluster and a portal."""
+
+    folder: Path
+
+    @property
+    def cluster(self) -> Path:
+        return self.folder / "home" / "local"
+
+    @contextlib.contextmanager
+    def serving(self, jobs: int, points: dict[str, int]) -> Iterator[Project]:
+        """Run a cluster with an ended sweep of this many jobs, and with jobs that recorded metrics."""
+        try:
+            for name in ("first", *points):
+                self.run("job.sub", "true", "--job-name", name, "--follow")
+            for name, count in points.items():
+                write_metrics(self.metrics_file(name), count)
+            self.run("cluster.stop")
+            record_sweep(self.folder, "many", multiply_job(self.cluster, "many", "first", jobs))
+            yield self
+        finally:
+            self.run("cluster.portal", "--stop")
+            self.run("cluster.stop")
+
+    def metrics_file(self, job: str) -> Path:
+        (home,) = (self.cluster / "storage" / "home").iterdir()
+        return home / "jobs" / job / "output" / ".pai" / "metrics" / "main-0-0.jsonl"
+
+    def run(self, *words: str) -> str:
+        argv = [sys.executable, "-m", "openpai_tasks", *words]
+        variables = {"OPENPAI_HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            argv, cwd=self.folder, env={**os.environ, **variables}, capture_output=True, text=True
+        )
+        if done.returncode:
+            sys.exit(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def command(self, *words: str) -> Turn:
+        def take() -> None:
+            self.run(*words)
+
+        return take
+
+    def page(self, path: str) -> Turn:
+        """Return a turn that gets a page of the portal."""
+        visitor = self.visitor()
+
+        def take() -> None:
+            answer = visitor.get(path)
+            if answer.status_code != 200:
+                sys.exit(f"{path}: {answer.status_code}")
+
+        return take
+
+    def visitor(self) -> Any:
+        from tests.portal.conftest import Visitor
+
+        return Visitor(self.run("cluster.portal", "--no-browser").strip())
+
+    def anew(self, turn: Turn) -> Turn:
+        """Return a turn for which nothing has been read before."""
+
+        def take() -> float:
+            (self.folder / "home" / "cache" / "jobs.db").unlink(missing_ok=True)
+            start = time.perf_counter()
+            turn()
+            return time.perf_counter() - start
+
+        return take
 
 
 def multiply_job(home: Path, sweep: str, first: str, count: int) -> dict[str, dict[str, str]]:
