@@ -1,7 +1,7 @@
 """The portal at size: sweeps of many jobs and metrics of many points, on pages and in commands.
 
-Most have a limit in seconds as their peer. Long metrics are also compared with those of a tenth of the points:
-what was read once is kept. The round that warms up is the first to read the data.
+Most have a limit in seconds as their peer. Long metrics are also compared with a tenth of the points: what
+was read once is kept. The round that warms up is the first to read the data.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def reading(project: Project, points: int) -> Iterator[Comparison]:
             OURS: ours,
             "pandas": lambda: _write_csv(pandas.read_json(path, lines=True)),
         }
-        yield Comparison(f"{points:,} points to CSV", contenders)
+        yield Comparison(f"{points:,} points to CSV", contenders, rounds=3)
 
 
 def _write_csv(table: Any) -> None:
