@@ -230,7 +230,8 @@ def test_lists_of_few_and_many_jobs_are_compared(quick_starts, tmp_path):
     assert set(outcome.seconds) == {"ours", "100 jobs"}
 
 
-def test_sweeps_and_metrics_of_the_portal_are_compared(tmp_path):
+def test_sweeps_and_metrics_of_the_portal_are_compared(quick_starts, tmp_path, monkeypatch):
+    monkeypatch.setattr(portal.importlib.util, "find_spec", lambda name: None)  # pandas takes long to load
     outcomes = [run(comparison, rounds=0) for comparison in portal.comparisons(tmp_path, jobs=3, points=30)]
     assert [outcome.what for outcome in outcomes][:3] == [
         "page of a sweep of 3 jobs",
