@@ -88,8 +88,8 @@ def test_results_that_were_not_read_yet_follow(cluster, visitor, tab):
     )
     cluster.ok("cluster.start")
     tab.goto(f"{tab.root}/c/local/sweeps/many")  # on a slow machine, some results come later
-    tab.wait_for_function(f"document.querySelectorAll('tbody td:nth-child(4)').length == {count}")
-    tab.wait_for_function("!document.querySelector('#sweep .notice')")
+    tab.wait_for_selector("#sweep:not(:has(.notice))")
+    assert tab.locator("tbody td:nth-child(4)").count() == count
     (cluster.home / "local" / "jobs").rename(cluster.home / "local" / "gone")
     again = visitor.get("/c/local/sweeps/many").text
     (cluster.home / "local" / "gone").rename(cluster.home / "local" / "jobs")

@@ -165,10 +165,15 @@ def _find_jobs(client: Backend, members: Mapping[str, Member]) -> dict[str, JobI
         listed = {job.name: job for job in client.jobs(username=client.user, keyword=prefix)}
         found |= {name: listed[name] for name in unknown if name in listed}
         unknown = [name for name in unknown if name not in listed]
-    for name in unknown:
-        with contextlib.suppress(NotFound):
-            found[name] = client.job(lookup.key_of(client, name))
-    return found
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        asked = zip(unknown, pool.map(lambda name: _find_job(client, name), unknown), strict=True)
+        return found | {name: job for name, job in asked if job}
+
+
+def _find_job(client: Backend, name: str) -> JobInfo | None:
+    with contextlib.suppress(NotFound):
+        return client.job(lookup.key_of(client, name))
+    return None
 
 
 def _missing(name: str, point: Point | None) -> JobResult:
