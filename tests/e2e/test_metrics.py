@@ -18,6 +18,7 @@ from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.clusters import known
 from openpai_tasks.sdk.jobs import job_cache, metric_points, metrics
+from openpai_tasks.sdk.logs import json_lines
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.local.store import LocalStore
 from tests.attacks import ALL, forbidden
@@ -355,7 +356,7 @@ def test_only_new_bytes_are_read_while_files_grow(client, written, monkeypatch):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(cluster, monkeypatch):
     """The parts of files that are read, as names and offsets; metrics are long from 50 points on."""
     found = []
 
@@ -366,6 +367,7 @@ def asked(monkeypatch):
     original = LocalStore.read
     monkeypatch.setattr(LocalStore, "read", read)
     monkeypatch.setattr(metrics, "KEPT_FROM", 50)
+    (cluster.home / "cache" / "jobs.db").unlink(missing_ok=True)  # files only grow, except between tests
     for name, value in (("STRETCHES", 10), ("MOST_KEPT", 20), ("MOST_HELD", 50)):
         monkeypatch.setattr(metric_points, name, value)
     return found
@@ -402,9 +404,28 @@ def test_a_later_attempt_replaces_points_of_a_long_metric_exactly(client, writte
         found = read_thinned(client)
         assert (found.count, found.max, found.min, found.step) == (120, 59, -119, 119)
         assert len(found.points) < 40 and {one.attempt for one in found.points} == {0, 1}
+    reader = sdk.jobs.MetricReader(client, "written", is_thinned=True)
+    assert [metric.count for metric in reader.read()] == [120]
     with path.open("a") as file:
         file.write(json.dumps(point(120, 500, attempt=1)) + "\n")
+    assert [(metric.count, metric.max) for metric in reader.read()] == [(121, 500)]
     assert (read_thinned(client).count, read_thinned(client).max) == (121, 500)
+
+
+def test_metrics_in_the_logs_of_an_ended_job_are_read_once(client, cluster, asked, monkeypatch):
+    print_points = f"import json\nfor step in range(90): print(json.dumps({point(0, 1)!r} | dict(step=step)))"
+    document = json.loads(json.dumps(DOCUMENT).replace("no-folder", "printed"))
+    document["taskRoles"]["main"]["commands"] = [f"python3 -c {shlex.quote(print_points)}"]
+    (cluster.project / "printed.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    cluster.ok("job.submit", "printed.yaml")
+    cluster.ok("job.wait", "printed")
+    (first,) = sdk.jobs.MetricReader(client, "printed", is_thinned=True).read()
+    assert (first.count, first.step) == (90, 89)
+    monkeypatch.setattr(
+        json_lines.LogLines, "_read", lambda self, piece: pytest.fail("the log is read again")
+    )
+    reader = sdk.jobs.MetricReader(client, "printed", is_thinned=True)
+    assert reader.read() == [first] == reader.read()
 
 
 def test_a_damaged_record_of_metrics_is_replaced(client, written, asked):

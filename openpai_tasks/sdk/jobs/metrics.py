@@ -97,7 +97,8 @@ class MetricReader:
     """Reads a job's metrics as they grow: each call of ``read`` reads only new bytes.
 
     With ``is_thinned``, only those points of long metrics are returned that a picture needs. They are kept on
-    this machine, with the offsets up to which the files were read, so that other processes continue there.
+    this machine, with the offsets up to which the files were read, so that other processes continue there:
+    programs only append to these files.
     """
 
     def __init__(self, client: Backend, name: str, mounts: Mounts = (), is_thinned: bool = False) -> None:
@@ -105,7 +106,7 @@ class MetricReader:
         self._lines = JobLines(client, name, "metrics", mounts)
         self._series: dict[SeriesKey, dict[int, PointColumns]] = {}  # by attempt
         self._holds_all = not is_thinned  # until they are returned
-        self._ended = ""  # the version of the ended job that was loaded
+        self._ended = ""  # the version of the ended job whose logs need not be read
         self._new_points = -1  # since the last look into the cache
 
     @property
@@ -161,7 +162,7 @@ class MetricReader:
         is_known = all(path in files and offset <= files[path].size for path, offset in offsets.items())
         is_whole = offsets == {path: file.size for path, file in files.items()}
         if is_whole and (files or (ended and ended == job_cache.ended_version(now))):
-            self._ended = ended
+            self._ended = "" if files else ended
         elif not (files and is_known) or any(MERGED in attempts for attempts in series.values()):
             return
         self._series = series
@@ -271,7 +272,8 @@ def _task(fields: Mapping[str, Any], origin: LineOrigin) -> tuple[str, int, int]
 
 
 def _can_merge(attempts: Mapping[int, PointColumns]) -> bool:
-    return len(attempts) == 1 or all(points.is_whole for points in attempts.values())
+    is_whole = MERGED not in attempts and all(points.is_whole for points in attempts.values())
+    return len(attempts) == 1 or is_whole
 
 
 def _only_attempt(attempts: Mapping[int, PointColumns]) -> int:
