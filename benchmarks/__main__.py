@@ -18,7 +18,7 @@ from benchmarks.side_by_side import ResultRow, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 TOPICS = ("startup", "objects", "logs", "copying", "hdfs", "packing")
-TOPICS += ("notebooks", "jobs", "executor", "metrics", "slurm", "kubernetes")
+TOPICS += ("notebooks", "jobs", "executor", "metrics", "portal", "slurm", "kubernetes")
 """Modules with a function ``comparisons``."""
 WRITE = "keep the results of these topics, and write docs/performance.md from those of all"
 

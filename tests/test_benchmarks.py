@@ -18,6 +18,7 @@ from benchmarks import (
     notebooks,
     objects,
     packing,
+    portal,
     report,
     results,
     slurm,
@@ -227,6 +228,17 @@ def test_jobs_run_beside_every_installed_peer(quick_starts, tmp_path):
 def test_lists_of_few_and_many_jobs_are_compared(quick_starts, tmp_path):
     (outcome,) = [run(one, rounds=0) for one in jobs.lists(tmp_path, many=300)]
     assert set(outcome.seconds) == {"ours", "100 jobs"}
+
+
+def test_sweeps_and_metrics_of_the_portal_are_compared(quick_starts, tmp_path, monkeypatch):
+    monkeypatch.setattr(portal.importlib.util, "find_spec", lambda name: None)  # pandas takes long to load
+    outcomes = [run(comparison, rounds=0) for comparison in portal.comparisons(tmp_path, jobs=3, points=30)]
+    assert [outcome.what for outcome in outcomes][:3] == [
+        "page of a sweep of 3 jobs",
+        "job.results of 3 jobs",
+        "page of a sweep of 3 jobs, none read before",
+    ]
+    assert set(outcomes[4].seconds) == {"ours", "30 points"}
 
 
 def test_calls_through_executors_are_compared(quick_starts, tmp_path, monkeypatch):

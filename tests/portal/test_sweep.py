@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.portal import multiply_job, record_sweep
+
 RUN = """
 import json, os
 lr, kind = float(os.environ["lr"]), os.environ["kind"]
@@ -74,6 +76,25 @@ def test_last_metrics_are_results_and_a_parameter_alone_is_not_plotted(cluster, 
     cluster.ok("job.sub", "true {lr}", "-j", "silent", "--sweep", "lr=0.25,0.5")
     page = visitor.get("/c/local/sweeps/silent").text
     assert "<svg" not in page and "No job has results yet" in page
+
+
+def test_results_that_were_not_read_yet_follow(cluster, visitor, tab):
+    count = 60
+    cluster.ok("job.sub", "echo '{\"loss\": 0.5}'", "-j", "copied", "--sweep", "rate=0", "--detach")
+    cluster.ok("job.wait", "copied-rate-0")
+    cluster.ok("cluster.stop")
+    record_sweep(
+        cluster.project, "many", multiply_job(cluster.home / "local", "many", "copied-rate-0", count)
+    )
+    cluster.ok("cluster.start")
+    tab.goto(f"{tab.root}/c/local/sweeps/many")  # on a slow machine, some results come later
+    tab.wait_for_selector("#sweep:not(:has(.notice))")
+    assert tab.locator("tbody td:nth-child(4)").count() == count
+    (cluster.home / "local" / "jobs").rename(cluster.home / "local" / "gone")
+    again = visitor.get("/c/local/sweeps/many").text
+    (cluster.home / "local" / "gone").rename(cluster.home / "local" / "jobs")
+    assert len(re.findall(r'<tr data-key="many-rate', again)) == count and "0.0166667" in again
+    assert "data-live" not in again
 
 
 def test_sweeps_are_linked_from_the_jobs(visitor, sweep):
