@@ -24,6 +24,7 @@ from .text import status as status
 from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
+from .usage_charts import usage_charts as usage_charts
 from .views import Bar as Bar
 from .views import Facts as Facts
 from .views import Page as Page

@@ -199,6 +199,8 @@ class Engine(Protocol):
     """The address of the SSH services, if these are not where the tasks are: on this machine, by asyncssh."""
     separates_streams: bool
     """Whether a task's output and errors are separate logs, besides the log with both."""
+    records_usage: bool
+    """Whether runners record what tasks use over time, in a log with the name ``usage``."""
     has_task_folders: bool
     """Whether the folder of a task on this machine is the one in which it runs."""
     where: str

@@ -16,6 +16,7 @@ from openpai_tasks.server import ssh
 from openpai_tasks.server.engines.base import ADDRESS, EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.gpus import CSV, PROGRAM, Gpu, GpuPool, output, table
 from openpai_tasks.server.engines.ports import PortPool
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
@@ -50,7 +51,7 @@ class LocalEngine:
     """Base of engines that run tasks on this machine, with its ports and GPUs, and logs in task folders."""
 
     schedules = places_late = False
-    has_task_folders = separates_streams = True
+    has_task_folders = separates_streams = records_usage = True
     where = "this machine"
     ssh_host = ""
     wakeups: WakePipe
@@ -98,7 +99,7 @@ class LocalEngine:
         return {name: path.stat().st_size for name, path in paths.items() if is_regular(path)}
 
     def open_log(self, task: Task, name: str) -> BinaryIO:
-        if name not in LOGS:
+        if name not in (*LOGS, usage.FILE):
             raise FileNotFoundError(errno.ENOENT, "no such log", name)
         return open_regular(task.folder / "logs" / name)
 
