@@ -142,7 +142,7 @@ def ticks(scale: Scale, most: int, is_whole: bool = False, is_time: bool = False
     if scale.low == scale.high:
         return [(scale.low, duration(scale.low) if is_time else label(scale.low))]
     found = _log_ticks(scale, most) if scale.is_log else []
-    if len(found) > 1:
+    if len(found) > 2:
         return [(value, label(value)) for value in found]
     step = _step(scale.high / most - scale.low / most, is_whole, is_time)
     if scale.low + step == scale.low or not step:
@@ -153,12 +153,15 @@ def ticks(scale: Scale, most: int, is_whole: bool = False, is_time: bool = False
 
 
 def _log_ticks(scale: Scale, most: int) -> list[float]:
-    """Return powers of ten; twice and five times them, too, on a scale of few of them."""
+    """Return the powers of ten of the scale; if there are few, twice and five times them, too."""
     low, high = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
-    digits = (1, 2, 5) if 3 * (high - low) <= most + 2 else (1,)
     powers = range(low, high + 1, max(1, math.ceil((high - low) / most)))
-    found = (float(f"{digit}e{power}") for power in powers for digit in digits)
-    return [value for value in found if scale.low * (1 - 1e-9) <= value <= scale.high * (1 + 1e-9)]
+    for digits in ((1,), (1, 2, 5)):
+        values = (float(f"{digit}e{power}") for power in powers for digit in digits)
+        found = [value for value in values if scale.low * (1 - 1e-9) <= value <= scale.high * (1 + 1e-9)]
+        if len(found) > 2:
+            break
+    return found
 
 
 def _step(least: float, is_whole: bool, is_time: bool) -> float:
@@ -356,12 +359,17 @@ def _cut(text: str, columns: int) -> str:
     return text
 
 
-def metric_charts(metrics: Sequence[Any], x: str = "step") -> list[Chart]:
-    """Return a chart for each name, with a line for each job and task, by step, time or epoch."""
+def metric_charts(
+    metrics: Sequence[Any], x: str = "step", recorded: Sequence[Any] | None = None
+) -> list[Chart]:
+    """Return a chart for each name, with a line for each job and task, by step, time or epoch.
+
+    ``recorded`` are all metrics of these jobs, which have their start and their epochs.
+    """
     by_name: dict[str, list[Any]] = {}
     for metric in metrics:
         by_name.setdefault(metric.name, []).append(metric)
-    place = _X_OF[x](metrics)
+    place = _X_OF[x](metrics if recorded is None else recorded)
     return [Chart(name, _series(group, place), x) for name, group in by_name.items()]
 
 

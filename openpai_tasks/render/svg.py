@@ -20,7 +20,7 @@ from openpai_tasks.render.charts import (
 from openpai_tasks.text.plain import one_line
 
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 50
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 58
 ROW = 18
 """The height of a line of text."""
 
