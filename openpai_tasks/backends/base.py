@@ -111,6 +111,7 @@ class VirtualCluster:
     resources: Mapping[str, Capacity] = field(default_factory=dict)
     gpu_types: Mapping[str, int | float] = field(default_factory=dict)  # how many of each, if it has types
     taken_gpus: tuple[str, ...] = ()  # each with who uses it, other than jobs of the cluster
+    free_gpus: Mapping[str, int | float] = field(default_factory=dict)  # of each type, if that is known
 
     def capacity(self, resource: str) -> Capacity:
         """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""

@@ -518,12 +518,14 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
         used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
     own = fields.mapping(body.get(routes.OWN_FIELD))
-    types = {
-        kind: count
-        for kind, one in fields.mapping(own.get("gpuTypes")).items()
-        if (count := fields.number(one))
-    }
-    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))))
+    types, free = _counts(own.get("gpuTypes")), _counts(own.get("freeGpus"))
+    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))), free)
+
+
+def _counts(value: Any) -> dict[str, int | float]:
+    """Read numbers by name."""
+    found = {name: fields.number(one) for name, one in fields.mapping(value).items()}
+    return {name: count for name, count in found.items() if count is not None}
 
 
 def cluster_sample_from_body(body: dict[str, Any]) -> ClusterSample | None:

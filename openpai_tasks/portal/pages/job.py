@@ -18,6 +18,7 @@ from openpai_tasks.errors import Denied, NotFound, PaiError
 from openpai_tasks.portal import previews
 from openpai_tasks.portal.html import url
 from openpai_tasks.portal.live import Event, Steps
+from openpai_tasks.portal.pages.usage import UsagePart, usage_values
 from openpai_tasks.portal.plots import Plot, line_plot, metric_data
 from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
@@ -102,13 +103,16 @@ def page(request: PortalRequest) -> Response:
     values = _values(request, latest)
     if attempt is not None and attempt != latest.attempt:
         values |= {"shown": sdk.jobs.at_attempt(client, latest, attempt), "is_past": True}
+    values |= usage_values(client, values["shown"])
     sweep = sdk.sweeps.read_sweep_mark(_document(client, latest)).get("name")
     return job_page(request, "job.html", "overview", latest, sweep=str(sweep or ""), **values)
 
 
 def live(request: PortalRequest) -> Steps:
     """Send the changing parts again whenever the job has changed."""
+    usage, job = UsagePart(request), find_job(request)
     for step in sdk.jobs.watch_steps(request.client, request.params["key"]):
+        yield from usage.news(job)
         if isinstance(step, JobInfo):
             job = sdk.jobs.describe(request.client, request.params["key"])
             heading = heading_values(request, job)
@@ -119,6 +123,7 @@ def live(request: PortalRequest) -> Steps:
             yield Event("html", parts)
         else:
             yield step
+    yield from usage.news(job)
 
 
 def stop(request: PortalRequest) -> Response:

@@ -22,11 +22,12 @@ def read_usage(
     index: int | None = None,
     points: int = MOST_POINTS,
     job: JobInfo | None = None,
+    most: int = MOST_TASKS,
 ) -> list[TaskUsage]:
-    """Return what the latest attempt of each task used; ``job`` is the job at one of its attempts."""
+    """Return what the latest attempt of each of the first tasks used; ``job`` is the job at an attempt."""
     require(client, "usage_history")
     found = job or lookup.find(client, name)
-    return [client.task_usage(found, task, points) for task in _choose(found, role, index)[:MOST_TASKS]]
+    return [client.task_usage(found, task, points) for task in _choose(found, role, index)[:most]]
 
 
 def _choose(job: JobInfo, role: str | None, index: int | None) -> list[TaskInfo]:

@@ -49,6 +49,8 @@ class EngineCapacity:
     """The types of GPUs by virtual cluster, each with the part of its node that comes with one."""
     gpu_types: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many GPUs of each type a virtual cluster has."""
+    free_gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many of these no task has, if the engine knows."""
 
     @property
     def total(self) -> ResourceAmount:

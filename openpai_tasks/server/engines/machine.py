@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
 
 LOGS = ("stdout", "stderr", "all")
+DEFAULT_CLUSTER = "default"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,7 +65,10 @@ class LocalEngine:
         self._gpus = GpuPool(machine.gpus, lambda: self.wakeups.notify())
 
     def capacity(self) -> EngineCapacity:
-        return self._capacity
+        if not self.machine.gpus:
+            return self._capacity
+        types, free = self._gpus.types()
+        return replace(self._capacity, gpu_types={DEFAULT_CLUSTER: types}, free_gpus={DEFAULT_CLUSTER: free})
 
     def problem(self, document: JobDocument) -> str:
         """Refuse nothing: what is too large for the machine runs with what there is."""

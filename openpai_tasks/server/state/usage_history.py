@@ -21,6 +21,7 @@ CREATE TABLE IF NOT EXISTS cluster_usage (
 );
 """
 _STATES = "state IN ('WAITING', 'RUNNING', 'STOPPING')"
+_QUEUED = "SELECT coalesce(sum(tasks), 0) FROM jobs WHERE pending = 1"
 _MEANS = "avg(running), avg(waiting), avg(cpu), avg(memory_mb), avg(gpu)"
 
 
@@ -59,7 +60,8 @@ class UsageHistory:
             f" WHERE {_STATES} GROUP BY state"
         )
         running = [row for row in rows if row[0] != WAITING]
-        waiting = sum(row[1] for row in rows if row[0] == WAITING)
+        handed_over = sum(row[1] for row in rows if row[0] == WAITING)
+        waiting = handed_over + self._database.rows(_QUEUED)[0][0]
         count, *amounts = (sum(row[at] for row in running) for at in range(1, 5))
         with self._database.transaction():
             self._database.write(

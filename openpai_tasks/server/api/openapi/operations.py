@@ -359,7 +359,7 @@ def _views(name: str, summary: str) -> Operation:
 def _virtual_cluster() -> Schema:
     resources = record(each(WHOLE, "cpu memory gpu vCores GPUs"))
     used = each(resources, "resourcesUsed resourcesGuaranteed resourcesTotal")
-    parts: Fields = {"gpuTypes": by_name(WHOLE), "takenGpus": listed(TEXT)}
+    parts: Fields = {**each(by_name(WHOLE), "gpuTypes freeGpus"), "takenGpus": listed(TEXT)}
     own = {OWN_FIELD: record(parts, optional=parts)}
     return record({**SHARE, **used, **own}, optional=own)
 
