@@ -60,6 +60,9 @@ class Capabilities:
     retries: bool = _ability("does not retry jobs", "leave out {}", "retries")
     free_names: bool = _ability("names jobs as Kubernetes does", "use lower case letters, digits and '-'")
     ssh: bool = _ability("gives no ssh into containers", "look at the output of the job instead")
+    usage_history: bool = _ability(
+        "keeps no history of what jobs use", "leave out {} to see what a job uses now", "history"
+    )
 
 
 def require(backend: Backend, ability: str) -> None:
@@ -108,6 +111,7 @@ class VirtualCluster:
     resources: Mapping[str, Capacity] = field(default_factory=dict)
     gpu_types: Mapping[str, int | float] = field(default_factory=dict)  # how many of each, if it has types
     taken_gpus: tuple[str, ...] = ()  # each with who uses it, other than jobs of the cluster
+    free_gpus: Mapping[str, int | float] = field(default_factory=dict)  # of each type, if that is known
 
     def capacity(self, resource: str) -> Capacity:
         """Return the amounts of ``gpu``, ``cpu`` or ``memoryMB``."""
@@ -155,6 +159,60 @@ class RemovedOrphan:
     name: str
     job: str
     home: str
+
+
+@dataclass(frozen=True)
+class UsageLevel:
+    """The mean and the maximum of a value."""
+
+    mean: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """What a task used of one GPU."""
+
+    index: int
+    percent: UsageLevel | None = None
+    memory_mb: UsageLevel | None = None
+
+
+@dataclass(frozen=True)
+class UsageSample:
+    """What a task used from ``time`` (ms) on, for some seconds; memory is in bytes."""
+
+    time: int
+    seconds: float
+    cpu: UsageLevel | None = None  # cores
+    memory: UsageLevel | None = None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskUsage:
+    """What a task used over time; ``is_recorded`` is false if its cluster cannot sample its tasks."""
+
+    role: str
+    index: int
+    samples: tuple[UsageSample, ...] = ()
+    is_recorded: bool = True
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+@dataclass(frozen=True)
+class ClusterSample:
+    """How busy a cluster was from ``time`` (ms) on: tasks, and what the running ones asked for."""
+
+    time: int
+    running: float
+    waiting: float
+    cpu: float
+    memory_mb: float
+    gpu: float
 
 
 @dataclass(frozen=True)
@@ -247,6 +305,9 @@ class Backend(Protocol):
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         """Return the virtual clusters by name."""
 
+    def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
+        """Return how busy the cluster was, in about ``points`` samples; needs ``usage_history``."""
+
     def nodes(self) -> tuple[ClusterNode, ...]:
         """Return the machines; none if the cluster does not show them to this user."""
 
@@ -310,6 +371,9 @@ class Backend(Protocol):
 
     def open_log(self, job: JobInfo, task: TaskInfo, stream: str, retries: bool = True) -> TaskLog:
         """Open a task's log: stdout, stderr or all. Without ``retries``, failures are raised at once."""
+
+    def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
+        """Return what a task used over time, in at most ``points`` samples; needs ``usage_history``."""
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
         """Return the SSH endpoints of a job's containers, by task label."""

@@ -86,6 +86,7 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/provenance", job_document.provenance),
     Page("GET", "/c/{alias}/jobs/{key}/metrics", job.metrics),
     Page("GET", "/c/{alias}/jobs/{key}/metrics.live", job.metrics_live),
+    Page("GET", "/c/{alias}/jobs/{key}/metrics.json", job.metrics_data),
     Page("GET", "/c/{alias}/jobs/{key}/outputs", job.outputs),
     Page("GET", "/c/{alias}/jobs/{key}/outputs/*", job.output),
     # Sweeps

@@ -3,6 +3,7 @@ from . import svg as svg
 from .charts import Chart as Chart
 from .charts import Series as Series
 from .charts import metric_charts as metric_charts
+from .charts import x_choices as x_choices
 from .html import picture as picture
 from .html import values as values
 from .text import age as age
@@ -24,6 +25,7 @@ from .text import status as status
 from .text import table as table
 from .text import verdicts as verdicts
 from .text import when as when
+from .usage_charts import usage_charts as usage_charts
 from .views import Bar as Bar
 from .views import Facts as Facts
 from .views import Page as Page

@@ -37,6 +37,8 @@ from openpai_tasks.server.state import state
 from openpai_tasks.server.state.database import Database
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import STOP, State
+from openpai_tasks.server.state.usage_history import SCHEMA as HISTORY
+from openpai_tasks.server.state.usage_history import UsageHistory
 from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings import home
 from openpai_tasks.settings.engines import DEFAULT, REFUSE_GPUS, REFUSE_LARGER, UNUSABLE, find_engine
@@ -85,7 +87,7 @@ class EmbeddedCluster:
 
     def __init__(self, options: ClusterOptions) -> None:
         profile = PROFILES[options.profile]
-        schema = state.SCHEMA + accounts.SCHEMA + records.SCHEMA
+        schema = state.SCHEMA + accounts.SCHEMA + records.SCHEMA + HISTORY
         self._database = Database(options.home / "cluster.db", schema)
         jobs = home.make_private(options.home / "jobs")
         self._state = State(self._database, jobs, profile.joint)
@@ -107,6 +109,7 @@ class EmbeddedCluster:
         )
         removal = JobRemoval(self._state)
         self._housekeeper = Housekeeper(removal, parse_keep(options.keep, "--keep"), options.home)
+        self._history = UsageHistory(self._database)
         self.context = Context(
             profile=profile,
             rates=limits.merge_rates(profile.rates, options.rates),
@@ -121,15 +124,18 @@ class EmbeddedCluster:
             body_limit=options.body_limit,
             enforce=options.enforce,
             removal=removal,
+            history=self._history,
             describe=lambda: _describe(profile.name),
         )
 
     def start(self) -> None:
         self._scheduler.start()
         self._housekeeper.start()
+        self._history.start()
 
     def close(self) -> None:
         """Close everything in this process; tasks continue."""
+        self._history.close()
         self._housekeeper.close()
         self._scheduler.close()
         self._database.close()

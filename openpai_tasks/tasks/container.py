@@ -220,6 +220,7 @@ def forward(
         "role": "only this task role",
         "once": "show it once and exit",
         "every": "seconds between updates",
+        "history": "show what the tasks used over time, also of a job that has ended",
     },
 )
 def top(
@@ -229,10 +230,16 @@ def top(
     index: int | None = None,
     once: bool = False,
     every: float = 2.0,
+    history: bool = False,
     cluster_alias: str | None = None,
     output: str | None = None,
 ) -> None:
     """Show the CPU, memory and GPU usage of a job's containers."""
+    if history:
+        used = sdk.jobs.read_usage(connect(c, cluster_alias), name, role, index)
+        views.containers.report_unrecorded(used)
+        show(c, sdk.jobs.usage_rows(used), lambda _: views.containers.history_page(used), output)
+        return
     pause = sdk.containers.check_interval(every)
     client, given, found = _reach(c, name, cluster_alias)
     screen = LiveView(sys.stdout)

@@ -18,13 +18,18 @@ from openpai_tasks.backends.base import (
     Capacity,
     ClusterDescription,
     ClusterNode,
+    ClusterSample,
     ClusterStorage,
     Document,
     ExitMeaning,
+    GpuSample,
     JobFilter,
     RemovedJob,
     RemovedOrphan,
     TaskLog,
+    TaskUsage,
+    UsageLevel,
+    UsageSample,
     VirtualCluster,
     require,
 )
@@ -66,6 +71,7 @@ _ON_NODE = re.compile(r"/log-manager/((?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9
 _PAGES = "/containerlogs/"
 _BEGINS = re.compile(r"<pre[^<>]*>", re.IGNORECASE)
 _ENDS = ("</pre>", "</PRE>")
+_GPU = re.compile(r"gpu([0-9]{1,3})(?:\.mb)?")
 _CUT = "�"  # replaces a character whose last bytes have not been written yet
 
 
@@ -103,7 +109,8 @@ class Client(ServerConnection):
 
     @property
     def capabilities(self) -> Capabilities:
-        return dataclasses.replace(self.dialect.capabilities, job_removal=self.cluster.is_embedded)
+        own = self.cluster.is_embedded
+        return dataclasses.replace(self.dialect.capabilities, job_removal=own, usage_history=own)
 
     def describe(self) -> ClusterDescription:
         """Describe the cluster; an embedded one has an engine next to its ``launcherType``."""
@@ -114,6 +121,12 @@ class Client(ServerConnection):
     def virtual_clusters(self) -> dict[str, VirtualCluster]:
         found = self._object("GET", self.dialect.virtual_clusters, auth=self._guarded, limit=bodies.DOCUMENT)
         return {name: virtual_cluster_from_body(fields.mapping(body)) for name, body in found.items()}
+
+    def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
+        require(self, "usage_history")
+        query = {"seconds": seconds, "points": points}
+        body = self._object("GET", routes.CLUSTER_USAGE, query=query)
+        return tuple(filter(None, map(cluster_sample_from_body, fields.rows(body.get("rows")))))
 
     def nodes(self) -> tuple[ClusterNode, ...]:
         if not self.dialect.nodes:
@@ -348,6 +361,17 @@ class Client(ServerConnection):
         self._check(response)
         return text_of_page(response.body.decode("utf-8", "replace"))
 
+    def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
+        require(self, "usage_history")
+        where: dict[str, str | int] = {"job": job.key, "attempt": job.attempt, "role": task.role}
+        path = self._path(routes.TASK_USAGE, index=task.index, task_attempt=task.attempt, **where)
+        try:
+            body = self._object("GET", path, query={"points": points}, limit=bodies.DOCUMENT)
+        except NotFound:  # the server emulates one version of OpenPAI, or is older than this client
+            return TaskUsage(task.role, task.index, is_recorded=False)
+        samples = filter(None, map(usage_sample_from_body, fields.rows(body.get("rows"))))
+        return TaskUsage(task.role, task.index, tuple(samples), body.get("isRecorded") is True)
+
     # Containers
 
     def ssh_endpoints(self, job: JobInfo) -> dict[str, SshInfo]:
@@ -494,12 +518,40 @@ def virtual_cluster_from_body(body: dict[str, Any]) -> VirtualCluster:
         used, guaranteed, total = (_amount(body.get(side), names) for side in sides)
         found[resource] = Capacity(used, total if guaranteed is None else guaranteed, total)
     own = fields.mapping(body.get(routes.OWN_FIELD))
-    types = {
-        kind: count
-        for kind, one in fields.mapping(own.get("gpuTypes")).items()
-        if (count := fields.number(one))
+    types, free = _counts(own.get("gpuTypes")), _counts(own.get("freeGpus"))
+    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))), free)
+
+
+def _counts(value: Any) -> dict[str, int | float]:
+    """Read numbers by name."""
+    found = {name: fields.number(one) for name, one in fields.mapping(value).items()}
+    return {name: count for name, count in found.items() if count is not None}
+
+
+def cluster_sample_from_body(body: dict[str, Any]) -> ClusterSample | None:
+    """Read how busy the cluster was at a time; None if the time is missing."""
+    names = ("running", "waiting", "cpu", "memory_mb", "gpu")
+    time, values = fields.moment(body.get("time")), [fields.number(body.get(name)) or 0.0 for name in names]
+    return None if time is None else ClusterSample(time, *values)
+
+
+def usage_sample_from_body(body: dict[str, Any]) -> UsageSample | None:
+    """Read what a task used for some seconds; None if the time is missing."""
+    time, seconds = fields.moment(body.get("time")), fields.number(body.get("seconds"))
+    if time is None or seconds is None:
+        return None
+    found = {
+        name: level for name, one in fields.mapping(body.get("values")).items() if (level := _level(one))
     }
-    return VirtualCluster(found, types, tuple(fields.texts(own.get("takenGpus"))))
+    numbers = sorted({int(match[1]) for name in found if (match := _GPU.fullmatch(name))})
+    gpus = (GpuSample(one, found.get(f"gpu{one}"), found.get(f"gpu{one}.mb")) for one in numbers)
+    return UsageSample(time, seconds, found.get("cpu"), found.get("memory"), tuple(gpus))
+
+
+def _level(value: Any) -> UsageLevel | None:
+    """Read a pair of mean and maximum."""
+    numbers = [fields.number(one) for one in value] if isinstance(value, list) and len(value) == 2 else []
+    return UsageLevel(*numbers) if numbers and None not in numbers else None  # type: ignore[arg-type]
 
 
 def node_from_body(body: dict[str, Any]) -> ClusterNode:

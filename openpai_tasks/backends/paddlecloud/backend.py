@@ -17,6 +17,7 @@ from openpai_tasks.backends.base import (
     Capacity,
     ClusterDescription,
     ClusterNode,
+    ClusterSample,
     ClusterStorage,
     Document,
     ExitMeaning,
@@ -24,6 +25,7 @@ from openpai_tasks.backends.base import (
     RemovedJob,
     RemovedOrphan,
     TaskLog,
+    TaskUsage,
     VirtualCluster,
     unsupported,
 )
@@ -158,6 +160,12 @@ class PaddleBackend(PaddleClient):
     def count_jobs(self, *states: str) -> dict[str, int]:
         found = Counter(job.state for job in self.jobs())
         return {state: found[state] for state in states}
+
+    def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:
+        raise unsupported(self, "usage_history")
+
+    def task_usage(self, job: JobInfo, task: TaskInfo, points: int) -> TaskUsage:
+        raise unsupported(self, "usage_history")
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
         raise unsupported(self, "job_removal")

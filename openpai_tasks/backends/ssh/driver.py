@@ -36,7 +36,7 @@ class SshClient(Client):
 
     @property
     def capabilities(self) -> Capabilities:
-        return dataclasses.replace(self.dialect.capabilities, job_removal=True)
+        return dataclasses.replace(self.dialect.capabilities, job_removal=True, usage_history=True)
 
     @property
     def login_pauses(self) -> tuple[float, ...]:

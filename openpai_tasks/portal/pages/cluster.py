@@ -1,43 +1,47 @@
-"""One cluster: its virtual clusters, its queue, its machines, and how busy it was."""
+"""One cluster: its virtual clusters, its queue and what jobs wait for, its machines, and how busy it was."""
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from starlette.responses import Response
 
 from openpai_tasks import sdk
-from openpai_tasks.backends.base import Amount, Backend, ClusterNode
+from openpai_tasks.backends.base import Amount, Backend, ClusterNode, ClusterSample
 from openpai_tasks.portal.live import Steps, redraw
+from openpai_tasks.portal.plots import Plot, line_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.states import WAITING
+from openpai_tasks.render import Chart, Series
 from openpai_tasks.sdk.clusters.resources import Resources
 from openpai_tasks.settings.config import load_settings
 
 LIVE_SECONDS = 5.0
 HISTORY_SECONDS = 60.0
-"""Pause between two looks at the ended jobs and the machines, which change less."""
-DAY = 24 * 3600 * 1000
-PARTS = 96
-MOST_QUEUED, MOST_SHOWN, MOST_ENDED = 1000, 100, 5000
-MOST_SAMPLES, MOST_SERIES = 720, 100
-LEAST_PAUSE = 2.0  # seconds between two samples
-WIDTH, HEIGHT = 1000, 160  # of a plot
+"""Pause between two looks at what changes less."""
+SPANS = {"last hour": 3600, "last day": 24 * 3600}
+"""Times that are drawn, in seconds."""
+POINTS = 240
+MOST_QUEUED, MOST_SHOWN, MOST_ENDED, MOST_EXPLAINED = 1000, 100, 5000, 10
 
 
 @dataclass(frozen=True)
 class History:
-    """What changes slowly: the jobs that ended in the last day, and the machines."""
+    """What changes slowly: the use of the cluster, the machines, and what jobs wait for, by key."""
 
-    ended: Sequence[JobInfo]
     nodes: tuple[ClusterNode, ...]
-    time: float
+    samples: Mapping[int, Sequence[ClusterSample]] = field(default_factory=dict)  # by span, if it keeps them
+    ended: Sequence[JobInfo] = ()
+    time: float = field(default_factory=time.monotonic)
+    plots: list[Plot] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,49 +56,6 @@ class Bar:
     @property
     def percent(self) -> float:
         return min(100.0, 100.0 * (self.used or 0) / self.usable) if self.usable else 0.0
-
-
-class UsageSamples:
-    """The last samples of several series, each with its time in ms."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, deque[tuple[int, float]]] = {}
-        self._lock = threading.Lock()
-
-    def add(self, series: object, value: float) -> Sequence[tuple[int, float]]:
-        """Add a value now, unless another page has just done so; return all samples of the series."""
-        now = int(time.time() * 1000)
-        with self._lock:
-            if series not in self._known and len(self._known) >= MOST_SERIES:
-                del self._known[next(iter(self._known))]
-            found = self._known.setdefault(series, deque(maxlen=MOST_SAMPLES))
-            if not found or now - found[-1][0] >= LEAST_PAUSE * 1000 or found[-1][1] != value:
-                found.append((now, value))
-            return tuple(found)
-
-
-@dataclass(frozen=True)
-class UsageLine:
-    """A line to draw in a box of WIDTH by HEIGHT, from ``start`` to ``end`` (ms) and 0 to ``top``."""
-
-    points: str
-    start: int
-    end: int
-    top: float
-    values: tuple[float, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-
-    @property
-    def last(self) -> float:
-        return self.values[-1]
-
-    @property
-    def average(self) -> float:
-        return sum(self.values) / len(self.values)
-
-
-SAMPLES = UsageSamples()
 
 
 def page(request: PortalRequest) -> Response:
@@ -118,26 +79,30 @@ def live(request: PortalRequest) -> Steps:
 
 
 def _history(client: Backend) -> History:
-    since = int(time.time() * 1000) - DAY
-    ended = sdk.clusters.list_recent(client, since, MOST_ENDED)
-    return History(ended, client.nodes(), time.monotonic())
+    """Ask for the use of the cluster, or for the jobs from which it follows."""
+    if client.capabilities.usage_history:
+        samples = {seconds: client.cluster_usage(seconds, POINTS) for seconds in SPANS.values()}
+        return History(client.nodes(), samples)
+    since = int(time.time() - SPANS["last day"]) * 1000
+    return History(client.nodes(), ended=sdk.clusters.list_recent(client, since, MOST_ENDED))
 
 
 def _values(client: Backend, history: History) -> dict[str, Any]:
     resources = sdk.clusters.cluster_resources(client)
     queue = sdk.clusters.list_queue(client, MOST_QUEUED)
     has_gpus = any(row.gpus_total for row in resources)
+    if not history.plots:  # drawn once, as all of it would move with the time
+        history.plots.extend(_draw(history, queue, has_gpus))
     return {
         "resources": [(row, _bars(row, has_gpus)) for row in resources],
         "waiting": Counter(job.virtual_cluster or "default" for job in queue if job.state == WAITING),
         "running": Counter(job.virtual_cluster or "default" for job in queue if job.state != WAITING),
         "queue": queue[:MOST_SHOWN],
+        "reasons": _explain(client, history, queue),
         "left_out": max(0, len(queue) - MOST_SHOWN),
         "is_queue_cut": len(queue) >= MOST_QUEUED,
         "nodes": history.nodes,
-        "unit": "GPUs" if has_gpus else "CPUs",
-        "now": _sampled(client, resources, has_gpus),
-        "day": _last_day([*history.ended, *queue], resources, has_gpus),
+        "plots": history.plots,
         "is_day_cut": len(history.ended) >= MOST_ENDED,
     }
 
@@ -155,34 +120,55 @@ def _bytes(megabytes: Amount) -> Amount:
     return None if megabytes is None else int(megabytes * (1 << 20))
 
 
-def _sampled(client: Backend, resources: Sequence[Resources], has_gpus: bool) -> UsageLine | None:
-    """Take a sample of what is in use, and return the line of all samples."""
-    used = sum((row.gpus_used if has_gpus else row.vcores_used) or 0 for row in resources)
-    usable = sum((row.gpus_usable if has_gpus else row.vcores_usable) or 0 for row in resources)
-    series = (client.cluster.alias, client.cluster.uri, client.user, has_gpus)
-    return draw_line(SAMPLES.add(series, used), usable)
+def _explain(client: Backend, history: History, queue: Sequence[JobInfo]) -> Mapping[str, str]:
+    """Return what the first waiting jobs wait for; each is asked for once in a while."""
+    first = [job for job in queue if job.state == WAITING][:MOST_EXPLAINED]
+    for job in first:
+        if job.key not in history.reasons:
+            history.reasons[job.key] = sdk.diagnosis.wait_reason(client, job)
+    return history.reasons
 
 
-def _last_day(jobs: Sequence[JobInfo], resources: Sequence[Resources], has_gpus: bool) -> UsageLine:
-    """Return the GPUs of the jobs that ran in the last day, or their tasks if the cluster has no GPUs."""
+def _draw(history: History, queue: Sequence[JobInfo], has_gpus: bool) -> Iterator[Plot]:
+    if history.samples:
+        charts = _sampled(history, has_gpus)
+    else:
+        charts = _from_jobs([*history.ended, *queue], has_gpus)
+    return filter(None, map(line_plot, charts))
+
+
+def _sampled(history: History, has_gpus: bool) -> Iterator[Chart]:
+    """Yield charts of what the cluster has recorded."""
+    titles = {"gpu": "GPUs in use", "cpu": "CPUs in use", "waiting": "Tasks waiting"}
+    for span, seconds in SPANS.items():
+        for name, title in titles.items():
+            if has_gpus or name != "gpu":
+                points = list(_points(history.samples[seconds], name, 3 * seconds / POINTS))
+                yield Chart(f"{title} in the {span}", [Series("", points)], x="time")
+
+
+def _points(samples: Sequence[ClusterSample], name: str, longest: float) -> Iterator[tuple[float, float]]:
+    """Yield the values by seconds from now; a longer gap interrupts the line."""
+    now, last, read = time.time(), -math.inf, attrgetter(name)
+    for sample in samples:
+        at = round(sample.time / 1000 - now)
+        if last + max(longest, 120) < at and math.isfinite(last):
+            yield last + 1, math.nan
+        yield at, read(sample)
+        last = at
+
+
+def _from_jobs(jobs: Sequence[JobInfo], has_gpus: bool) -> Iterator[Chart]:
+    """Yield charts of the GPUs of the jobs that ran, or of their tasks if the cluster has no GPUs."""
     end = int(time.time() * 1000)
-    start = end - DAY
-    parts = sdk.clusters.jobs_over_time(
-        jobs, start, end, PARTS, lambda job: float((job.gpus if has_gpus else job.task_count) or 0)
-    )
-    samples = [(start + (end - start) * number // (PARTS - 1), value) for number, value in enumerate(parts)]
-    top = sum(row.gpus_usable or 0 for row in resources) if has_gpus else 0
-    line = draw_line(samples, top)
-    assert line is not None
-    return line
-
-
-def draw_line(samples: Sequence[tuple[int, float]], top: float) -> UsageLine | None:
-    """Return the line through samples; None if there are too few."""
-    if len(samples) < 2:
-        return None
-    start, end = samples[0][0], samples[-1][0]
-    top = max(top, 1.0, *(value for _, value in samples))
-    across, upwards = WIDTH / max(end - start, 1), HEIGHT / top
-    dots = " ".join(f"{(at - start) * across:.0f},{HEIGHT - value * upwards:.1f}" for at, value in samples)
-    return UsageLine(dots, start, end, top, tuple(value for _, value in samples))
+    for span, seconds in SPANS.items():
+        parts = sdk.clusters.jobs_over_time(
+            jobs,
+            end - 1000 * seconds,
+            end,
+            POINTS,
+            lambda job: float((job.gpus if has_gpus else job.task_count) or 0),
+        )
+        points = [(round((at + 1) * seconds / POINTS) - seconds, value) for at, value in enumerate(parts)]
+        title = f"{'GPUs in use' if has_gpus else 'Tasks running'} in the {span}"
+        yield Chart(title, [Series("", points)], x="time")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from starlette.responses import JSONResponse, Response
 
@@ -14,13 +16,15 @@ from openpai_tasks import render, sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Denied, NotFound, PaiError
 from openpai_tasks.portal import previews
+from openpai_tasks.portal.html import url
 from openpai_tasks.portal.live import Event, Steps
-from openpai_tasks.portal.plots import line_plot
+from openpai_tasks.portal.pages.usage import UsagePart, usage_values
+from openpai_tasks.portal.plots import Plot, line_plot, metric_data
 from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
-from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader, is_lower_better
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.location import Location
@@ -30,6 +34,7 @@ MOST_ATTEMPTS = 20
 METRIC_SECONDS = 2.0
 MOST_FILES = 1000
 """Output files that the page lists."""
+_SCORE = re.compile(r"acc|auc|f1|score|reward|bleu|precision|recall", re.IGNORECASE)
 
 
 def find_job(request: PortalRequest) -> JobInfo:
@@ -98,13 +103,16 @@ def page(request: PortalRequest) -> Response:
     values = _values(request, latest)
     if attempt is not None and attempt != latest.attempt:
         values |= {"shown": sdk.jobs.at_attempt(client, latest, attempt), "is_past": True}
+    values |= usage_values(client, values["shown"])
     sweep = sdk.sweeps.read_sweep_mark(_document(client, latest)).get("name")
     return job_page(request, "job.html", "overview", latest, sweep=str(sweep or ""), **values)
 
 
 def live(request: PortalRequest) -> Steps:
     """Send the changing parts again whenever the job has changed."""
+    usage, job = UsagePart(request), find_job(request)
     for step in sdk.jobs.watch_steps(request.client, request.params["key"]):
+        yield from usage.news(job)
         if isinstance(step, JobInfo):
             job = sdk.jobs.describe(request.client, request.params["key"])
             heading = heading_values(request, job)
@@ -115,6 +123,7 @@ def live(request: PortalRequest) -> Steps:
             yield Event("html", parts)
         else:
             yield step
+    yield from usage.news(job)
 
 
 def stop(request: PortalRequest) -> Response:
@@ -216,11 +225,30 @@ def _reader(request: PortalRequest) -> MetricReader:
     return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts, is_thinned=True)
 
 
+def metrics_data(request: PortalRequest) -> Response:
+    """Return the numbers of one metric, for the script of its plot."""
+    return JSONResponse(metric_data(_reader(request).read(), request.query))
+
+
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
     wanted = request.query.get("metric", "").split()
     chosen = sdk.jobs.select_metrics(found, wanted)
-    plots = [line_plot(chart) for chart in render.metric_charts(chosen)]
-    return {"plots": [plot for plot in plots if plot], "metrics": chosen, "problem": "", "wanted": wanted}
+    return {"plots": _plots(request, chosen, found), "metrics": chosen, "problem": "", "wanted": wanted}
+
+
+def _plots(request: PortalRequest, chosen: Sequence[Metric], found: Sequence[Metric]) -> list[Plot]:
+    """Return a plot for each chosen metric; a loss has its lowest value marked, a score its highest."""
+    plots, choices = [], render.x_choices(found)
+    for chart in render.metric_charts(chosen):
+        source = url("c", request.alias, "jobs", request.params["key"], "metrics.json", metric=chart.title)
+        plots.append(line_plot(replace(chart, best=_best(chart.title)), source, choices))
+    return [plot for plot in plots if plot]
+
+
+def _best(name: str) -> Literal["min", "max"] | None:
+    if is_lower_better(name):
+        return "min"
+    return "max" if _SCORE.search(name) else None
 
 
 # Outputs

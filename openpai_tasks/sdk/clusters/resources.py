@@ -46,6 +46,7 @@ class Resources:
     memory_mb_unavailable: Amount = None
     memory_mb_total: Amount = None
     gpu_types: str = ""
+    free_gpus: str = ""
     taken_gpus: str = ""
     problem: str = ""
 
@@ -111,9 +112,24 @@ def _resources(alias: str, name: str, found: VirtualCluster) -> Resources:
         for column, kind in columns.items()
         for part in ("used", "usable", "unavailable", "total")
     }
-    types = ", ".join(f"{count:.10g} {kind}" for kind, count in found.gpu_types.items())
-    taken = ", ".join(found.taken_gpus)
-    return Resources(cluster=alias, virtual_cluster=name, **amounts, gpu_types=types, taken_gpus=taken)
+    types = _types(found.gpu_types)
+    taken, free = ", ".join(found.taken_gpus), _free_gpus(found)
+    return Resources(alias, name, **amounts, gpu_types=types, free_gpus=free, taken_gpus=taken)
+
+
+def _free_gpus(found: VirtualCluster) -> str:
+    """Return the free GPUs by type, such as "3 of 8 A100"; of all types if the cluster does not know more."""
+    gpus, types, free = found.capacity("gpu"), found.gpu_types, dict(found.free_gpus)
+    if gpus.usable and gpus.used is not None and not free:
+        left = max(0, gpus.usable - gpus.used)
+        if len(types) != 1:
+            return f"{left:.10g} of {gpus.usable:.10g}{f' ({_types(types)})' if types else ''}"
+        free = dict.fromkeys(types, left)
+    return ", ".join(f"{free[kind]:.10g} of {types[kind]:.10g} {kind}" for kind in free if kind in types)
+
+
+def _types(types: Mapping[str, int | float]) -> str:
+    return ", ".join(f"{count:.10g} {kind}" for kind, count in types.items())
 
 
 def _share(used: Amount, total: Amount) -> str:

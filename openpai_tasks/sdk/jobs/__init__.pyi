@@ -55,3 +55,5 @@ from .submission import read_job_file as read_job_file
 from .submission import report_notices as report_notices
 from .submission import submit as submit
 from .submission import submit_when_ready as submit_when_ready
+from .usage import read_usage as read_usage
+from .usage import usage_rows as usage_rows

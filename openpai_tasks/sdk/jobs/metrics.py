@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,13 @@ MERGED = -1
 """The attempt of kept points that come from several; to add more, all have to be read again."""
 _FIELDS = operator.itemgetter("name", "value", "step", "time")
 _TASK = ("role", "index", "attempt")
+_LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
+
+
+def is_lower_better(name: str) -> bool:
+    """Return whether the best value of a metric is its lowest, as for a loss or an error."""
+    return bool(_LOWER_IS_BETTER.search(name))
+
 
 SeriesKey = tuple[str, str, int]
 """The name of a metric, and the role and index of its task."""

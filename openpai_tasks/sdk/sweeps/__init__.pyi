@@ -3,6 +3,7 @@ from .choosing import choose_jobs as choose_jobs
 from .choosing import choose_names as choose_names
 from .choosing import name_some as name_some
 from .grid import parse_points as parse_points
+from .ranking import rank_correlation as rank_correlation
 from .records import list_sweeps as list_sweeps
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics

@@ -18,6 +18,7 @@ from openpai_tasks.server.engines.base import Engine
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.removal import JobRemoval
 from openpai_tasks.server.state.state import State
+from openpai_tasks.server.state.usage_history import UsageHistory
 from openpai_tasks.server.storages import Storage
 from openpai_tasks.settings.engines import REFUSE_GPUS
 
@@ -35,6 +36,7 @@ class Context:
     storages: dict[str, Storage]
     guesses: Guesses
     removal: JobRemoval
+    history: UsageHistory
     describe: Callable[[], dict[str, Any]]  # the OpenAPI description of this server
     body_limit: int = bodies.LIMIT
     enforce: str = REFUSE_GPUS

@@ -49,6 +49,8 @@ class EngineCapacity:
     """The types of GPUs by virtual cluster, each with the part of its node that comes with one."""
     gpu_types: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many GPUs of each type a virtual cluster has."""
+    free_gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many of these no task has, if the engine knows."""
 
     @property
     def total(self) -> ResourceAmount:
@@ -199,6 +201,8 @@ class Engine(Protocol):
     """The address of the SSH services, if these are not where the tasks are: on this machine, by asyncssh."""
     separates_streams: bool
     """Whether a task's output and errors are separate logs, besides the log with both."""
+    records_usage: bool
+    """Whether runners record what tasks use over time, in a log with the name ``usage``."""
     has_task_folders: bool
     """Whether the folder of a task on this machine is the one in which it runs."""
     where: str

@@ -44,6 +44,7 @@ class ContainerEngine(ProcessEngine):
     uses_images = True
     mounts_at_root = True
     serves_ssh_in_image = True
+    records_usage = False
     dialect: ProgramDialect
 
     def __init__(

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,14 @@ class GpuPool:
             return {}
         used = self._watch.look(SHOW_SECONDS)
         return self._taken(self._watch.found if used is None else used)
+
+    def types(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how many GPUs of each name there are, and how many of them nobody was last known to use."""
+        names = {index: gpu.name for index, gpu in self._gpus.items()}
+        own = {index for held in list(self._held.values()) for index in held}
+        used = own | set(self._taken(self._watch.found))
+        free = Counter(name for index, name in names.items() if index not in used)
+        return Counter(names.values()), Counter({name: free[name] for name in names.values()})
 
     def close(self) -> None:
         self._watch.close()

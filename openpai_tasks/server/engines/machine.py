@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,11 +17,13 @@ from openpai_tasks.server import ssh
 from openpai_tasks.server.engines.base import ADDRESS, EngineCapacity, Node, Ports
 from openpai_tasks.server.engines.gpus import CSV, PROGRAM, Gpu, GpuPool, output, table
 from openpai_tasks.server.engines.ports import PortPool
+from openpai_tasks.server.engines.runner import usage
 from openpai_tasks.server.engines.wakeups import WakePipe
 from openpai_tasks.server.resources import ResourceAmount
 from openpai_tasks.server.state.records import Task
 
 LOGS = ("stdout", "stderr", "all")
+DEFAULT_CLUSTER = "default"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -50,7 +53,7 @@ class LocalEngine:
     """Base of engines that run tasks on this machine, with its ports and GPUs, and logs in task folders."""
 
     schedules = places_late = False
-    has_task_folders = separates_streams = True
+    has_task_folders = separates_streams = records_usage = True
     where = "this machine"
     ssh_host = ""
     wakeups: WakePipe
@@ -62,7 +65,10 @@ class LocalEngine:
         self._gpus = GpuPool(machine.gpus, lambda: self.wakeups.notify())
 
     def capacity(self) -> EngineCapacity:
-        return self._capacity
+        if not self.machine.gpus:
+            return self._capacity
+        types, free = self._gpus.types()
+        return replace(self._capacity, gpu_types={DEFAULT_CLUSTER: types}, free_gpus={DEFAULT_CLUSTER: free})
 
     def problem(self, document: JobDocument) -> str:
         """Refuse nothing: what is too large for the machine runs with what there is."""
@@ -98,7 +104,7 @@ class LocalEngine:
         return {name: path.stat().st_size for name, path in paths.items() if is_regular(path)}
 
     def open_log(self, task: Task, name: str) -> BinaryIO:
-        if name not in LOGS:
+        if name not in (*LOGS, usage.FILE):
             raise FileNotFoundError(errno.ENOENT, "no such log", name)
         return open_regular(task.folder / "logs" / name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from invoke.exceptions import Exit
@@ -19,8 +19,8 @@ from openpai_tasks.text.hints import command
 from openpai_tasks.text.plain import one_line
 
 if TYPE_CHECKING:
-    from openpai_tasks.backends.base import Backend
-    from openpai_tasks.render import TextTable
+    from openpai_tasks.backends.base import Backend, TaskUsage, UsageLevel
+    from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.containers.endpoints import Container, RunningJob
     from openpai_tasks.sdk.containers.fanout import CommandResult
     from openpai_tasks.sdk.containers.forwarding import Forward, Port
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from openpai_tasks.settings.config import Settings
 
 _LOCK = threading.Lock()
+HISTORY_HEADER = (
+    *("TASK", "TIME", "CPU", "MOST CPU", "MEMORY", "MOST MEMORY"),
+    *("GPU", "USE", "MOST USE", "GPU MEMORY", "MOST GPU MEMORY"),
+)
 
 
 def write_line(stream: TextIO, label: str, line: bytes) -> None:
@@ -115,6 +119,47 @@ def usage_table(items: Iterable[ContainerUsage]) -> TextTable:
     usual = ("container", "cpu", "memory", "gpus")
     columns = ("container", "cpu", "memory", "scope", "gpus", "note")
     return render.rows(rows, [name for name in columns if name in usual or any(row[name] for row in rows)])
+
+
+def report_unrecorded(tasks: Sequence[TaskUsage]) -> None:
+    """Say why there is nothing to show for some tasks, if so."""
+    if any(not task.is_recorded for task in tasks):
+        say(
+            "not recorded: the engine of this cluster does not run tasks such that their usage can be sampled"
+        )
+    elif not any(task.samples for task in tasks):
+        say("nothing is recorded yet: the first sample is taken two seconds after a task has started")
+
+
+def history_page(tasks: Sequence[TaskUsage]) -> Page:
+    """Return charts of what tasks used over time, above a row for each task and its GPUs."""
+    rows = [row for task in tasks if task.samples for row in _history_rows(task)]
+    has_gpus = any(row[6] != "-" for row in rows)
+    wide = len(HISTORY_HEADER) if has_gpus else 6
+    table = render.TextTable(HISTORY_HEADER[:wide], [row[:wide] for row in rows])
+    return render.Page([*render.usage_charts(tasks), table])
+
+
+def _history_rows(task: TaskUsage) -> Iterator[list[str]]:
+    first, last = task.samples[0], task.samples[-1]
+    time = render.duration((last.time - first.time) / 1000 + last.seconds)
+    cpu = _range([one.cpu for one in task.samples], "{:.2f}".format)
+    memory = _range([one.memory for one in task.samples], lambda value: render.size(int(value)))
+    indices = sorted({gpu.index for one in task.samples for gpu in one.gpus})
+    for index in [*indices, *([] if indices else [None])]:
+        found = [gpu for one in task.samples for gpu in one.gpus if gpu.index == index]
+        busy = _range([gpu.percent for gpu in found], "{:.0f}%".format)
+        filled = _range([gpu.memory_mb for gpu in found], lambda value: render.size(int(value) << 20))
+        yield [task.label, time, *cpu, *memory, "-" if index is None else str(index), *busy, *filled]
+
+
+def _range(levels: Sequence[UsageLevel | None], show: Callable[[float], str]) -> tuple[str, str]:
+    """Return the mean and the maximum of values over time."""
+    known = [level for level in levels if level]
+    if not known:
+        return "-", "-"
+    mean = sum(level.mean for level in known) / len(known)
+    return show(mean), show(max(level.maximum for level in known))
 
 
 def _amount(used: int | None, limit: int | None) -> str | None:

@@ -114,7 +114,7 @@ class QueueingEngine:
 
     name, uses_images, mounts_at_root, schedules = "queueing", False, False, True
     places_late = serves_ssh_in_image = False
-    separates_streams = True
+    separates_streams = records_usage = True
     where, has_task_folders = "this machine", True
 
     def __init__(self, inner: ProcessEngine, slots: int) -> None:

@@ -136,6 +136,7 @@ def _virtual_cluster(
     whole, types = known.total, dict(known.gpu_types.get(name, {}))
     usable = replace(total, gpu=min(total.gpu, whole.gpu - len(taken)))
     own: dict[str, Any] = {"gpuTypes": types} if types else {}
+    own |= {"freeGpus": dict(free)} if (free := known.free_gpus.get(name)) else {}
     own |= {"takenGpus": [f"GPU {index}: {who}" for index, who in taken.items()]} if taken else {}
     capacity = _share(total, whole)
     share = {"capacity": capacity, "usedCapacity": _share(used, whole)}

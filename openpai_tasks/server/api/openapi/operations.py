@@ -21,6 +21,7 @@ from openpai_tasks.server.api.handlers import (
     logs,
     node_logs,
     ssh,
+    usage,
     users,
 )
 from openpai_tasks.server.api.request import Reply, Request
@@ -306,6 +307,7 @@ def _cluster() -> Operations:
     clusters: Schema = {"anyOf": [by_name(ref("VirtualCluster")), by_name(ref("NodeGpus"))]}
     removed = record({"name": TEXT, **each(WHOLE, "completedTime bytes")})
     skus = by_name(record(each(WHOLE, "cpu memory gpu")))
+    busy: Fields = {"time": TIME, **each(NUMBER, "running waiting cpu memory_mb gpu")}
     return {
         cluster.list_virtual_clusters: Operation(
             "the virtual clusters, or the nodes' GPUs", {200: clusters}, query={"nodes": TEXT}
@@ -323,6 +325,12 @@ def _cluster() -> Operations:
             {200: record({"orphans": listed(record(each(TEXT, "name job home")))})},
             {400: (INVALID,)},
             body=record({"preview": FLAG}, optional=("preview",)),
+        ),
+        usage.get_cluster_usage: Operation(
+            "how busy the cluster was; only in the embedded cluster",
+            {200: record({"span": WHOLE, "rows": listed(record(busy))})},
+            {400: (INVALID,)},
+            {"seconds": WHOLE, "points": WHOLE},
         ),
         cluster.list_sku_types: Operation("SKU types of HiveD", {200: skus}, none, {"vc": TEXT}),
         cluster.list_storages: Operation(
@@ -351,7 +359,7 @@ def _views(name: str, summary: str) -> Operation:
 def _virtual_cluster() -> Schema:
     resources = record(each(WHOLE, "cpu memory gpu vCores GPUs"))
     used = each(resources, "resourcesUsed resourcesGuaranteed resourcesTotal")
-    parts: Fields = {"gpuTypes": by_name(WHOLE), "takenGpus": listed(TEXT)}
+    parts: Fields = {**each(by_name(WHOLE), "gpuTypes freeGpus"), "takenGpus": listed(TEXT)}
     own = {OWN_FIELD: record(parts, optional=parts)}
     return record({**SHARE, **used, **own}, optional=own)
 
@@ -630,6 +638,7 @@ def _logs() -> Operations:
     none: Errors = {404: ("NoTaskLogError",)}
     file: dict[int, Answer] = dict.fromkeys((200, 206, 416), PLAIN)
     page: dict[int, Answer] = {200: HTML}
+    used: Fields = {"time": TIME, "seconds": NUMBER, "values": by_name(listed(NUMBER))}
     ticket = ("username", "framework-name", "pod-uid", "taskrole", "token", "tail-mode")
     return {
         logs.list_logs: Operation(
@@ -637,6 +646,12 @@ def _logs() -> Operations:
             {200: ref("LogLocations")},
             {404: ("NoTaskLogError",), 500: ("UnknownError",)},
             {"tail-mode": TEXT, "tailMode": TEXT},
+        ),
+        usage.get_task_usage: Operation(
+            "mean and maximum of what an attempt used over time; only in the embedded cluster",
+            {200: record({"isRecorded": FLAG, "rows": listed(record(used))})},
+            {400: (INVALID,), 404: (NO_JOB, "NoTaskLogError")},
+            {"points": WHOLE},
         ),
         logs.get_log: Operation(
             "a log", file, {**none, 401: ("UnauthorizedUserError",)}, dict.fromkeys(ticket, TEXT)

@@ -71,7 +71,7 @@ class KubernetesEngine(SchedulingEngine):
 
     name = "kubernetes"
     uses_images = mounts_at_root = True
-    serves_ssh_in_image = has_task_folders = separates_streams = False
+    serves_ssh_in_image = has_task_folders = separates_streams = records_usage = False
     where = "Kubernetes"
     ssh_host = ssh.HOST
 

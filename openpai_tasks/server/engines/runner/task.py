@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from . import files, memory, processes
+from . import files, memory, processes, usage
 from .files import SharedVariables
 from .processes import HANDLED, prctl, signal_group
 
@@ -57,6 +57,8 @@ class Runner:
         self.cpu = 0.0  # seconds of all its processes
         self.group: memory.MemoryGroup | None = None
         self.cgroup = -1  # the handle through which processes join the group
+        self.usage = usage.UsageRecorder()
+        self.meter: usage.TaskMeter | None = None
         self.logs: dict[int, int] = {}  # pipe -> its own log
         self.unflushed: set[int] = set()  # logs
         self.flush_at: float | None = None
@@ -97,6 +99,8 @@ class Runner:
             self.reap()
             self.advance()
             self.flush()
+            self.usage.advance()
+        self.usage.finish()
         self.write_exit(began)
 
     def lock_gpus(self) -> None:
@@ -145,6 +149,11 @@ class Runner:
             os.close(end)
         with contextlib.suppress(OSError):  # the disk is full
             os.write(self.started, f"{self.main}\n".encode())
+        if not os.path.exists("container.json"):  # the task is in a container, not below this process
+            self.meter = usage.TaskMeter(lambda: self.cpu, lambda: {self.sidecar}, self.group)
+            if devices := variables.get(b"CUDA_VISIBLE_DEVICES"):
+                self.meter.gpus = usage.GpuReader(os.fsdecode(devices), variables)
+            self.usage.begin(self.meter.read)
 
     def start_sidecar(self, variables: Mapping[bytes, bytes]) -> None:
         """Start the sidecar, if there is one; its failure does not affect the task."""
@@ -220,6 +229,8 @@ class Runner:
                 if pid == self.sidecar:
                     self.restart_sidecar(status)
                     continue
+                if self.meter and self.meter.is_own(pid):
+                    continue
                 if pid == self.main:
                     self.status = status
                 self.peak = max(self.peak, used.ru_maxrss * RSS_UNIT)
@@ -269,9 +280,10 @@ class Runner:
     def poll_timeout(self) -> int | None:
         """Return the milliseconds until there is something to do even without an event."""
         found = self.until_next_step()
-        if self.flush_at is None:
+        times = [one for one in (self.flush_at, self.usage.due) if one is not None]
+        if not times:
             return found
-        left = max(0, int((self.flush_at - time.monotonic()) * 1000)) + 1
+        left = max(0, int((min(times) - time.monotonic()) * 1000)) + 1
         return left if found is None else min(left, found)
 
     def until_next_step(self) -> int | None:

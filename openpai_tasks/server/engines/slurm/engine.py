@@ -57,6 +57,7 @@ class SlurmEngine(SchedulingEngine, ProcessEngine):
         program = images.find_program(self._site.images)
         self._images = images.ImageRunner(program, str(jobs), grace) if program else None
         self.uses_images = self.mounts_at_root = program is not None
+        self.records_usage = program is None
         self._notes = ContainerNotes()
         grace += SUPERVISOR_GRACE if self.uses_images else 0
         script = os.path.join(os.path.dirname(runner.SCRIPT), "start_slurm_task.py")
