@@ -23,7 +23,11 @@ function toggled(names, name, isOn) {
 
 // Numbers, and the ticks that render/charts.py chooses, too
 const short = (value) => String(Number(value.toPrecision(6)));
-const label = (value) => String(Number(value.toPrecision(4)));
+
+function label(value, digits = 4) {
+  const [number, power] = value.toExponential(digits - 1).split("e").map(Number);
+  return power < -4 || power >= digits ? `${number}e${power}` : String(Number(value.toPrecision(digits)));
+}
 
 function duration(seconds) {
   const unit = UNITS.find(([, size]) => Math.abs(seconds) >= size);
@@ -53,23 +57,25 @@ function logTicks({ low, high }, most) {
   return found.length > 2 ? found : multiples([1, 2, 5]);
 }
 
-function ticks(scale, most, isWhole = false, isTime = false) {
+export function ticks(scale, most, isWhole = false, isTime = false) {
   const powers = scale.isLog ? logTicks(scale, most) : [];
   if (powers.length > 2) return powers.map((value) => [value, label(value)]);
-  const step = roundStep((scale.high - scale.low) / most, isWhole, isTime);
+  const step = roundStep(((scale.high - scale.low) / most) * (1 - 1e-9), isWhole, isTime);
   const power = Math.floor(Math.log10(step) + 1e-9);
-  const isPlain = Math.max(Math.abs(scale.low), Math.abs(scale.high)) < 1e6 && power > -7;
+  const largest = Math.max(Math.abs(scale.low), Math.abs(scale.high));
+  const isPlain = largest < 1e6 && power > -7;
+  const digits = Math.max(1, Math.min(17, Math.floor(Math.log10(largest)) - power + 1));
   const found = [];
   for (let at = Math.ceil(scale.low / step - 1e-9); at <= scale.high / step + 1e-9 && found.length < 30; at++) {
     const value = at * step;
-    const text = isPlain ? value.toFixed(Math.max(0, -power)) : short(value).replace("e+", "e");
+    const text = isPlain ? value.toFixed(Math.max(0, -power)) : label(value, digits);
     found.push([value, isTime ? duration(value) : text]);
   }
   return found;
 }
 
 // Where values of a range are between two pixels
-class Scale {
+export class Scale {
   constructor(low, high, isLog, from, to) {
     Object.assign(this, { low, high, isLog, from, to });
     this.begin = this.value(low);
