@@ -282,6 +282,7 @@ class LinePlot {
     if (!width || !this.isSeen) return;
     const height = this.isSmall ? 130 : 260;
     this.shown = this.lines();
+    this.allPlaces = null;
     this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.picture.setAttribute("aria-label", `${this.base.title} by ${this.base.x}. ${HELP}`);
     if (!this.scales(width, height, 0)) {
@@ -429,6 +430,10 @@ class LinePlot {
 
   // All places that a line has, within the range
   places() {
+    return (this.allPlaces ??= this.findPlaces());
+  }
+
+  findPlaces() {
     const all = new Set(this.shown.flatMap((one) => one.x.filter((_, at) => one.y[at] !== null)));
     const [low, high] = [this.across.low, this.across.high];
     return [...all].filter((x) => x >= low && x <= high).sort((one, other) => one - other);
