@@ -51,7 +51,7 @@ def settle(page: Any) -> None:
     page.wait_for_load_state("load")
     page.wait_for_function("document.fonts.status === 'loaded'")
     if page.locator("figure[data-plot]").count():
-        page.locator(".plot-lines").first.wait_for()
+        page.locator(".plot-frame text").first.wait_for()
 
 
 @contextmanager
