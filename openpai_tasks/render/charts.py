@@ -166,6 +166,7 @@ def _log_ticks(scale: Scale, most: int) -> list[float]:
 
 def _step(least: float, is_whole: bool, is_time: bool) -> float:
     """Return the round step that is at least this."""
+    least *= 1 - 1e-9  # which may have been rounded up
     if is_time and least > 1:
         found = next((step for step in _TIME_STEPS if step >= least), None)
         return found or 86400 * _step(least / 86400, True, False)

@@ -26,6 +26,7 @@ PAGES = [
     "/c/local/storage/home",
     "/clusters",
     "/c/local/sweeps",
+    "/c/local/sweeps/look-at",
 ]
 FOR_WIDE = {"resultTypes": ["violations"], "preload": False}
 FOR_NARROW = {**FOR_WIDE, "runOnly": ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]}
@@ -38,7 +39,13 @@ options => axe.run(options).then(found =>
 
 @pytest.fixture(scope="module", autouse=True)
 def job(cluster):
-    cluster.ok("job.sub", "echo out; exit 3", "--job-name", "look-1")
+    point = (
+        'echo "{\\"time\\": $x, \\"name\\": \\"loss\\", \\"value\\": $x, \\"step\\": $x, \\"index\\": $y}"'
+    )
+    lines = f"echo out; for x in 0 1; do for y in 0 1; do {point}; done; done; exit 3"
+    cluster.ok("job.sub", lines, "--job-name", "look-1")
+    result = """echo '{"loss": '{x}'}'"""
+    cluster.ok("job.sub", result, "--job-name", "look-at", "--sweep", "x=1,2,3", "--max-parallel", "3")
     cluster.inv("job.wait", "look-1")
 
 
@@ -52,6 +59,7 @@ def test_no_page_has_a_serious_accessibility_fault(tab):
             tab.context.clear_cookies()
         answer = tab.goto(tab.root + path)
         assert answer.status == 200, path
+        assert ("metrics" in path) == tab.locator(".plot-tools").count(), path
         for scheme, width, rules in (("light", 1440, FOR_WIDE), ("dark", 390, FOR_NARROW)):
             tab.emulate_media(color_scheme=scheme)
             tab.set_viewport_size({"width": width, "height": 900})

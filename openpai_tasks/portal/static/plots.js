@@ -23,7 +23,11 @@ function toggled(names, name, isOn) {
 
 // Numbers, and the ticks that render/charts.py chooses, too
 const short = (value) => String(Number(value.toPrecision(6)));
-const label = (value) => String(Number(value.toPrecision(4)));
+
+function label(value, digits = 4) {
+  const [number, power] = value.toExponential(digits - 1).split("e").map(Number);
+  return power < -4 || power >= digits ? `${number}e${power}` : String(Number(value.toPrecision(digits)));
+}
 
 function duration(seconds) {
   const unit = UNITS.find(([, size]) => Math.abs(seconds) >= size);
@@ -53,23 +57,25 @@ function logTicks({ low, high }, most) {
   return found.length > 2 ? found : multiples([1, 2, 5]);
 }
 
-function ticks(scale, most, isWhole = false, isTime = false) {
+export function ticks(scale, most, isWhole = false, isTime = false) {
   const powers = scale.isLog ? logTicks(scale, most) : [];
   if (powers.length > 2) return powers.map((value) => [value, label(value)]);
-  const step = roundStep((scale.high - scale.low) / most, isWhole, isTime);
+  const step = roundStep(((scale.high - scale.low) / most) * (1 - 1e-9), isWhole, isTime);
   const power = Math.floor(Math.log10(step) + 1e-9);
-  const isPlain = Math.max(Math.abs(scale.low), Math.abs(scale.high)) < 1e6 && power > -7;
+  const largest = Math.max(Math.abs(scale.low), Math.abs(scale.high));
+  const isPlain = largest < 1e6 && power > -7;
+  const digits = Math.max(1, Math.min(17, Math.floor(Math.log10(largest)) - power + 1));
   const found = [];
   for (let at = Math.ceil(scale.low / step - 1e-9); at <= scale.high / step + 1e-9 && found.length < 30; at++) {
     const value = at * step;
-    const text = isPlain ? value.toFixed(Math.max(0, -power)) : short(value).replace("e+", "e");
+    const text = isPlain ? value.toFixed(Math.max(0, -power)) : label(value, digits);
     found.push([value, isTime ? duration(value) : text]);
   }
   return found;
 }
 
 // Where values of a range are between two pixels
-class Scale {
+export class Scale {
   constructor(low, high, isLog, from, to) {
     Object.assign(this, { low, high, isLog, from, to });
     this.begin = this.value(low);
@@ -162,13 +168,16 @@ class LinePlot {
     this.spoken = html("p", { class: "visually-hidden", "aria-live": "polite" });
     this.tools = html("div", { class: "plot-tools" });
     this.legend = html("ul", { class: "legend" });
-    const frame = html("div", { class: "plot-frame" }, this.picture, this.tip);
+    // Lines are on a canvas, as 50 long ones take seconds as SVG; what follows the pointer is above them
+    this.canvas = html("canvas", { class: "plot-lines" });
+    this.overlay = svg("svg", { class: "plot-overlay", "aria-hidden": true });
+    const frame = html("div", { class: "plot-frame" }, this.picture, this.canvas, this.overlay, this.tip);
     figure.querySelector("[data-drawn]").replaceChildren(this.tools, frame, this.spoken, this.legend);
     this.listen();
     this.read();
-    new ResizeObserver(() => this.draw()).observe(frame);
-    new IntersectionObserver(([entry]) => {
-      this.isSeen = entry.isIntersecting;
+    new ResizeObserver(() => this.picture.clientWidth !== this.width && this.draw()).observe(frame);
+    new IntersectionObserver((entries) => {
+      this.isSeen = entries.at(-1).isIntersecting;
       this.draw();
     }, { rootMargin: "400px" }).observe(figure);
   }
@@ -251,42 +260,53 @@ class LinePlot {
       });
   }
 
-  scales(width, height, left) {
-    const { x: title, title: name } = this.base;
-    const bottom = this.isSmall ? 20 : 38;
-    const [logX, logY] = [this.isLog("X"), this.isLog("Y")];
-    let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
+  // The lowest and highest x and y of what is shown; null if there is none
+  extents() {
+    const [low, high] = this.range ?? [-Infinity, Infinity];
+    let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
     for (const { x, raw } of this.shown) {
       for (let at = 0; at < x.length; at++) {
-        if (raw[at] === null) continue;
-        if (this.range && (x[at] < this.range[0] || x[at] > this.range[1])) continue;
-        [x0, x1] = [Math.min(x0, x[at]), Math.max(x1, x[at])];
-        [y0, y1] = [Math.min(y0, raw[at]), Math.max(y1, raw[at])];
+        const [across, upwards] = [x[at], raw[at]];
+        if (upwards === null || across < low || across > high) continue;
+        if (across < x0) x0 = across;
+        if (across > x1) x1 = across;
+        if (upwards < y0) y0 = upwards;
+        if (upwards > y1) y1 = upwards;
       }
     }
-    if (x0 > x1) return null;
-    if (this.range) [x0, x1] = this.range;
-    this.across = new Scale(x0, x1, logX && x0 > 0, left, width - 14);
-    this.upwards = Scale.around(y0, y1, logY, height - bottom, 8);
-    return { title, name };
+    return x0 > x1 ? null : [...(this.range ?? [x0, x1]), y0, y1];
   }
 
+  // Draw before the next frame, however often it is called until then
   draw() {
-    const width = Math.round(this.picture.clientWidth);
-    if (!width || !this.isSeen) return;
-    const height = this.isSmall ? 130 : 260;
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      if (this.isSeen && this.picture.clientWidth) this.drawNow();
+    });
+  }
+
+  drawNow() {
+    const [width, height] = [this.picture.clientWidth, this.isSmall ? 130 : 260];
+    this.width = width;
     this.shown = this.lines();
+    this.allPlaces = null;
     this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.picture.setAttribute("aria-label", `${this.base.title} by ${this.base.x}. ${HELP}`);
-    if (!this.scales(width, height, 0)) {
+    const found = this.extents();
+    if (!found) {
       this.picture.replaceChildren(text(width / 2, height / 2, "Nothing to draw", "middle"));
+      this.canvas.width = 0;
+      this.show(null);
       return;
     }
+    const [x0, x1, y0, y1] = found;
+    this.upwards = Scale.around(y0, y1, this.isLog("Y"), height - (this.isSmall ? 20 : 38), 8);
     const marks = ticks(this.upwards, this.isSmall ? 3 : 6);
     const left = (this.isSmall ? 8 : 24) + 6.4 * Math.max(...marks.map(([, one]) => one.length));
-    this.scales(width, height, left);
-    this.overlay = svg("g");
-    this.picture.replaceChildren(...this.grid(marks, width, height, left), this.drawLines(width, height, left), this.overlay);
+    this.across = new Scale(x0, x1, this.isLog("X") && x0 > 0, left, width - 14);
+    this.overlay.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.picture.replaceChildren(...this.grid(marks, width, height, left));
+    this.drawLines();
     this.showLegend();
     this.show(this.cursor);
   }
@@ -308,29 +328,46 @@ class LinePlot {
     ];
   }
 
-  drawLines(width, height, left) {
-    const inside = { x: left, y: 0, width: width - 14 - left, height: this.upwards.from, class: "plot-lines" };
-    inside.viewBox = `${left} 0 ${inside.width} ${inside.height}`; // what is outside is cut off
-    const isSmooth = this.shown.some((one) => one.y !== one.raw);
-    const faint = isSmooth ? this.shown.map((one) => this.path(one, one.raw, "faint")) : [];
-    const { best } = this.base;
-    const isBest = best && this.shown.some((one) => one.number === best[0]);
-    const ring = isBest ? [svg("circle", { class: "best", r: 5, cx: this.across.at(best[1]), cy: this.upwards.at(best[2]) })] : [];
-    return svg("svg", inside, ...faint, ...this.shown.map((one) => this.path(one, one.y, "line")), ...ring);
+  drawLines() {
+    const [left, width, height] = [this.across.from, this.across.to - this.across.from, this.upwards.from];
+    const { canvas, highlighted } = this;
+    [canvas.width, canvas.height] = [width * devicePixelRatio, height * devicePixelRatio];
+    Object.assign(canvas.style, { left: `${left}px`, width: `${width}px`, height: `${height}px` });
+    const pen = canvas.getContext("2d");
+    pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, -left * devicePixelRatio, 0);
+    pen.lineJoin = "bevel";
+    const thin = this.shown.length > COLOURS ? 1 : 1.4; // lines of one pixel are drawn several times faster
+    for (const { one, ys, isFaint } of this.strokes()) {
+      const { colour, dashes } = paint(one.number);
+      const isOther = (highlighted ?? one.number) !== one.number;
+      pen.strokeStyle = colour;
+      pen.setLineDash(isFaint ? [] : dashes);
+      pen.globalAlpha = isFaint ? 0.25 : isOther ? 0.15 : 1;
+      pen.lineWidth = one.number === highlighted ? 3 : thin;
+      pen.beginPath();
+      this.trace(one, ys, (x, y) => pen.moveTo(x, y), (x, y) => pen.lineTo(x, y));
+      pen.stroke();
+    }
   }
 
-  path(one, ys, kind) {
-    let d = "";
+  // What is drawn: with smoothing, the values as they are faintly behind
+  strokes() {
+    const faint = this.shown.filter((one) => one.y !== one.raw).map((one) => ({ one, ys: one.raw, isFaint: true }));
+    return [...faint, ...this.shown.map((one) => ({ one, ys: one.y, isFaint: false }))];
+  }
+
+  // Follow a line, which a value that is no number interrupts
+  trace(one, ys, moveTo, lineTo) {
     let isOpen = false;
     for (let at = 0; at < ys.length; at++) {
-      if (ys[at] === null) isOpen = false;
-      else {
-        d += `${isOpen ? "L" : "M"}${this.across.at(one.x[at]).toFixed(1)} ${this.upwards.at(ys[at]).toFixed(1)}`;
-        if (!isOpen && (ys[at + 1] ?? null) === null) d += "h.1"; // a point alone is a dot
-        isOpen = true;
+      if (ys[at] !== null) {
+        const [x, y] = [this.across.at(one.x[at]), this.upwards.at(ys[at])];
+        if (isOpen) lineTo(x, y);
+        else moveTo(x, y);
+        if (!isOpen && (ys[at + 1] ?? null) === null) lineTo(x + 1.5, y); // a point alone is a dot
       }
+      isOpen = ys[at] !== null;
     }
-    return svg("path", { class: `${kind} ${style(one.number)}`, d, "data-line": one.number });
   }
 
   // Tools and legend
@@ -377,10 +414,8 @@ class LinePlot {
   }
 
   highlight(number) {
-    for (const line of this.picture.querySelectorAll("[data-line]")) {
-      line.classList.toggle("dim", number !== null && line.dataset.line !== String(number));
-      line.classList.toggle("strong", line.dataset.line === String(number));
-    }
+    this.highlighted = number;
+    this.drawLines();
   }
 
   // The values of all lines at x, the highest first
@@ -388,8 +423,8 @@ class LinePlot {
   show(x) {
     this.cursor = x;
     this.tip.hidden = x === null;
-    this.overlay?.replaceChildren();
-    if (x === null || !this.shown.length) return "";
+    this.overlay.replaceChildren(...this.ring());
+    if (x === null || !this.shown?.length) return "";
     const found = this.values(x);
     this.tip.hidden = !found.length;
     if (!found.length) return "";
@@ -408,6 +443,15 @@ class LinePlot {
     return `${head}: ${found.map((one) => `${one.name} ${short(one.y)}`).join(", ")}`;
   }
 
+  // Around the best point
+  ring() {
+    const best = this.base.best;
+    if (!best || !this.shown?.some((one) => one.number === best[0])) return [];
+    const [x, y] = [this.across.at(best[1]), this.upwards.at(best[2])];
+    const isInside = x >= this.across.from && x <= this.across.to && y <= this.upwards.from && y >= 0;
+    return isInside ? [svg("circle", { class: "best", r: 5, cx: x, cy: y })] : [];
+  }
+
   values(x) {
     const found = [];
     for (const one of this.shown) {
@@ -423,6 +467,10 @@ class LinePlot {
 
   // All places that a line has, within the range
   places() {
+    return (this.allPlaces ??= this.findPlaces());
+  }
+
+  findPlaces() {
     const all = new Set(this.shown.flatMap((one) => one.x.filter((_, at) => one.y[at] !== null)));
     const [low, high] = [this.across.low, this.across.high];
     return [...all].filter((x) => x >= low && x <= high).sort((one, other) => one - other);
@@ -442,13 +490,12 @@ class LinePlot {
     this.picture.addEventListener("pointermove", (event) => {
       if (!this.across || !this.shown?.length) return;
       const x = Math.max(this.across.from, Math.min(this.across.to, where(event)));
-      if (start !== null && Math.abs(x - start) > 4) {
-        band?.remove();
-        band = svg("rect", { class: "band", x: Math.min(x, start), y: this.upwards.to, width: Math.abs(x - start), height: this.upwards.from - this.upwards.to });
-        this.picture.append(band);
-      }
       const places = this.places();
       if (places.length) this.show(places[nearest(places, this.across.invert(x))]);
+      if (start !== null && Math.abs(x - start) > 4) {
+        band = svg("rect", { class: "band", x: Math.min(x, start), y: this.upwards.to, width: Math.abs(x - start), height: this.upwards.from - this.upwards.to });
+        this.overlay.append(band);
+      }
     });
     const stop = (event) => {
       band?.remove();
@@ -485,13 +532,23 @@ class LinePlot {
     const middle = this.cursor === null ? (from + to) / 2 : this.across.at(this.cursor);
     const [cursor, half] = [this.cursor, part * (to - from)];
     this.zoom([middle - half, middle + half].map((pixel) => this.across.invert(pixel)));
-    this.show(cursor);
+    this.cursor = cursor;
   }
 
   // Downloads
 
   saveSvg() {
     this.show(null);
+    const [left, right, bottom] = [this.across.from, this.across.to, this.upwards.from];
+    const inside = { x: left, y: 0, width: right - left, height: bottom, viewBox: `${left} 0 ${right - left} ${bottom}` };
+    const paths = this.strokes().map(({ one, ys, isFaint }) => {
+      const parts = [];
+      const to = (letter) => (x, y) => parts.push(`${letter}${x.toFixed(1)} ${y.toFixed(1)}`);
+      this.trace(one, ys, to("M"), to("L"));
+      return svg("path", { class: `${isFaint ? "faint" : "line"} ${style(one.number)}`, d: parts.join("") });
+    });
+    const lines = svg("svg", inside, ...paths);
+    this.picture.append(lines, ...this.ring()); // for a moment, as the style sheet paints them
     const copy = this.picture.cloneNode(true);
     const copies = [copy, ...copy.querySelectorAll("*")];
     [this.picture, ...this.picture.querySelectorAll("*")].forEach((node, at) => {
@@ -499,6 +556,7 @@ class LinePlot {
       for (const name of PAINT) copies[at].setAttribute(name, style.getPropertyValue(name));
       copies[at].removeAttribute("class");
     });
+    this.draw();
     const { width, height } = this.picture.viewBox.baseVal;
     const ink = getComputedStyle(this.figure);
     const names = this.named ? this.shown : [];
@@ -506,9 +564,9 @@ class LinePlot {
     fill(copy, { xmlns: NS, width, height: total, viewBox: `0 0 ${width} ${total}` }, []);
     names.forEach((one, at) => {
       const y = height + 16 * at + 8;
-      const line = getComputedStyle(this.picture.querySelector(`.line[data-line="${one.number}"]`));
-      const paint = { stroke: line.stroke, "stroke-width": 2, "stroke-dasharray": line.strokeDasharray };
-      copy.append(svg("path", { d: `M24 ${y}h24`, ...paint }), svg("text", { x: 56, y: y + 4, fill: ink.color, "font-size": 11, "font-family": ink.fontFamily }, one.name));
+      const { colour, dashes } = paint(one.number);
+      const line = { stroke: colour, "stroke-width": 2, "stroke-dasharray": dashes.join(" ") };
+      copy.append(svg("path", { d: `M24 ${y}h24`, ...line }), svg("text", { x: 56, y: y + 4, fill: ink.color, "font-size": 11, "font-family": ink.fontFamily }, one.name));
     });
     copy.prepend(svg("rect", { width: "100%", height: "100%", fill: ink.backgroundColor }));
     download(`${this.base.title}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
@@ -526,6 +584,20 @@ class LinePlot {
 
 function style(number) {
   return `line-${number % COLOURS} dash-${Math.floor(number / COLOURS) % DASHES}`;
+}
+
+// The colour and the dashes of a line, from the style sheet
+const paints = new Map();
+
+function paint(number) {
+  if (!paints.has(number)) {
+    const probe = sample(number);
+    document.querySelector("figure[data-plot]").append(probe);
+    const { stroke, strokeDasharray } = getComputedStyle(probe.firstChild);
+    probe.remove();
+    paints.set(number, { colour: stroke, dashes: (strokeDasharray.match(/[\d.]+/g) ?? []).map(Number) });
+  }
+  return paints.get(number);
 }
 
 function sample(number) {
