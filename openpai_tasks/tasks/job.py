@@ -467,6 +467,26 @@ def resubmit(
     views.submitting.send(c, target, submission, follow, only, output, plain, notify)
 
 
+@task(
+    help={
+        "names": RESULTS_HELP,
+        "all": "also show what is the same in all jobs",
+        "output": f"{TABLE_HELP}; all but the table have every value",
+    }
+)
+def compare(
+    c: Context,
+    names: list[str],
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
+    """Compare up to 50 jobs: parameters, resources, and the last and best value of each metric."""
+    mounted = sdk.files.mounts(settings(c))
+    found = sdk.sweeps.compare(connect(c, cluster_alias), names, Path.cwd(), mounted)
+    show(c, list(found.jobs), lambda _: views.sweeps.comparison_view(found, all), output)
+
+
 @task(help={"first": OTHER_HELP, "second": OTHER_HELP})
 def diff(
     c: Context, first: str, second: str, cluster_alias: str | None = None, output: str | None = None

@@ -35,6 +35,18 @@ def export(name: str, value: str) -> str:
     return f"export {variable(name)}={shlex.quote(value)}"
 
 
+def read_export(step: str) -> dict[str, str]:
+    """Return the variable of a step that only exports a value; empty for another step, or a secret."""
+    if not step.startswith("export ") or "<%" in step:
+        return {}
+    try:
+        words = shlex.split(step)
+    except ValueError:
+        return {}
+    name, _, value = words[1].partition("=")
+    return {name: value} if words[2:] == ["||", "exit", "1"] else {}
+
+
 def secret_value(value: str) -> str:
     """Encode a secret for the document, as octal escapes for printf unless it is plain.
 
@@ -170,6 +182,17 @@ def limit_time(command: str, seconds: int) -> str:
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
+
+
+def without_limit(command: str) -> str:
+    """Return the command that ``limit_time`` was given; another command unchanged."""
+    script, found, _ = command.partition("\npai_options=")
+    if not found or not script.startswith("pai_script="):
+        return command
+    try:
+        return "".join(shlex.split(script.removeprefix("pai_script=")))
+    except ValueError:
+        return command
 
 
 def time_limit(command: str) -> int | None:

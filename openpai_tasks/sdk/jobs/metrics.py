@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,6 +13,13 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.logs.json_lines import JobLines, LineOrigin, number, parse_object, piece_size
 from openpai_tasks.text import wildcards
+
+_LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
+
+
+def is_lower_better(name: str) -> bool:
+    """Return whether the best value of a metric is its lowest, as for a loss or an error."""
+    return bool(_LOWER_IS_BETTER.search(name))
 
 
 class MetricPoint(NamedTuple):

@@ -2,6 +2,8 @@ from .choosing import ChosenJob as ChosenJob
 from .choosing import choose_jobs as choose_jobs
 from .choosing import choose_names as choose_names
 from .choosing import name_some as name_some
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
 from .grid import parse_points as parse_points
 from .records import list_sweeps as list_sweeps
 from .results import follow_metrics as follow_metrics
