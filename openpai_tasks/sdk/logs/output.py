@@ -133,7 +133,11 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
     """Yield the output so far."""
-    job = lookup.at_attempt(client, lookup.find(client, name), which.attempt)
+    return read_job_chunks(client, lookup.at_attempt(client, lookup.find(client, name), which.attempt), which)
+
+
+def read_job_chunks(client: Backend, job: JobInfo, which: LogChoice) -> Iterator[Chunk]:
+    """Yield the output so far of the attempt that ``job`` describes."""
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:

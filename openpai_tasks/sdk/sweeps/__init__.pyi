@@ -9,6 +9,7 @@ from .records import list_sweeps as list_sweeps
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics
 from .results import gather_results as gather_results
+from .results import read_results as read_results
 from .results import sort_results as sort_results
 from .sweep import SweepRun as SweepRun
 from .sweep import check_sweep as check_sweep

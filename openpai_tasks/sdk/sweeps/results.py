@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from openpai_tasks.backends.base import Backend
-from openpai_tasks.errors import ConfigError, NotFound, PaiError, PathError
+from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
+from openpai_tasks.sdk import job_cache
 from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import lookup, outputs
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
@@ -21,7 +24,6 @@ from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
 from openpai_tasks.sdk.logs.json_lines import parse_object
 from openpai_tasks.sdk.sweeps import records
-from openpai_tasks.sdk.sweeps.choosing import sweep_of
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.sdk.sweeps.sweep import read_sweep_mark
 from openpai_tasks.text import wildcards
@@ -30,6 +32,9 @@ from openpai_tasks.text.hints import command
 LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
+LISTED = 8  # jobs of a sweep from which on a list is cheaper than asking for each
+SETTLED_SECONDS = 600.0
+"""Time after a job's end when a result that is still missing will not come any more."""
 
 _NUMBER = re.compile(r"-?(?:(?:0|[1-9]\d{0,17})(?:\.\d{0,17})?|\.\d{1,17})(?:[eE][-+]?\d{1,2})?", re.ASCII)
 
@@ -44,66 +49,164 @@ class JobResult:
     result: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Member:
+    """A job that a name stands for: its point in a sweep and the job itself, as far as they are known."""
+
+    point: Point | None = None
+    job: JobInfo | None = None
+
+
 def gather_results(
     client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
 ) -> list[JobResult]:
     """Gather the results of jobs and sweeps by name or pattern."""
-    chosen = find_members(client, names, folder)
+    members = find_members(client, names, folder)
+    jobs = _find_jobs(client, members)
+    points = {jobs[name].key: member.point for name, member in members.items() if name in jobs}
+    found = dict(zip(jobs, read_results(client, list(jobs.values()), mounts, points), strict=True))
+    return [found.get(name) or _missing(name, member.point) for name, member in members.items()]
+
+
+def read_results(
+    client: Backend,
+    jobs: Sequence[JobInfo],
+    mounts: Mounts = (),
+    points: Mapping[str, Point | None] | None = None,
+) -> list[JobResult]:
+    """Return the results of jobs, which may come from a list; ``points`` has the known ones by job key.
+
+    The result of a job that has ended is read once and kept on this machine.
+    """
+    known = dict(points or {})
+    marks = _read_marks(client, [job for job in jobs if known.get(job.key) is None])
+    known |= {key: mark.get("point") for key, mark in marks.items()}
+    versions = {job.key: version for job in jobs if (version := job_cache.ended_version(job))}
+    kept = job_cache.load(client, "result", versions)
+    found = {key: value for key, value in kept.items() if isinstance(value, dict)}
+    states = {job.key: job.state for job in jobs}
+    lasting: dict[str, dict[str, Any]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda job: _result(client, job, chosen[job], mounts), chosen))
+        missing = [job for job in jobs if job.key not in found]
+        for one in pool.map(lambda job: _read_result(client, job, mounts), missing):
+            found[one.key], states[one.key] = one.result, one.state
+            if one.lasts and one.key in versions:
+                lasting[one.key] = one.result
+    job_cache.save(client, "result", versions, lasting)
+    return [JobResult(job.name, states[job.key], _numbers(known[job.key]), found[job.key]) for job in jobs]
 
 
-def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Point | None]:
-    """Return the jobs that these names and patterns of jobs and sweeps stand for, with their known points."""
+def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Member]:
+    """Return the jobs that these names and patterns of jobs and sweeps stand for, by name."""
     if not names:
         raise ConfigError("name the jobs, sweeps or patterns such as 'train-*' that you want")
-    chosen: dict[str, Point | None] = {}
+    chosen: dict[str, Member] = {}
     for name in names:
-        for job, point in _members(client, name, folder).items():
-            chosen.setdefault(job, point)
+        for job, member in _members(client, name, folder).items():
+            chosen.setdefault(job, member)
     return chosen
 
 
-def _members(client: Backend, name: str, folder: Path) -> dict[str, Point | None]:
-    """Return the jobs of a sweep, of a pattern, or the one job, with their points if known."""
+def _members(client: Backend, name: str, folder: Path) -> dict[str, Member]:
+    """Return the jobs of a sweep, of a pattern, or the one job."""
     recorded = records.load(folder, client.cluster.alias, name).points if "/" not in name else {}
     if recorded:
-        return dict(recorded)
+        return {job: Member(point) for job, point in recorded.items()}
     if lookup.is_pattern(name):
         listed = client.jobs(username=client.user, keyword="")
         found = [job for job in listed if wildcards.matches(job.name, name)]
     else:
         try:
-            return {lookup.typed_name(client, lookup.find(client, name)): None}
+            job = lookup.find(client, name)
+            return {lookup.typed_name(client, job): Member(job=job)}
         except NotFound:
             listed = client.jobs(username=client.user, keyword=name)
             begun = [job for job in listed if job.name.startswith(f"{name}-")]
-            found = [job for job in begun if sweep_of(client, job) == name]
+            marks = _read_marks(client, begun)
+            found = [job for job in begun if marks[job.key].get("name") == name]
     if not found:
         where = f"cluster {client.cluster.alias!r}"
         raise NotFound(
             f"no job or sweep named {name!r} on {where}; list jobs with `{command('job.list')}`", 404
         )
-    return {job.name: None for job in reversed(found)}
+    return {job.name: Member(job=job) for job in reversed(found)}
 
 
-def _result(client: Backend, name: str, point: Point | None, mounts: Mounts) -> JobResult:
+def _find_jobs(client: Backend, members: Mapping[str, Member]) -> dict[str, JobInfo]:
+    """Return the jobs that exist; many are listed with one request."""
+    found = {name: member.job for name, member in members.items() if member.job}
+    unknown = [name for name in members if name not in found]
+    if len(unknown) >= LISTED:
+        prefix = os.path.commonprefix(unknown)  # noqa: RUF071  # of names, not paths
+        listed = {job.name: job for job in client.jobs(username=client.user, keyword=prefix)}
+        found |= {name: listed[name] for name in unknown if name in listed}
+        unknown = [name for name in unknown if name not in listed]
+    for name in unknown:
+        with contextlib.suppress(NotFound):
+            found[name] = client.job(lookup.key_of(client, name))
+    return found
+
+
+def _missing(name: str, point: Point | None) -> JobResult:
+    return JobResult(name, "NOT FOUND", _numbers(point), {})
+
+
+def _read_marks(client: Backend, jobs: Sequence[JobInfo]) -> dict[str, dict[str, Any]]:
+    """Return the sweeps and points in the documents of jobs, by key; they do not change, and are kept."""
+    versions = {job.key: str(job.submitted) for job in jobs if job.submitted}
+    kept = job_cache.load(client, "sweep", versions)
+    found = {key: value for key, value in kept.items() if isinstance(value, dict)}
+    missing = [job.key for job in jobs if job.key not in found]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        read = dict(zip(missing, pool.map(lambda key: _read_mark(client, key), missing), strict=True))
+    job_cache.save(client, "sweep", versions, {key: mark for key, mark in read.items() if key in versions})
+    return found | read
+
+
+def _read_mark(client: Backend, key: str) -> dict[str, Any]:
+    mark = read_sweep_mark(client.job_document(key))
+    return {name: mark[name] for name in ("name", "point") if name in mark}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A result as it was read; ``lasts`` if it will be the same from now on, once the job has ended."""
+
+    key: str
+    state: str
+    result: dict[str, Any]
+    lasts: bool = False
+
+
+def _read_result(client: Backend, job: JobInfo, mounts: Mounts) -> _Reading:
     try:
-        job = client.job(lookup.key_of(client, name))
+        whole = job if job.tasks else client.job(job.key)
     except NotFound:
-        return JobResult(name, "NOT FOUND", _numbers(point), {})
-    if point is None:
-        point = read_sweep_mark(client.job_document(job.key)).get("point")
-    found = (
-        _read_printed(client, job) or _read_written(client, job, mounts) or _read_metrics(client, job, mounts)
-    )
-    return JobResult(job.name, job.state, _numbers(point), found)
+        return _Reading(job.key, "NOT FOUND", {})
+    found, is_complete = _printed_or_written(client, whole, mounts)
+    is_settled = bool(found) or time.time() - (whole.completed or 0) / 1000 > SETTLED_SECONDS
+    is_same = job_cache.ended_version(whole) == job_cache.ended_version(job)
+    return _Reading(job.key, whole.state, found, is_complete and is_settled and is_same)
+
+
+def _printed_or_written(client: Backend, job: JobInfo, mounts: Mounts) -> tuple[dict[str, Any], bool]:
+    """Return the job's result, and whether everything that may have it could be read."""
+    if printed := _read_printed(client, job):
+        return printed, True
+    is_complete = True
+    for read in (_read_written, _read_metrics):
+        try:
+            if found := read(client, job, mounts):
+                return found, is_complete
+        except PaiError:
+            is_complete = False
+    return {}, is_complete
 
 
 def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
     """Return the last object that the job printed; of several tasks, the first one's."""
     found: dict[str, dict[str, Any]] = {}
-    chunks = output.read_chunks(client, job.key, output.LogChoice(stream="stdout"))
+    chunks = output.read_job_chunks(client, job, output.LogChoice(stream="stdout"))
     try:
         for line in output.split_lines(chunks):
             value = parse_object(line.data)
@@ -115,25 +218,17 @@ def _read_printed(client: Backend, job: JobInfo) -> dict[str, Any] | None:
 
 
 def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any] | None:
-    """Return the object in the job's output folder, if it can be read from here."""
-    try:
-        found = outputs.find_outputs(client, job.key, mounts)
-    except PaiError:
-        return None
-    name = next((name for name in FILES if name in found.files), None)
-    with contextlib.suppress(PathError):
-        return _last_object(found.read(name, LARGEST)) if name else None
-    return None
+    """Return the object in the job's output folder."""
+    _, folder = outputs.output_folder(client, job.key, mounts)
+    found = outputs.list_outputs(job.name, folder) if folder else None
+    name = next((name for name in FILES if found and name in found.files), None)
+    return _last_object(found.read(name, LARGEST)) if found and name else None
 
 
 def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any]:
     """Return the last values of the job's metrics; of several tasks, the first one's."""
-    try:
-        found = MetricReader(client, job.key, mounts).read(job)
-    except PaiError:
-        return {}
     values: dict[str, Any] = {}
-    for metric in found:
+    for metric in MetricReader(client, job.key, mounts).read(job):
         values.setdefault(metric.name, metric.last)
     return values
 
