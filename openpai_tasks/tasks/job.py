@@ -467,13 +467,25 @@ def resubmit(
     views.submitting.send(c, target, submission, follow, only, output, plain, notify)
 
 
-@task(help={"first": OTHER_HELP, "second": OTHER_HELP})
+@task(
+    help={
+        "first": OTHER_HELP,
+        "second": OTHER_HELP,
+        "all": "include the shell that is generated around the jobs' own commands, as -o json does",
+    }
+)
 def diff(
-    c: Context, first: str, second: str, cluster_alias: str | None = None, output: str | None = None
+    c: Context,
+    first: str,
+    second: str,
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
 ) -> None:
     """Show how the documents of two jobs differ."""
     (left, a), (right, b) = sdk.jobs.parse_reference(first), sdk.jobs.parse_reference(second)
-    found = sdk.jobs.compare_jobs(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
+    clients = connect(c, left or cluster_alias), connect(c, right or cluster_alias)
+    found = sdk.jobs.compare_jobs(clients[0], a, clients[1], b, is_folded=not (all or output))
     if found.same:
         say(f"{found.a} and {found.b} are the same")
     show(c, found, render.difference, output)
