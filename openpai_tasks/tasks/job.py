@@ -538,5 +538,6 @@ def open_(c: Context, name: str, no_browser: bool = False, cluster_alias: str | 
 def why(c: Context, name: list[str], cluster_alias: str | None = None, output: str | None = None) -> None:
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)
-    found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
+    mounted = sdk.files.mounts(settings(c))
+    found = [sdk.diagnosis.why(client, one, mounted) for one in sdk.sweeps.choose_names(client, name)]
     show(c, found[0] if len(found) == 1 else found, render.explanation, output)
