@@ -14,6 +14,8 @@ from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.logs.json_lines import JobLines, LineOrigin, number, parse_object, piece_size
 from openpai_tasks.text import wildcards
 
+TELLING = (("loss",), ("acc", "f1", "auc", "score", "reward", "bleu", "perplexity"))
+"""Parts of the names of metrics that say most about a run, in this order."""
 _LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
 
 
@@ -141,6 +143,20 @@ def select_metrics(metrics: Iterable[Metric], patterns: Iterable[str]) -> list[M
         for metric in metrics
         if not wanted or any(wildcards.matches(metric.name, pattern) for pattern in wanted)
     ]
+
+
+def select_telling(metrics: Iterable[Metric], most: int) -> list[Metric]:
+    """Return the metrics to show first, one of each name: losses, scores, then those with most points."""
+    named: dict[str, Metric] = {}
+    for metric in metrics:
+        named.setdefault(metric.name, metric)
+    return sorted(named.values(), key=_rank)[:most]
+
+
+def _rank(metric: Metric) -> tuple[int, int, str]:
+    name = metric.name.lower()
+    kind = next((at for at, words in enumerate(TELLING) if any(word in name for word in words)), len(TELLING))
+    return kind, -metric.count, metric.name
 
 
 def _point(fields: dict[str, Any], attempt: int) -> MetricPoint | None:

@@ -15,7 +15,7 @@ from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import scripts
 from openpai_tasks.protocol.document.build import BRACKET
-from openpai_tasks.protocol.document.job_storage import unwrap
+from openpai_tasks.protocol.document.folding import own_commands
 from openpai_tasks.protocol.fields import mapping, rows, text, texts
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
@@ -93,11 +93,11 @@ class Comparison:
 
 def compare(client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> Comparison:
     """Compare jobs and sweeps by name or pattern; ``folder`` has the records of sweeps."""
-    chosen = list(results.find_members(client, names, folder))
+    chosen = results.find_members(client, names, folder)
     if not FEWEST <= len(chosen) <= MOST:
         raise ConfigError(f"name {FEWEST} to {MOST} jobs to compare, not {len(chosen)}")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        gathered = pool.submit(results.gather_results, client, chosen, folder, mounts)
+        gathered = pool.submit(results.gather_results, client, list(chosen), folder, mounts)
         read = list(pool.map(lambda name: _read(client, name, mounts), chosen))
         jobs = tuple(map(_compared, gathered.result(), read))
     sweeps = {text(read_sweep_mark(one.document).get("name")) for one in read}
@@ -144,7 +144,7 @@ def _compared(found: JobResult, read: _Read) -> ComparedJob:
         parameters={**_parameters(read.document), **found.point},
         image=", ".join(filter(None, used)),
         resources=dict(_resources(roles)),
-        command="\n".join(filter(None, map(_own_command, roles.values()))),
+        command="\n".join(own_commands(read.document).values()),
         metrics=metrics,
         result={name: value for name, value in found.result.items() if last.get(name) != value},
     )
@@ -172,11 +172,6 @@ def _resources(roles: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         for resource, amount in amounts.items():
             if not isinstance(amount, (dict, list)):
                 yield (f"{name}.{resource}" if len(roles) > 1 else resource), amount
-
-
-def _own_command(role: dict[str, Any]) -> str:
-    """Return the command of a role as it was given, without what a submission adds."""
-    return "\n".join(map(scripts.without_limit, unwrap(texts(role.get("commands"))))).strip()
 
 
 def _metric_values(metrics: Sequence[Metric]) -> Iterator[tuple[str, float | None]]:
