@@ -54,7 +54,52 @@ function follow(part) {
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
+  part.addEventListener("moved", () => {
+    close();
+    isFirst = true;
+    if (part.dataset.live) open();
+  });
   open();
+}
+
+// Filters act while the user types: the address changes, and the parts that the form names are fetched again.
+let typed = 0;
+let fetched = null;
+
+for (const kind of ["input", "change"]) {
+  document.addEventListener(kind, (event) => {
+    const form = event.target.closest?.("form[data-filter]");
+    if (!form) return;
+    clearTimeout(typed);
+    typed = setTimeout(() => filter(form), kind === "input" ? 250 : 0);
+  });
+}
+
+async function filter(form) {
+  const given = [...new FormData(form)].filter(([, value]) => value !== "");
+  const address = new URL(form.action);
+  address.search = new URLSearchParams(given);
+  if (address.href === location.href) return;
+  fetched?.abort();
+  fetched = new AbortController();
+  try {
+    const answer = await fetch(address, { signal: fetched.signal, headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!answer.ok || answer.redirected) return location.assign(address);
+    history.replaceState(null, "", address);
+    for (const id of form.dataset.filter.split(" ")) show(document.getElementById(id), page.getElementById(id));
+    refresh();
+  } catch (error) {
+    if (error.name !== "AbortError") report("The portal does not answer.");
+  }
+}
+
+// Change a part of the page into the same part of another page.
+function show(part, wanted) {
+  morph(part, wanted.innerHTML);
+  if (part.dataset.live === wanted.dataset.live) return;
+  part.dataset.live = wanted.dataset.live ?? "";
+  part.dispatchEvent(new Event("moved"));
 }
 
 // A problem of the live parts, shown until they work again

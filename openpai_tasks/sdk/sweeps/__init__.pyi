@@ -6,6 +6,7 @@ from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .grid import parse_points as parse_points
 from .records import list_sweeps as list_sweeps
+from .results import find_members as find_members
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics
 from .results import gather_results as gather_results
