@@ -269,7 +269,7 @@ def _request(
 ) -> PortalRequest:
     pairs = [(name, value) for name, value in form.multi_items()] if form else []
     texts = [(name, value) for name, value in pairs if isinstance(value, str)]
-    repeated = texts if form else web.query_params.multi_items()
+    repeated = [*texts, *web.query_params.multi_items()]
     return PortalRequest(
         session=session,
         project=project,

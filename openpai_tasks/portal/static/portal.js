@@ -75,19 +75,32 @@ for (const kind of ["input", "change"]) {
   });
 }
 
-async function filter(form) {
+function filter(form) {
   const given = [...new FormData(form)].filter(([, value]) => value !== "");
   const address = new URL(form.action);
   address.search = new URLSearchParams(given);
-  if (address.href === location.href) return;
+  if (form.dataset.sent === address.search) return;
+  form.dataset.sent = address.search;
+  swap(address, form.dataset.filter);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-swap]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  swap(new URL(link.href), link.dataset.swap);
+});
+
+// Show these parts of another page, whose address becomes the address of this one.
+async function swap(address, parts) {
   fetched?.abort();
   fetched = new AbortController();
   try {
     const answer = await fetch(address, { signal: fetched.signal, headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!answer.ok || answer.redirected) return location.assign(address);
-    history.replaceState(null, "", address);
-    for (const id of form.dataset.filter.split(" ")) show(document.getElementById(id), page.getElementById(id));
+    history.replaceState(null, "", page.querySelector("link[rel=canonical]")?.getAttribute("href") ?? address);
+    for (const id of parts.split(" ")) show(document.getElementById(id), page.getElementById(id));
     refresh();
   } catch (error) {
     if (error.name !== "AbortError") report("The portal does not answer.");
@@ -151,7 +164,8 @@ setInterval(() => document.hidden || refresh(), 1000);
 
 // Selections
 function showSelection(form) {
-  const ticked = form.querySelectorAll("tbody input[type=checkbox]:checked:enabled").length;
+  const boxes = form.querySelectorAll("tbody input[type=checkbox]:checked:enabled");
+  const ticked = [...boxes].reduce((sum, box) => sum + Number(box.dataset.count ?? 1), 0);
   const bar = form.querySelector("[data-selection-bar]");
   bar.hidden = ticked === 0;
   setText(bar.querySelector("[data-selection-count]"), `${ticked} selected`);

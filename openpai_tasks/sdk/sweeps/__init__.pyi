@@ -4,8 +4,10 @@ from .choosing import choose_names as choose_names
 from .choosing import name_some as name_some
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .comparison import read_values as read_values
 from .grid import parse_points as parse_points
 from .records import list_sweeps as list_sweeps
+from .records import recorded_jobs as recorded_jobs
 from .results import find_members as find_members
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -191,6 +192,27 @@ def _with_best(row: ComparedRow) -> ComparedRow:
         return row
     best = min(numbers.values()) if is_lower_better(row.name) else max(numbers.values())
     return dataclasses.replace(row, best=frozenset(at for at, one in numbers.items() if one == best))
+
+
+def read_values(
+    client: Backend, jobs: Sequence[JobInfo], names: Sequence[str], mounts: Mounts = ()
+) -> list[dict[str, Any]]:
+    """Return the named results and last values of metrics of each job, as far as it has them."""
+    found = results.read_results(client, jobs, mounts)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda job, one: _values(client, job, one, names, mounts), jobs, found))
+
+
+def _values(
+    client: Backend, job: JobInfo, found: JobResult, names: Sequence[str], mounts: Mounts
+) -> dict[str, Any]:
+    known = {**found.point, **found.result}
+    if not all(name in known for name in names):
+        with contextlib.suppress(PaiError):
+            known = {
+                metric.name: metric.last for metric in MetricReader(client, job.key, mounts).read()
+            } | known
+    return {name: known[name] for name in names if name in known}
 
 
 def is_finite(value: Any) -> bool:
