@@ -75,7 +75,14 @@ for (const kind of ["input", "change"]) {
   });
 }
 
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-filter]")) return;
+  event.preventDefault();
+  filter(event.target);
+});
+
 function filter(form) {
+  clearTimeout(typed);
   const given = [...new FormData(form)].filter(([, value]) => value !== "");
   const address = new URL(form.action);
   address.search = new URLSearchParams(given);

@@ -139,7 +139,7 @@ def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
 
 
 def comparison_view(found: Comparison, is_whole: bool) -> Page | str:
-    """Return a table of what differs, or of everything: jobs as rows or, if only that fits, as columns."""
+    """Return a table of what differs, or of everything: jobs as rows or, if they are too wide, as columns."""
     compared = found.rows if is_whole else found.differing
     if not compared:
         return "the jobs do not differ; --all shows their values"
@@ -150,8 +150,7 @@ def comparison_view(found: Comparison, is_whole: bool) -> Page | str:
     by_value = render.TextTable(
         ["", *names], [[name, *row] for name, row in zip(header, values, strict=True)]
     )
-    room = shutil.get_terminal_size().columns
-    is_turned = by_job.width > room >= by_value.width
+    is_turned = by_job.width > shutil.get_terminal_size().columns and by_value.width < by_job.width
     legend = [f"{BEST_MARK} best of all"] if any(row.best for row in compared) else []
     return render.Page([by_value if is_turned else by_job, *legend], spaced=False)
 
