@@ -25,6 +25,7 @@ PAGES = [
     "/c/local/storage",
     "/c/local/storage/home",
     "/clusters",
+    "/c/local/compare?job=look-1&job=look-2",
     "/c/local/sweeps",
 ]
 FOR_WIDE = {"resultTypes": ["violations"], "preload": False}
@@ -38,8 +39,9 @@ options => axe.run(options).then(found =>
 
 @pytest.fixture(scope="module", autouse=True)
 def job(cluster):
-    cluster.ok("job.sub", "echo out; exit 3", "--job-name", "look-1")
-    cluster.inv("job.wait", "look-1")
+    for name in ("look-1", "look-2"):
+        cluster.ok("job.sub", "echo out; exit 3", "--job-name", name)
+        cluster.inv("job.wait", name)
 
 
 def test_no_page_has_a_serious_accessibility_fault(tab):

@@ -81,14 +81,14 @@ document.addEventListener("submit", (event) => {
   filter(event.target);
 });
 
-function filter(form) {
+async function filter(form) {
   clearTimeout(typed);
   const given = [...new FormData(form)].filter(([, value]) => value !== "");
   const address = new URL(form.action);
   address.search = new URLSearchParams(given);
   if (form.dataset.sent === address.search) return;
   form.dataset.sent = address.search;
-  swap(address, form.dataset.filter);
+  if (!(await swap(address, form.dataset.filter))) delete form.dataset.sent;
 }
 
 document.addEventListener("click", (event) => {
@@ -98,19 +98,24 @@ document.addEventListener("click", (event) => {
   swap(new URL(link.href), link.dataset.swap);
 });
 
-// Show these parts of another page, whose address becomes the address of this one.
+// Show these parts of another page, whose address becomes the address of this one; return whether it was there.
 async function swap(address, parts) {
   fetched?.abort();
   fetched = new AbortController();
   try {
     const answer = await fetch(address, { signal: fetched.signal, headers: { accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (!answer.ok || answer.redirected) return location.assign(address);
+    if (!answer.ok || answer.redirected) {
+      location.assign(address);
+      return true;
+    }
     history.replaceState(null, "", page.querySelector("link[rel=canonical]")?.getAttribute("href") ?? address);
     for (const id of parts.split(" ")) show(document.getElementById(id), page.getElementById(id));
     refresh();
+    return true;
   } catch (error) {
     if (error.name !== "AbortError") report("The portal does not answer.");
+    return error.name === "AbortError";
   }
 }
 
