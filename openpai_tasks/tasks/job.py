@@ -14,7 +14,7 @@ from invoke.context import Context
 from openpai_tasks import render, sdk
 from openpai_tasks.tasks import views
 from openpai_tasks.tasks.framework import secrets, terminal
-from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show
+from openpai_tasks.tasks.framework.base import command_text, connect, say, settings, show, shows_table
 from openpai_tasks.tasks.framework.screen import LiveView
 from openpai_tasks.tasks.framework.task import typed_task as task
 from openpai_tasks.tasks.views.job_flags import (
@@ -356,7 +356,8 @@ def metrics(
 ) -> None:
     """Show the metrics that jobs recorded: last and best values, or a plot by step."""
     views.sweeps.check_picture(picture)
-    how = (connect(c, cluster_alias), names, Path.cwd(), sdk.files.mounts(settings(c)))
+    is_thinned = shows_table(c, output)
+    how = (connect(c, cluster_alias), names, Path.cwd(), sdk.files.mounts(settings(c)), is_thinned)
     if follow:
         found = views.sweeps.watch_metrics(sdk.sweeps.follow_metrics(*how), metric or (), plot)
     else:
@@ -364,7 +365,8 @@ def metrics(
     chosen = sdk.jobs.select_metrics(found, metric or ())
     views.sweeps.report_no_metrics(found, chosen)
     views.sweeps.write_picture(chosen, picture)
-    show(c, sdk.jobs.metric_rows(chosen), lambda _: views.sweeps.metrics_view(chosen, plot), output)
+    rows = [] if is_thinned else sdk.jobs.metric_rows(chosen)
+    show(c, rows, lambda _: views.sweeps.metrics_view(chosen, plot), output)
 
 
 @task(help={"files": "job files: v2 YAML or v1 JSON"})

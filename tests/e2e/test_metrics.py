@@ -17,6 +17,7 @@ import yaml
 from openpai_tasks import sdk
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.sdk.clusters import known
+from openpai_tasks.sdk.jobs import job_cache, metric_points, metrics
 from openpai_tasks.settings.config import Settings
 from openpai_tasks.storage.local.store import LocalStore
 from tests.attacks import ALL, forbidden
@@ -351,6 +352,78 @@ def test_only_new_bytes_are_read_while_files_grow(client, written, monkeypatch):
         file.write(json.dumps(point(2, 3))[20:] + "\n")
     assert [metric.count for metric in reader.read()] == [3]
     assert asked == [("main-0-0.jsonl", 0), ("main-0-0.jsonl", size), ("main-0-0.jsonl", size + 20)]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The parts of files that are read, as names and offsets; metrics are long from 50 points on."""
+    found = []
+
+    def read(self, path, offset=0, length=None):
+        found.append((Path(path).name, offset))
+        return original(self, path, offset, length)
+
+    original = LocalStore.read
+    monkeypatch.setattr(LocalStore, "read", read)
+    monkeypatch.setattr(metrics, "KEPT_FROM", 50)
+    for name, value in (("STRETCHES", 10), ("MOST_KEPT", 20), ("MOST_HELD", 50)):
+        monkeypatch.setattr(metric_points, name, value)
+    return found
+
+
+def read_thinned(client):
+    (metric,) = sdk.jobs.MetricReader(client, "written", is_thinned=True).read()
+    return metric
+
+
+def test_a_long_metric_is_read_once_by_all_processes(client, written, asked):
+    path = written("metrics", "main-0-0", *(point(step, abs(step - 70)) for step in range(100)))
+    size = path.stat().st_size
+    first = read_thinned(client)
+    assert (first.count, first.last, first.min, first.max, first.step) == (100, 29, 0, 70, 99)
+    assert len(first.points) < 40 and {(70, 0), (0, 70), (99, 29)} <= {
+        (one.step, one.value) for one in first.points
+    }
+    assert asked == [("main-0-0.jsonl", 0)]
+    assert read_thinned(client) == first and len(asked) == 1
+    with path.open("a") as file:
+        file.write(json.dumps(point(100, -5)) + "\n" + json.dumps(point(101, 3))[:20])
+    grown = read_thinned(client)
+    assert (grown.count, grown.min, grown.step) == (101, -5, 100)
+    assert asked[1:] == [("main-0-0.jsonl", size)]
+    assert len(sdk.jobs.read_metrics(client, "written")[0].points) == 101
+
+
+def test_a_later_attempt_replaces_points_of_a_long_metric_exactly(client, written, asked):
+    written("metrics", "main-0-0", *(point(step, step) for step in range(100)))
+    assert read_thinned(client).count == 100
+    path = written("metrics", "main-0-1", *(point(step, -step, attempt=1) for step in range(60, 120)))
+    for _ in range(2):  # the second is kept
+        found = read_thinned(client)
+        assert (found.count, found.max, found.min, found.step) == (120, 59, -119, 119)
+        assert len(found.points) < 40 and {one.attempt for one in found.points} == {0, 1}
+    with path.open("a") as file:
+        file.write(json.dumps(point(120, 500, attempt=1)) + "\n")
+    assert (read_thinned(client).count, read_thinned(client).max) == (121, 500)
+
+
+def test_a_damaged_record_of_metrics_is_replaced(client, written, asked):
+    written("metrics", "main-0-0", *(point(step, step) for step in range(80)))
+    job = read_thinned(client) and sdk.jobs.find(client, "written")
+    versions = {job.key: str(job.submitted)}
+    for wrong in (
+        7,
+        [],
+        ["", {"a": -1}, []],
+        ["", [], []],
+        ["", {"a": "b"}, [[["x"], 0, []]]],
+        ["", {}, [[["loss", "main", 0], 0, [1, 2]]]],
+    ):
+        job_cache.save(client, "metrics", versions, {job.key: wrong})
+        asked.clear()
+        assert read_thinned(client).count == 80 and asked == [("main-0-0.jsonl", 0)]
+    asked.clear()
+    assert read_thinned(client).count == 80 and asked == []
 
 
 def test_a_long_log_is_merged_without_reading_it_all_first(client, written, monkeypatch):

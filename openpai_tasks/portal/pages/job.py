@@ -213,7 +213,7 @@ def metrics_live(request: PortalRequest) -> Steps:
 
 def _reader(request: PortalRequest) -> MetricReader:
     check_files(request, find_job(request).user)
-    return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts)
+    return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts, is_thinned=True)
 
 
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from openpai_tasks.protocol import states
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
 
 MOST_AXES = 8
+PAGE_SECONDS = 0.5
+"""Time to read results before a page is sent; the others follow."""
 
 
 def listing(request: PortalRequest) -> Response:
@@ -26,7 +28,7 @@ def listing(request: PortalRequest) -> Response:
 
 
 def page(request: PortalRequest) -> Response:
-    return request.page("sweep.html", **_values(request))
+    return request.page("sweep.html", **_values(request, PAGE_SECONDS))
 
 
 def live(request: PortalRequest) -> Steps:
@@ -39,10 +41,12 @@ def live(request: PortalRequest) -> Steps:
     return redraw(draw)
 
 
-def _values(request: PortalRequest) -> dict[str, Any]:
+def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, Any]:
     name, given = request.params["name"], request.query
     check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
-    results = sdk.sweeps.gather_results(request.client, [name], request.records, request.mounts)
+    results, unread = sdk.sweeps.gather_results_within(
+        seconds, request.client, [name], request.records, request.mounts
+    )
     parameters, values = _columns(results)
     columns = [*parameters, *values]
     numeric = [column for column in columns if any(is_number(cell(one, column)) for one in results)]
@@ -52,7 +56,8 @@ def _values(request: PortalRequest) -> dict[str, Any]:
     points = [(one.name, cell(one, across), cell(one, upwards)) for one in results]
     return dict(
         name=name,
-        is_over=all(one.state in states.FINAL for one in results),
+        unread=unread,
+        is_over=not unread and all(one.state in states.FINAL for one in results),
         results=_sorted(results, given.get("sort", ""), given.get("dir", "") == "asc"),
         columns=columns,
         numeric=numeric,

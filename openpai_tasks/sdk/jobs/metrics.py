@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.logs.json_lines import JobLines, LineOrigin, number, parse_object, piece_size
+from openpai_tasks.sdk.jobs import job_cache
+from openpai_tasks.sdk.jobs.metric_points import MetricPoint, MetricSummary, PointColumns
+from openpai_tasks.sdk.logs.json_lines import (
+    FileLines,
+    JobLines,
+    LineOrigin,
+    LineSource,
+    number,
+    parse_objects,
+    piece_size,
+)
 from openpai_tasks.text import wildcards
 
 TELLING = (("loss",), ("acc", "f1", "auc", "score", "reward", "bleu", "perplexity"))
 """Parts of the names of metrics that say most about a run, in this order."""
 _LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
+
+KEPT_FROM = 5000
+"""New points from which on what was read is kept for later commands."""
+MERGED = -1
+"""The attempt of kept points that come from several; to add more, all have to be read again."""
+_FIELDS = operator.itemgetter("name", "value", "step", "time")
+_TASK = ("role", "index", "attempt")
 
 
 def is_lower_better(name: str) -> bool:
@@ -24,24 +43,28 @@ def is_lower_better(name: str) -> bool:
     return bool(_LOWER_IS_BETTER.search(name))
 
 
-class MetricPoint(NamedTuple):
-    """One recorded value; ``step`` is None if the program gave none, ``time`` is in seconds since 1970."""
-
-    value: float
-    step: float | None
-    time: float
-    attempt: int
+SeriesKey = tuple[str, str, int]
+"""The name of a metric, and the role and index of its task."""
+PointKey = tuple[str, tuple[str, int, int]]
+"""The name of a metric, and the role, index and attempt of its task."""
+Row = tuple[PointKey, float, float, float]
+"""Value, step and time of a point; NaN is a missing step."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of one task and its points, in the order in which they were recorded."""
+    """A metric of one task and its points, in the order in which they were recorded.
+
+    With ``summary``, ``points`` may be a selection that is enough to draw a long metric: lowest and highest
+    values by stretches. Points without a step then have their place in the series as step.
+    """
 
     job: str
     name: str
     role: str
     index: int
     points: tuple[MetricPoint, ...]
+    summary: MetricSummary | None = None
 
     @property
     def task(self) -> str:
@@ -49,42 +72,52 @@ class Metric:
 
     @property
     def last(self) -> float:
-        return self.points[-1].value
+        return self._numbers.last
 
     @property
     def min(self) -> float | None:
         """The lowest value, without infinities and NaN; None without such a value."""
-        return min(self._finite(), default=None)
+        return self._numbers.min
 
     @property
     def max(self) -> float | None:
         """The highest value, without infinities and NaN; None without such a value."""
-        return max(self._finite(), default=None)
+        return self._numbers.max
 
     @property
     def step(self) -> float | None:
         """The last step."""
-        return self.points[-1].step
+        return self._numbers.step
 
     @property
     def count(self) -> int:
-        return len(self.points)
+        """The number of recorded points."""
+        return self._numbers.count
 
-    def _finite(self) -> Iterator[float]:
-        return (point.value for point in self.points if math.isfinite(point.value))
+    @property
+    def _numbers(self) -> MetricSummary:
+        return self.summary or summarise(self.points)
 
 
 def read_metrics(client: Backend, name: str, mounts: Mounts = ()) -> list[Metric]:
-    """Return the metrics that the job has recorded so far, by name and task."""
+    """Return the metrics that the job has recorded so far, with every point, by name and task."""
     return MetricReader(client, name, mounts).read()
 
 
 class MetricReader:
-    """Reads a job's metrics as they grow: each call of ``read`` reads only new bytes."""
+    """Reads a job's metrics as they grow: each call of ``read`` reads only new bytes.
 
-    def __init__(self, client: Backend, name: str, mounts: Mounts = ()) -> None:
+    With ``is_thinned``, only those points of long metrics are returned that a picture needs. They are kept on
+    this machine, with the offsets up to which the files were read, so that other processes continue there.
+    """
+
+    def __init__(self, client: Backend, name: str, mounts: Mounts = (), is_thinned: bool = False) -> None:
+        self._client, self._is_thinned = client, is_thinned
         self._lines = JobLines(client, name, "metrics", mounts)
-        self._points: dict[tuple[str, str, int], dict[int, list[MetricPoint]]] = {}
+        self._series: dict[SeriesKey, dict[int, PointColumns]] = {}  # by attempt
+        self._holds_all = not is_thinned  # until they are returned
+        self._ended = ""  # the version of the ended job that was loaded
+        self._new_points = -1  # since the last look into the cache
 
     @property
     def job(self) -> JobInfo:
@@ -93,28 +126,69 @@ class MetricReader:
 
     def read(self, job: JobInfo | None = None) -> list[Metric]:
         """Return everything recorded so far; ``job`` is the job as of now."""
-        sources = self._lines.sources(job or self.job)
-        for source in sources:
-            for line in source.new(piece_size(1), is_last=False):
-                self._add(line, source.origin)
+        now = job or self.job
+        sources = self._lines.sources(now)
+        if self._is_thinned and self._new_points < 0:
+            self._load(now, sources)
+        if not self._ended or self._ended != job_cache.ended_version(now):
+            self._read(sources)
+        if not (self._holds_all or all(map(_can_merge, self._series.values()))):
+            self._holds_all = True  # what a later attempt replaces can only be found among all points
+            self._restart(sources)
         for source in sources:
             if source.problem:
                 raise source.problem
-        return [
-            Metric(self.job.name, name, role, index, tuple(_history(attempts)))
-            for (name, role, index), attempts in sorted(self._points.items())
-        ]
+        merged = {key: _merge(attempts, self._is_thinned) for key, attempts in sorted(self._series.items())}
+        if self._is_thinned and self._new_points >= KEPT_FROM:
+            self._save(now, sources, merged)
+        return [Metric(self.job.name, *key, tuple(found), found.summary) for key, found in merged.items()]
 
-    def _add(self, line: bytes, origin: LineOrigin) -> None:
-        """Keep the point of a line; any other line is torn, or no metric."""
-        fields = parse_object(line)
-        if fields is None or not isinstance(name := fields.get("name"), str):
+    def _read(self, sources: Iterable[LineSource]) -> None:
+        self._ended, self._new_points = "", max(0, self._new_points)
+        for source in sources:
+            for lines in source.new_lists(piece_size(1)):
+                found = _columns(parse_objects(lines), source.origin)
+                for (name, (role, index, attempt)), columns in found.items():
+                    attempts = self._series.setdefault((name, role, index), {})
+                    if attempt not in attempts:
+                        attempts[attempt] = PointColumns(not self._holds_all)
+                    attempts[attempt].extend(attempt, *columns)
+                    self._new_points += len(columns[0])
+
+    def _restart(self, sources: Iterable[LineSource]) -> None:
+        self._series.clear()
+        for source in sources:
+            source.rewind()
+        self._read(sources)
+
+    def _load(self, now: JobInfo, sources: Iterable[LineSource]) -> None:
+        """Continue where another process has read to, if that is known."""
+        kept = job_cache.load(self._client, "metrics", {now.key: str(now.submitted)}).get(now.key)
+        try:
+            ended, offsets, series = _parse_kept(kept)
+        except (AttributeError, TypeError, ValueError, OverflowError):  # nothing is kept, or it is damaged
             return
-        origin = origin.updated(fields)
-        point = _point(fields, origin.attempt)
-        if point:
-            attempts = self._points.setdefault((name, origin.role, origin.index), {})
-            attempts.setdefault(origin.attempt, []).append(point)
+        files = {source.path: source for source in sources if isinstance(source, FileLines)}
+        is_known = all(path in files and offset <= files[path].size for path, offset in offsets.items())
+        is_whole = offsets == {path: file.size for path, file in files.items()}
+        if is_whole and (files or (ended and ended == job_cache.ended_version(now))):
+            self._ended = ended
+        elif not (files and is_known) or any(MERGED in attempts for attempts in series.values()):
+            return
+        self._series = series
+        for path, offset in offsets.items():
+            files[path].rewind(offset)
+
+    def _save(
+        self, now: JobInfo, sources: Iterable[LineSource], merged: Mapping[SeriesKey, PointColumns]
+    ) -> None:
+        offsets = {source.path: source.line_offset for source in sources if isinstance(source, FileLines)}
+        ended = job_cache.ended_version(now)
+        if now.submitted and (offsets or ended):
+            rows = [(key, _only_attempt(self._series[key]), found.as_json()) for key, found in merged.items()]
+            value = {now.key: (ended, offsets, rows)}
+            job_cache.save(self._client, "metrics", {now.key: str(now.submitted)}, value)
+            self._new_points = 0
 
 
 def metric_rows(metrics: Iterable[Metric]) -> list[dict[str, Any]]:
@@ -159,28 +233,88 @@ def _rank(metric: Metric) -> tuple[int, int, str]:
     return kind, -metric.count, metric.name
 
 
-def _point(fields: dict[str, Any], attempt: int) -> MetricPoint | None:
-    """Return the point, if the line has a value and a time; null means NaN."""
-    value = math.nan if fields.get("value", "") is None else number(fields.get("value"))
-    time = number(fields.get("time"))
-    if value is None or time is None:
-        return None
-    step = number(fields.get("step"))
-    if step is not None and not math.isfinite(step):
-        step = None
-    return MetricPoint(value, int(step) if step is not None and step.is_integer() else step, time, attempt)
+def summarise(points: Sequence[MetricPoint]) -> MetricSummary:
+    """Return the numbers of all points."""
+    found = PointColumns(is_thinned=False)
+    values, steps, times, _ = zip(*points, strict=True)
+    numbers = [math.nan if step is None else step for step in steps]
+    found.extend(0, array("d", values), array("d", numbers), array("d", times))
+    return found.summary
 
 
-def _history(attempts: dict[int, list[MetricPoint]]) -> list[MetricPoint]:
+def _parse_kept(value: Any) -> tuple[str, dict[str, int], dict[SeriesKey, dict[int, PointColumns]]]:
+    """Read what ``MetricReader`` keeps: the version of an ended job, offsets of files, and points."""
+    ended, offsets, rows = value
+    series = {
+        (str(name), str(role), int(index)): {int(attempt): PointColumns.from_json(found)}
+        for (name, role, index), attempt, found in rows
+    }
+    return str(ended), {path: max(0, int(offset)) for path, offset in offsets.items()}, series
+
+
+def _columns(lines: list[dict[str, Any]], origin: LineOrigin) -> dict[PointKey, list[array[float]]]:
+    """Return values, steps and times of the points in parsed lines, by metric."""
+    try:
+        return _group(_plain_rows(lines, origin))
+    except (KeyError, TypeError, ValueError, OverflowError):  # not all lines are plain points
+        return _group(_checked_rows(lines, origin))
+
+
+def _group(rows: Iterable[Row]) -> dict[PointKey, list[array[float]]]:
+    found: dict[PointKey, list[list[float]]] = {}
+    for key, *row in rows:
+        found.setdefault(key, []).append(row)
+    return {key: [array("d", column) for column in zip(*group, strict=True)] for key, group in found.items()}
+
+
+def _plain_rows(lines: list[dict[str, Any]], origin: LineOrigin) -> Iterable[Row]:
+    """Return the points of lines that all have a name, a step and numbers; raise if some do not."""
+    names, values, steps, times = zip(*map(_FIELDS, lines), strict=True)
+    types = {*map(type, values), *map(type, steps), *map(type, times)}
+    if not types <= {int, float} or {*map(type, names)} != {str} or not all(map(math.isfinite, steps)):
+        raise TypeError("not only numbers")
+    tasks = [(line.get("role"), line.get("index"), line.get("attempt")) for line in lines]
+    origins = {task: _task(dict(zip(_TASK, task, strict=True)), origin) for task in set(tasks)}
+    keys = zip(names, map(origins.__getitem__, tasks), strict=True)
+    return zip(keys, values, steps, times, strict=True)
+
+
+def _checked_rows(lines: list[dict[str, Any]], origin: LineOrigin) -> Iterator[Row]:
+    """Yield the points of lines that have a name, a value and a time; null means NaN."""
+    for fields in lines:
+        name, value, time = fields.get("name"), fields.get("value", ""), number(fields.get("time"))
+        found = math.nan if value is None else number(value)
+        if isinstance(name, str) and found is not None and time is not None:
+            step = number(fields.get("step"))
+            step = math.nan if step is None or math.isinf(step) else step
+            yield (name, _task(fields, origin)), found, step, time
+
+
+def _task(fields: Mapping[str, Any], origin: LineOrigin) -> tuple[str, int, int]:
+    found = origin.updated(fields)
+    return found.role, found.index, found.attempt
+
+
+def _can_merge(attempts: Mapping[int, PointColumns]) -> bool:
+    return len(attempts) == 1 or all(points.is_whole for points in attempts.values())
+
+
+def _only_attempt(attempts: Mapping[int, PointColumns]) -> int:
+    return next(iter(attempts)) if len(attempts) == 1 else MERGED
+
+
+def _merge(attempts: Mapping[int, PointColumns], is_thinned: bool) -> PointColumns:
     """Return the points of all attempts; a step that a later attempt took again counts only once.
 
     A retried program continues at its last checkpoint: what was recorded after that is recorded again.
     """
-    kept: list[list[MetricPoint]] = []
-    begins = math.inf
-    for attempt in sorted(attempts, reverse=True):
-        points = attempts[attempt]
-        kept.append([point for point in points if point.step is None or point.step < begins])
-        first = points[0].step
-        begins = begins if first is None else min(begins, first)
-    return [point for points in reversed(kept) for point in points]
+    if len(attempts) == 1:
+        (found,) = attempts.values()
+    else:
+        found = PointColumns(is_thinned)
+        for attempt in sorted(attempts):
+            later = [attempts[other].first_step for other in attempts if other > attempt]
+            limit = min((step for step in later if step is not None), default=math.inf)
+            found.extend(attempt, *attempts[attempt].before(limit))
+    found.thin_out()
+    return found

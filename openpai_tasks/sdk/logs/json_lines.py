@@ -8,10 +8,11 @@ followed.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from openpai_tasks.backends.base import Backend, TaskLog
 from openpai_tasks.errors import ApiError, NotFound
@@ -32,6 +33,7 @@ TOGETHER = 32 << 20
 PIECES = (64 << 10, 1 << 20)
 """The smallest and the largest part of a file that is read at once."""
 
+_DECODER = json.JSONDecoder(parse_constant=float)
 _NAME = re.compile(r"(.+)-([0-9]{1,9})-([0-9]{1,9})\.jsonl")
 
 
@@ -128,10 +130,18 @@ class LineSource:
 
     def new(self, piece: int, is_last: bool) -> Iterator[bytes]:
         """Yield the lines that were finished since the last call; the unfinished one only if ``is_last``."""
-        for data in self._read(piece):
-            yield from self._lines.feed(data)
+        for lines in self.new_lists(piece):
+            yield from lines
         if is_last:
             yield from self._lines.end()
+
+    def new_lists(self, piece: int) -> Iterator[Iterable[bytes]]:
+        """Yield the lines that were finished since the last call, those of each piece together."""
+        return map(self._lines.feed, self._read(piece))
+
+    def rewind(self) -> None:
+        """Start again from the beginning."""
+        self._lines = ShortLines()
 
     def _read(self, piece: int) -> Iterator[bytes]:
         raise NotImplementedError
@@ -145,12 +155,23 @@ class FileLines(LineSource):
         assert name
         super().__init__(LineOrigin(int(name[3]), name[1], int(name[2])))
         self.size = entry.size
-        self._store, self._path, self._offset = store, entry.path, 0
+        self.path = entry.path
+        self._store, self._offset = store, 0
+
+    @property
+    def line_offset(self) -> int:
+        """Where the first line begins that was not complete yet."""
+        return self._offset - self._lines.pending
+
+    def rewind(self, offset: int = 0) -> None:
+        """Start again from the beginning of a line."""
+        super().rewind()
+        self._offset = offset
 
     def _read(self, piece: int) -> Iterator[bytes]:
         while self._offset < self.size:
             try:  # each part in one request, so that no connection waits for the other files
-                data = b"".join(self._store.read(self._path, self._offset, piece))
+                data = b"".join(self._store.read(self.path, self._offset, piece))
             except NotFound:  # it was removed
                 data = b""
             self._offset += len(data)
@@ -165,6 +186,10 @@ class LogLines(LineSource):
     def __init__(self, log: TaskLog, origin: LineOrigin) -> None:
         super().__init__(origin)
         self._log = log
+
+    def rewind(self) -> None:
+        super().rewind()
+        self._log.rewind()
 
     def _read(self, piece: int) -> Iterator[bytes]:
         """Fetch the log first, to a temporary file if it is long: the server need not wait for other logs."""
@@ -185,9 +210,12 @@ class ShortLines:
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self.pending = 0
+        """Bytes of the line that is not complete, with those that are not kept."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         *whole, last = data.split(b"\n")
+        self.pending = len(last) if whole else self.pending + len(last)
         if whole:
             whole[0] = bytes(self._rest + whole[0])
             self._rest.clear()
@@ -217,6 +245,23 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def parse_objects(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Parse the JSON objects among the lines, all at once, which is several times as fast as one by one.
+
+    Values in them may be nested more deeply than those of ``parse_object``.
+    """
+    wanted = [line for line in map(bytes.strip, lines) if line[:1] == b"{" and line[-1:] == b"}"]
+    text = b",\n".join(wanted).decode("utf-8", "replace")  # a string with a newline in it is not JSON
+    if "\\u" not in text:  # which may be half of a character
+        try:
+            found = _DECODER.decode(f"[{text}]")
+        except (ValueError, RecursionError):
+            found = []
+        if len(found) == len(wanted) and all(type(one) is dict for one in found):
+            return cast("list[dict[str, Any]]", found)
+    return [one for one in map(parse_object, wanted) if one is not None]
 
 
 def number(value: Any) -> float | None:

@@ -12,6 +12,7 @@ from .results import find_members as find_members
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics
 from .results import gather_results as gather_results
+from .results import gather_results_within as gather_results_within
 from .results import read_results as read_results
 from .results import sort_results as sort_results
 from .sweep import SweepRun as SweepRun

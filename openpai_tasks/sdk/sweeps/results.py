@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import math
 import os
 import re
 import time
@@ -16,9 +18,8 @@ from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import ConfigError, NotFound, PaiError
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.models import JobInfo
-from openpai_tasks.sdk import job_cache
 from openpai_tasks.sdk.files.job_folders import Mounts
-from openpai_tasks.sdk.jobs import lookup, outputs
+from openpai_tasks.sdk.jobs import job_cache, lookup, outputs
 from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs import output
@@ -32,6 +33,7 @@ from openpai_tasks.text.hints import command
 LARGEST = 64 << 20  # bytes of a result
 FILES = ("result.json", "results.json", "result.jsonl")
 AT_ONCE = 4
+AT_LEAST = 50  # results that are read whatever the time limit
 LISTED = 8  # jobs of a sweep from which on a list is cheaper than asking for each
 SETTLED_SECONDS = 600.0
 """Time after a job's end when a result that is still missing will not come any more."""
@@ -61,11 +63,19 @@ def gather_results(
     client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
 ) -> list[JobResult]:
     """Gather the results of jobs and sweeps by name or pattern."""
+    return gather_results_within(None, client, names, folder, mounts)[0]
+
+
+def gather_results_within(
+    seconds: float | None, client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
+) -> tuple[list[JobResult], int]:
+    """Gather results in a limited time; also return how many are missing, which are empty."""
     members = find_members(client, names, folder)
     jobs = _find_jobs(client, members)
     points = {jobs[name].key: member.point for name, member in members.items() if name in jobs}
-    found = dict(zip(jobs, read_results(client, list(jobs.values()), mounts, points), strict=True))
-    return [found.get(name) or _missing(name, member.point) for name, member in members.items()]
+    results, unread = _read_results(client, list(jobs.values()), mounts, points, seconds)
+    found = dict(zip(jobs, results, strict=True))
+    return [found.get(name) or _missing(name, member.point) for name, member in members.items()], unread
 
 
 def read_results(
@@ -78,22 +88,36 @@ def read_results(
 
     The result of a job that has ended is read once and kept on this machine.
     """
-    known = dict(points or {})
-    marks = _read_marks(client, [job for job in jobs if known.get(job.key) is None])
-    known |= {key: mark.get("point") for key, mark in marks.items()}
+    return _read_results(client, jobs, mounts, points or {}, None)[0]
+
+
+def _read_results(
+    client: Backend,
+    jobs: Sequence[JobInfo],
+    mounts: Mounts,
+    points: Mapping[str, Point | None],
+    seconds: float | None,
+) -> tuple[list[JobResult], int]:
+    limit = math.inf if seconds is None else time.monotonic() + seconds
+    limits = itertools.chain(itertools.repeat(math.inf, AT_LEAST), itertools.repeat(limit))
+    marks = _read_marks(client, [job for job in jobs if points.get(job.key) is None])
+    known = {**points, **{key: mark.get("point") for key, mark in marks.items()}}
     versions = {job.key: version for job in jobs if (version := job_cache.ended_version(job))}
     kept = job_cache.load(client, "result", versions)
     found = {key: value for key, value in kept.items() if isinstance(value, dict)}
-    states = {job.key: job.state for job in jobs}
-    lasting: dict[str, dict[str, Any]] = {}
+    missing = [job for job in jobs if job.key not in found]
+    missing.sort(key=lambda job: not job.final)  # what will be kept comes first
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        missing = [job for job in jobs if job.key not in found]
-        for one in pool.map(lambda job: _read_result(client, job, mounts), missing):
-            found[one.key], states[one.key] = one.result, one.state
-            if one.lasts and one.key in versions:
-                lasting[one.key] = one.result
+        tried = list(pool.map(lambda job, limit: _read_result(client, job, mounts, limit), missing, limits))
+    read = {one.key: one for one in tried if one}
+    lasting = {key: one.result for key, one in read.items() if one.lasts and key in versions}
     job_cache.save(client, "result", versions, lasting)
-    return [JobResult(job.name, states[job.key], _numbers(known[job.key]), found[job.key]) for job in jobs]
+    found |= {key: one.result for key, one in read.items()}
+    states = {job.key: job.state for job in jobs} | {key: one.state for key, one in read.items()}
+    results = [
+        JobResult(job.name, states[job.key], _numbers(known[job.key]), found.get(job.key, {})) for job in jobs
+    ]
+    return results, len(missing) - len(read)
 
 
 def find_members(client: Backend, names: Sequence[str], folder: Path) -> dict[str, Member]:
@@ -178,7 +202,10 @@ class _Reading:
     lasts: bool = False
 
 
-def _read_result(client: Backend, job: JobInfo, mounts: Mounts) -> _Reading:
+def _read_result(client: Backend, job: JobInfo, mounts: Mounts, limit: float) -> _Reading | None:
+    """Read a job's result; None after the time limit."""
+    if time.monotonic() > limit:
+        return None
     try:
         whole = job if job.tasks else client.job(job.key)
     except NotFound:
@@ -228,7 +255,7 @@ def _read_written(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, An
 def _read_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> dict[str, Any]:
     """Return the last values of the job's metrics; of several tasks, the first one's."""
     values: dict[str, Any] = {}
-    for metric in MetricReader(client, job.key, mounts).read(job):
+    for metric in MetricReader(client, job.key, mounts, is_thinned=True).read(job):
         values.setdefault(metric.name, metric.last)
     return values
 
@@ -289,20 +316,29 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
 
 
-def gather_metrics(client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()) -> list[Metric]:
-    """Gather the metrics of jobs and sweeps by name or pattern, in the order of the jobs."""
-    return next(follow_metrics(client, names, folder, mounts))
+def gather_metrics(
+    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = (), is_thinned: bool = False
+) -> list[Metric]:
+    """Gather the metrics of jobs and sweeps by name or pattern, in the order of the jobs.
+
+    With ``is_thinned``, only with the points that a picture needs.
+    """
+    return next(follow_metrics(client, names, folder, mounts, is_thinned))
 
 
 def follow_metrics(
-    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = ()
+    client: Backend, names: Sequence[str], folder: Path, mounts: Mounts = (), is_thinned: bool = False
 ) -> Iterator[list[Metric]]:
     """Yield the metrics at first and whenever there are more, until all jobs have ended."""
     jobs = list(find_members(client, names, folder))
     pauses = Pauses(client)
     shown: int | None = None
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        readers = [reader for reader in pool.map(lambda name: _open(client, name, mounts), jobs) if reader]
+        readers = [
+            reader
+            for reader in pool.map(lambda name: _open(client, name, mounts, is_thinned), jobs)
+            if reader
+        ]
         now = [reader.job for reader in readers]
         while True:
             found = [metric for one in pool.map(MetricReader.read, readers, now) for metric in one]
@@ -316,11 +352,11 @@ def follow_metrics(
             now = [pauses.ask(functools.partial(client.job, job.key)) for job in now]
 
 
-def _open(client: Backend, name: str, mounts: Mounts) -> MetricReader | None:
+def _open(client: Backend, name: str, mounts: Mounts, is_thinned: bool) -> MetricReader | None:
     """Return a reader of the job's metrics; None if a job of a sweep was not submitted, or is gone."""
     try:
         lookup.find(client, name)
     except NotFound as err:
         client.say(f"left out: {err}")
         return None
-    return MetricReader(client, name, mounts)
+    return MetricReader(client, name, mounts, is_thinned)

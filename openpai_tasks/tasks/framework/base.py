@@ -89,6 +89,11 @@ def show(
         screen.print_view(render.table(items, columns), ages)
 
 
+def shows_table(c: Context, output: str | None) -> bool:
+    """Return whether ``show`` prints a table: then nobody gets the values themselves."""
+    return (output or trusted_settings(c).output) == "table" and not _notebook_pipe.isdecimal()
+
+
 def remainder() -> list[str]:
     """Return the words after ``--``, each as it was typed."""
     line = parser.current_line.get()

@@ -9,7 +9,7 @@ from hypothesis import given, strategies
 
 from openpai_tasks.render import json_line, log_line
 from openpai_tasks.sdk.logs import json_lines
-from openpai_tasks.sdk.logs.json_lines import LineOrigin, ShortLines, parse_object, piece_size
+from openpai_tasks.sdk.logs.json_lines import LineOrigin, ShortLines, parse_object, parse_objects, piece_size
 from openpai_tasks.sdk.logs.structured import parse_filter, parse_line
 from tests.attacks import forbidden, texts
 
@@ -32,6 +32,17 @@ def test_only_the_beginning_of_a_long_line_is_kept(monkeypatch):
         assert not [*lines.feed(b"x" * 7)]
         assert len(lines._rest) <= 10
     assert [*lines.feed(b"y\nshort\n" + b"z" * 50 + b"\n")] == [b"x" * 10, b"short", b"z" * 10]
+
+
+TORN = (b'{"a": "x}', b'{": 1, "b": 2}', b'{"a": [{}', b"{}]}", b"text", b"", b"[1]")
+WHOLE = (b'{"a": 1}', b"{}", b'{"a": "\\ud800"}', b'{"a": NaN}', b'{"a": "\xff"}', b' {"a": {"b": 3}} ')
+JSON_LINES = strategies.sampled_from(TORN + WHOLE)
+
+
+@given(strategies.lists(JSON_LINES | strategies.binary(max_size=9)))
+def test_lines_are_parsed_together_as_one_by_one(lines):
+    expected = [value for value in map(parse_object, lines) if value is not None]
+    assert repr(parse_objects(lines)) == repr(expected)
 
 
 @pytest.mark.parametrize("sources", [0, 1, 8, 100, 10_000])

@@ -1,11 +1,20 @@
-"""Results of jobs: whose they are, and how they are sorted."""
+"""Results of jobs: whose they are, how often they are read, and how they are sorted."""
 
+import json
 import math
 
 import pytest
 
 from openpai_tasks.errors import ConfigError
-from openpai_tasks.sdk.sweeps.results import JobResult, as_number, gather_results, sort_results
+from openpai_tasks.sdk.sweeps import records
+from openpai_tasks.sdk.sweeps import results as results_module
+from openpai_tasks.sdk.sweeps.results import (
+    JobResult,
+    as_number,
+    gather_results,
+    gather_results_within,
+    sort_results,
+)
 from tests.hostile import client_of
 
 API = "/rest-server/api/v2/jobs"
@@ -27,6 +36,115 @@ def test_a_mark_that_is_no_point_is_ignored(serve, tmp_path):
     config = {"extras": {"openpaiSweep": {"point": ["lr"]}}}
     server = serve({f"GET {API}/bob~train": DETAIL, f"GET {API}/bob~train/config": config})
     assert gather_results(client_of(server), ["bob~train"], tmp_path)[0].point == {}
+
+
+class Jobs:
+    """A server with jobs that printed results; ``jobs`` has the state, attempt and result of each."""
+
+    def __init__(self, serve, **jobs):
+        self.jobs = jobs
+        self.server = serve({f"GET {API}": self.listed})
+        for name in jobs:
+            self.server.answers |= {
+                f"GET {API}/alice~{name}": lambda request, name=name: self.detail(name),
+                f"GET {API}/alice~{name}/config": {"extras": {"openpaiSweep": {"point": {"lr": name[-1]}}}},
+                f"GET /log/{name}": lambda request, name=name: json.dumps(self.jobs[name][2]) + "\n",
+            }
+            for attempt in range(3):
+                path = f"{API}/alice~{name}/attempts/{attempt}/taskRoles/main/taskIndex/0/attempts/0/logs"
+                log = {"name": "stdout", "uri": f"/log/{name}"}
+                self.server.answers[f"GET {path}"] = {"locations": [log]}
+
+    def status(self, name):
+        state, attempt, _ = self.jobs[name]
+        ended = 2_000 + attempt if state == "SUCCEEDED" else None
+        times = {"submissionTime": 1_000, "createdTime": 1_000, "completedTime": ended}
+        return {"username": "alice", "state": state, "retries": attempt, "attemptId": attempt, **times}
+
+    def listed(self, request):
+        rows = [{"name": name, **self.status(name)} for name in self.jobs]
+        return {"totalCount": len(rows), "data": rows}
+
+    def detail(self, name):
+        task = {"taskIndex": 0, "taskState": self.jobs[name][0], "attemptId": 0}
+        return {"jobStatus": self.status(name), "taskRoles": {"main": {"taskStatuses": [task]}}}
+
+    def gather(self, folder, *names):
+        """Return the losses, and the paths that were asked for."""
+        self.server.seen.clear()
+        found = gather_results(client_of(self.server), names or list(self.jobs), folder)
+        paths = [request.path.removeprefix(f"{API}/alice~") for request in self.server.seen]
+        return [one.result.get("loss") for one in found], paths
+
+
+@pytest.fixture
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENPAI_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_the_result_of_an_ended_job_is_read_once(serve, own_home, tmp_path):
+    jobs = Jobs(serve, t1=("SUCCEEDED", 0, {"loss": 0.5}))
+    first, asked = jobs.gather(tmp_path)
+    assert first == [0.5] and "/log/t1" in asked
+    again, asked = jobs.gather(tmp_path)
+    assert again == [0.5] and asked == ["t1"]
+
+
+def test_a_new_attempt_is_read_anew_and_a_running_job_every_time(serve, own_home, tmp_path):
+    jobs = Jobs(serve, t1=("SUCCEEDED", 0, {"loss": 0.5}), t2=("RUNNING", 0, {"loss": 9}))
+    assert jobs.gather(tmp_path)[0] == [0.5, 9]
+    jobs.jobs = {"t1": ("RUNNING", 1, {"loss": 0.4}), "t2": ("RUNNING", 0, {"loss": 8})}
+    assert jobs.gather(tmp_path)[0] == [0.4, 8]
+    jobs.jobs = {"t1": ("SUCCEEDED", 1, {"loss": 0.3}), "t2": ("SUCCEEDED", 0, {"loss": 7})}
+    assert jobs.gather(tmp_path)[0] == [0.3, 7]
+
+
+def test_a_damaged_cache_is_ignored_and_replaced(serve, own_home, tmp_path):
+    jobs = Jobs(serve, t1=("SUCCEEDED", 0, {"loss": 0.5}))
+    jobs.gather(tmp_path)
+    (own_home / "cache" / "jobs.db").write_bytes(b"damaged" * 1000)
+    assert jobs.gather(tmp_path)[0] == [0.5]
+    jobs.gather(tmp_path)
+    assert jobs.gather(tmp_path) == ([0.5], ["t1"])
+
+
+def test_no_result_yet_is_not_kept_for_a_job_that_has_just_ended(serve, own_home, tmp_path, monkeypatch):
+    jobs = Jobs(serve, t1=("SUCCEEDED", 0, []))
+    monkeypatch.setattr(results_module, "SETTLED_SECONDS", math.inf)
+    assert jobs.gather(tmp_path)[0] == [None]
+    jobs.jobs["t1"] = ("SUCCEEDED", 0, {"loss": 0.5})
+    assert jobs.gather(tmp_path)[0] == [0.5]
+
+
+def test_the_jobs_of_a_sweep_are_listed_with_one_request(serve, own_home, tmp_path):
+    names = [f"s-{number}" for number in range(results_module.LISTED)]
+    jobs = Jobs(serve, **{name: ("SUCCEEDED", 0, {"loss": 1}) for name in names})
+    record = records.load(tmp_path, "lab", "s")
+    for name in (*names, "s-missing"):
+        record.add(name, {"lr": name[-1]})
+    losses, asked = jobs.gather(tmp_path, "s")
+    assert losses == [1] * len(names) + [None] and len(asked) == 2 + 3 * len(names)
+    assert jobs.gather(tmp_path, "s") == (losses, [API, "s-missing"])
+
+
+def test_a_sweep_from_another_folder_is_listed_with_one_request(serve, own_home, tmp_path):
+    jobs = Jobs(serve, **{f"s-{number}": ("SUCCEEDED", 0, {"loss": number}) for number in range(3)})
+    for name in jobs.jobs:
+        mark = {"name": "s", "point": {"lr": name[-1]}}
+        jobs.server.answers[f"GET {API}/alice~{name}/config"] = {"extras": {"openpaiSweep": mark}}
+    assert jobs.gather(tmp_path, "s")[0] == [2, 1, 0]
+    losses, asked = jobs.gather(tmp_path, "s")
+    assert losses == [2, 1, 0] and asked == ["s", API]
+
+
+def test_results_that_take_too_long_are_counted(serve, own_home, tmp_path, monkeypatch):
+    jobs = Jobs(serve, **{f"t{number}": ("SUCCEEDED", 0, {"loss": 1}) for number in range(4)})
+    monkeypatch.setattr(results_module, "AT_LEAST", 1)
+    found, unread = gather_results_within(-1, client_of(jobs.server), list(jobs.jobs), tmp_path)
+    assert [one.result for one in found] == [{"loss": 1}, {}, {}, {}] and unread == 3
+    found, unread = gather_results_within(60, client_of(jobs.server), list(jobs.jobs), tmp_path)
+    assert [one.result for one in found] == [{"loss": 1}] * 4 and unread == 0
 
 
 @pytest.mark.parametrize(
