@@ -1,25 +1,134 @@
-"""Plots: where lines, dots and labels are; templates draw them, and the style sheet colours them."""
+"""Plots: the numbers that a script draws as lines, and where dots, lines and labels of sweeps are."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TypeGuard
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
-from openpai_tasks.render.charts import Chart, Scale, label, lines_of, scales
-from openpai_tasks.render.svg import thin_out
+from openpai_tasks import render
+from openpai_tasks.errors import ConfigError, NotFound
+from openpai_tasks.portal.request import whole_number
+from openpai_tasks.render.charts import Chart, Scale, duration, label, scale_of, thin, ticks
+from openpai_tasks.sdk.jobs.metrics import Metric
 from openpai_tasks.text.plain import one_line
 
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 28
-MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-COLOURS = 8
-MOST_HOVERED = 400
-"""Points of a line whose values can be seen."""
-HUES = 5
+MOST_LINES = 50
+COLUMNS, MOST_COLUMNS = 640, 4000
+"""Columns of pixels of a line plot, unless its script says how many."""
+WIDTH, HEIGHT = 640, 280
+LEFT, RIGHT, TOP, BOTTOM = 76, 20, 12, 44
+HUES = 9
 """Steps of colour from the lowest to the highest value."""
+
+
+# Lines
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A line plot, which the script plots.js draws."""
+
+    title: str
+    data: str
+    """JSON: the lines as lists of x and y, and what the axes need."""
+    best: str = ""
+    """The best value and where it is."""
+    source: str = ""
+    """The address of finer data, and of the same metric by another x."""
+    left_out: int = 0
+
+
+def line_plot(
+    chart: Chart, source: str = "", choices: Sequence[str] = (), columns: int = COLUMNS
+) -> Plot | None:
+    """Return the plot of a chart; None if it has no numbers to draw.
+
+    ``choices`` are the x axes that the data at ``source`` can have.
+    """
+    data = plot_data(chart, columns)
+    if not any(y is not None for line in data["series"] for y in line["y"]):
+        return None
+    data["xs"] = list(choices) or [chart.x]
+    text = json.dumps(data, separators=(",", ":"))
+    return Plot(data["title"], text, _best(chart, data), source, max(0, len(chart.series) - MOST_LINES))
+
+
+def plot_data(
+    chart: Chart,
+    columns: int | None,
+    low: float = -math.inf,
+    high: float = math.inf,
+    is_log: bool = False,
+) -> dict[str, Any]:
+    """Return the numbers of a plot, or of a part of it, that has these columns of pixels; None for all."""
+    lines = replace(chart, series=chart.series[:MOST_LINES])
+    count = sum(len(one.points) for one in lines.series)
+    thinned = thin(lines, count if columns is None else columns, low, high, is_log)
+    return {
+        "title": one_line(chart.title),
+        "x": one_line(chart.x),
+        "whole": thinned.is_whole,
+        "thin": count > sum(len(one.points) for one in thinned.series),
+        "best": thinned.best_point(),
+        "series": [
+            {
+                "name": one_line(one.name),
+                "x": [_digits(x, 12) for x, _ in one.points],
+                "y": [_digits(y, 17 if columns is None else 7) for _, y in one.points],
+            }
+            for one in thinned.series
+        ],
+    }
+
+
+def _digits(value: float, digits: int) -> float | None:
+    """Return a number with fewer digits; None if it is none."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _best(chart: Chart, data: Mapping[str, Any]) -> str:
+    """Return a sentence such as 'lowest 0.25 at step 40, train-2'."""
+    if not data["best"]:
+        return ""
+    number, x, y = data["best"]
+    where = duration(x) if chart.is_time else f"{chart.x} {label(x, 10)}"
+    name = one_line(chart.series[number].name)
+    return f"{'lowest' if chart.best == 'min' else 'highest'} {label(y, 6)} at {where}" + (
+        f", {name}" if name else ""
+    )
+
+
+def metric_data(metrics: Sequence[Metric], query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the numbers of one metric, for the x axis, the part and the columns that a plot asks for."""
+    x, name = query.get("x") or "step", query.get("metric", "")
+    shown = [metric for metric in metrics if metric.name == name]
+    if not shown:
+        raise NotFound(f"no metric {name!r}", 404)
+    if x not in (choices := render.x_choices(metrics)):
+        raise ConfigError(f"invalid x axis {x!r}: expected one of {', '.join(choices)}")
+    [chart] = render.metric_charts(shown, x, metrics)
+    low, high = _number(query, "from", -math.inf), _number(query, "to", math.inf)
+    columns = query.get("columns", "")
+    wanted = None if columns == "all" else min(MOST_COLUMNS, whole_number(columns) or COLUMNS)
+    return plot_data(chart, wanted, low, high, bool(query.get("log")))
+
+
+def _number(query: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        found = float(query.get(name) or default)
+    except ValueError:
+        found = math.nan
+    if math.isnan(found):
+        raise ConfigError(f"invalid number {query[name]!r} for {name}")
+    return found
+
+
+# Sweeps
 
 
 @dataclass(frozen=True)
@@ -31,38 +140,34 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line: its paths, and single points as dots."""
-
-    name: str
-    colour: int
-    paths: list[str]
-    dots: list[tuple[int, int]]
-
-
-@dataclass(frozen=True)
 class Dot:
     """A dot or a line for one job."""
 
     name: str
+    values: str
+    hue: int
+    is_best: bool
     x: int = 0
     y: int = 0
     path: str = ""
-    hue: int = 0
-    values: str = ""
 
 
 @dataclass(frozen=True)
-class Plot:
-    """A plot with two axes."""
+class ColourScale:
+    """What the colours mean: the name of a column, and its lowest, middle and highest value."""
 
-    title: str
+    name: str
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ScatterPlot:
+    """A dot for each job on two axes."""
+
     across: list[Mark]
     upwards: list[Mark]
-    lines: list[Line] = field(default_factory=list)
-    dots: list[Dot] = field(default_factory=list)
-    hover: str = ""
-    """JSON for the script: for each line its name and points (x and y in the picture, and as values)."""
+    dots: list[Dot]
+    colours: ColourScale
 
 
 @dataclass(frozen=True)
@@ -80,45 +185,36 @@ class ParallelPlot:
 
     axes: list[Axis]
     lines: list[Dot]
+    colours: ColourScale | None
 
 
-def line_plot(chart: Chart) -> Plot | None:
-    """Return the plot of a chart; None if it has no numbers to draw."""
-    found = scales(chart.series)
-    if found is None:
-        return None
-    across, upwards = found
-    lines, hover = [], []
-    for number, one in enumerate(chart.series):
-        paths, dots = [], []
-        for part in lines_of(one.points):
-            drawn = thin_out((_x(across, x), _y(upwards, y)) for x, y in part)
-            if len(drawn) == 1:
-                dots.append(drawn[0])
-            else:
-                paths.append("M" + "L".join(f"{x} {y}" for x, y in drawn))
-        lines.append(Line(one_line(one.name), number % COLOURS, paths, dots))
-        points = [point for part in lines_of(one.points) for point in part]
-        step = max(1, math.ceil(len(points) / MOST_HOVERED))
-        kept = points[::step] + points[-1:]
-        hover.append([one_line(one.name), [[_x(across, x), _y(upwards, y), x, y] for x, y in kept]])
-    return Plot(one_line(chart.title), *_marks(across, upwards), lines, hover=json.dumps(hover))
-
-
-def scatter_plot(title: str, points: Sequence[tuple[str, float, float]]) -> Plot | None:
-    """Return a dot for each job: its name, x and y."""
+def scatter_plot(
+    title: str, points: Sequence[tuple[str, float, float]], best: Container[str] = ()
+) -> ScatterPlot | None:
+    """Return a dot for each job: its name, x and y, coloured by y; ``title`` names y."""
     drawn = [point for point in points if math.isfinite(point[1]) and math.isfinite(point[2])]
     if not drawn:
         return None
-    across, upwards = _scale([x for _, x, _ in drawn]), _scale([y for _, _, y in drawn])
+    across, upwards = scale_of([x for _, x, _ in drawn]), scale_of([y for _, _, y in drawn])
+    is_whole = all(float(x).is_integer() for _, x, _ in drawn)
     dots = [
-        Dot(name, _x(across, x), _y(upwards, y), hue=_hue(upwards, y), values=f"{label(x)}, {label(y)}")
+        Dot(
+            *(name, f"{label(x)}, {label(y)}", upwards.step_of(y, HUES), name in best),
+            *(_x(across, x), _y(upwards, y)),
+        )
         for name, x, y in drawn
     ]
-    return Plot(one_line(title), *_marks(across, upwards), dots=dots)
+    return ScatterPlot(
+        [Mark(_x(across, value), text) for value, text in ticks(across, 7, is_whole)],
+        [Mark(_y(upwards, value), text) for value, text in ticks(upwards, 6)],
+        sorted(dots, key=lambda dot: dot.is_best),
+        _colours(title, upwards),
+    )
 
 
-def parallel_plot(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[object]]]) -> ParallelPlot:
+def parallel_plot(
+    columns: Sequence[str], rows: Sequence[tuple[str, Sequence[object]]], best: Container[str] = ()
+) -> ParallelPlot:
     """Return a line for each job: its name, and its values in the order of the columns.
 
     Texts are placed in their order; the colour of a line shows its value in the last column.
@@ -138,8 +234,9 @@ def parallel_plot(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[obj
             shown = ", ".join(
                 f"{column} {_word(value)}" for column, value in zip(columns, values, strict=True)
             )
-            lines.append(Dot(name, path="M" + "L".join(dots), hue=hue, values=one_line(shown)))
-    return ParallelPlot(axes, lines)
+            lines.append(Dot(name, one_line(shown), hue, name in best, path="M" + "L".join(dots)))
+    lines.sort(key=lambda line: line.is_best)
+    return ParallelPlot(axes, lines, places[-1].colours(columns[-1]))
 
 
 class _Places:
@@ -148,8 +245,9 @@ class _Places:
     def __init__(self, values: Sequence[object]) -> None:
         numbers = [value for value in values if is_number(value)]
         self._texts: list[str] = []
+        self._is_whole = all(float(value).is_integer() for value in numbers)
         if numbers and len(numbers) == sum(value is not None for value in values):
-            self._scale = _scale(numbers)
+            self._scale = scale_of(numbers)
         else:
             self._texts = sorted({_word(value) for value in values if value is not None})
             self._scale = Scale(0, max(1, len(self._texts) - 1))
@@ -167,13 +265,15 @@ class _Places:
 
     def hue(self, value: object) -> int:
         found = self._number(value)
-        return 0 if found is None else _hue(self._scale, found)
+        return 0 if found is None else self._scale.step_of(found, HUES)
 
     def marks(self) -> list[Mark]:
         if self._texts:
             return [Mark(_y(self._scale, at), one_line(text)[:16]) for at, text in enumerate(self._texts)]
-        values = dict.fromkeys(self._scale.at(part) for part in (0.0, 0.5, 1.0))
-        return [Mark(_y(self._scale, value), label(value)) for value in values]
+        return [Mark(_y(self._scale, value), text) for value, text in ticks(self._scale, 6, self._is_whole)]
+
+    def colours(self, name: str) -> ColourScale | None:
+        return None if self._texts else _colours(name, self._scale)
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -185,15 +285,8 @@ def _word(value: object) -> str:
     return label(value) if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _scale(values: Sequence[float]) -> Scale:
-    return Scale(min(values), max(values))
-
-
-def _marks(across: Scale, upwards: Scale) -> tuple[list[Mark], list[Mark]]:
-    is_whole = float(across.low).is_integer() and float(across.high).is_integer()
-    xs = dict.fromkeys(round(across.at(part)) if is_whole else across.at(part) for part in MARKS)
-    ys = dict.fromkeys(upwards.at(part) for part in MARKS)
-    return [Mark(_x(across, x), label(x)) for x in xs], [Mark(_y(upwards, y), label(y)) for y in ys]
+def _colours(name: str, scale: Scale) -> ColourScale:
+    return ColourScale(one_line(name), [label(scale.at(part), 3) for part in (0.0, 0.5, 1.0)])
 
 
 def _x(scale: Scale, value: float) -> int:
@@ -202,7 +295,3 @@ def _x(scale: Scale, value: float) -> int:
 
 def _y(scale: Scale, value: float) -> int:
     return HEIGHT - BOTTOM - scale.step_of(value, HEIGHT - TOP - BOTTOM + 1)
-
-
-def _hue(scale: Scale, value: float) -> int:
-    return scale.step_of(value, HUES)

@@ -90,11 +90,13 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/provenance", job_document.provenance),
     Page("GET", "/c/{alias}/jobs/{key}/metrics", job.metrics),
     Page("GET", "/c/{alias}/jobs/{key}/metrics.live", job.metrics_live),
+    Page("GET", "/c/{alias}/jobs/{key}/metrics.json", job.metrics_data),
     Page("GET", "/c/{alias}/jobs/{key}/outputs", job.outputs),
     Page("GET", "/c/{alias}/jobs/{key}/outputs/*", job.output),
     # Runs side by side
     Page("GET", "/c/{alias}/compare", compare.page),
     Page("GET", "/c/{alias}/compare.live", compare.live),
+    Page("GET", "/c/{alias}/compare.json", compare.data),
     # Sweeps
     Page("GET", "/c/{alias}/sweeps", sweeps.listing),
     Page("GET", "/c/{alias}/sweeps/{name}", sweeps.page),

@@ -3,6 +3,7 @@ from . import svg as svg
 from .charts import Chart as Chart
 from .charts import Series as Series
 from .charts import metric_charts as metric_charts
+from .charts import x_choices as x_choices
 from .html import picture as picture
 from .html import values as values
 from .text import age as age

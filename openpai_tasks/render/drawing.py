@@ -28,11 +28,11 @@ STATES = {
     "FAILED": "red",
     "STOPPED": "dim",
 }
-SERIES = (
+FEW_COLOURS = (
     *("cyan", "yellow", "magenta", "green", "red", "blue"),
-    *("bright_cyan", "bright_yellow", "bright_magenta"),
+    *("bright_cyan", "bright_yellow", "bright_magenta", "bright_green", "bright_red", "bright_blue"),
 )
-"""Colours of the lines of a chart, in turn."""
+"""Colours of the lines of a chart on terminals that have 16."""
 SHORT_TEXT = 20
 """Cells up to this width get it; columns of wider ones share the remaining width."""
 WHOLE_WORD, FOLDED_WORD = 24, 12
@@ -66,7 +66,7 @@ def draw(view: View, columns: int, ages: bool = False) -> str:
         if isinstance(part, TextTable) and len(part.rows) < LONG_TABLE:
             target.print(fit_table(part, columns))
         elif isinstance(part, Chart):
-            target.print(_chart(part, columns), soft_wrap=True)
+            target.print(_chart(part, columns, target), soft_wrap=True)
         else:  # the terminal wraps long words, so that an address can be copied
             is_prose = isinstance(part, str) and _longest_word(part) <= columns
             target.print(_text(part), soft_wrap=not is_prose)
@@ -76,12 +76,13 @@ def draw(view: View, columns: int, ages: bool = False) -> str:
 def frame(view: View, columns: int, lines: int, ages: bool = False) -> list[str]:
     """Return the lines of a live view, none wider or more than there is room for."""
     out = io.StringIO()
-    console(out, columns, lines).print(Group(_live(view, columns, ages)))
+    target = console(out, columns, lines)
+    target.print(Group(_live(view, columns, ages, target)))
     drawn = [line.rstrip() for line in out.getvalue().removesuffix("\n").split("\n")]
     return drawn if len(drawn) <= lines else [*drawn[: lines - 1], "…"]
 
 
-def _live(view: View, room: int, ages: bool) -> RenderableType:
+def _live(view: View, room: int, ages: bool, target: Console) -> RenderableType:
     """Return what a live view draws; a text alone is cut to one line."""
     if isinstance(view, str):
         return Text(one_line(view), no_wrap=True, overflow="ellipsis")
@@ -90,16 +91,18 @@ def _live(view: View, room: int, ages: bool) -> RenderableType:
     drawn: list[RenderableType] = []
     for part in _parts(view, ages):
         if isinstance(part, Chart):
-            drawn.append(_chart(part, room))
+            drawn.append(_chart(part, room, target))
         else:
             drawn.append(fit_table(part, room) if isinstance(part, TextTable) else _text(part))
     return Group(*drawn)
 
 
-def _chart(view: Chart, room: int) -> Text:
-    styles = [SERIES[number % len(SERIES)] for number in range(len(view.series))]
+def _chart(view: Chart, room: int, target: Console) -> Text:
+    colours = FEW_COLOURS if target.color_system == "standard" else charts.COLOURS
     return Text("\n").join(
-        Text.assemble(*((text, "" if number is None else styles[number]) for text, number in line))
+        Text.assemble(
+            *((text, "" if number is None else colours[number % len(colours)]) for text, number in line)
+        )
         for line in charts.draw(view, room, has_colours())
     )
 

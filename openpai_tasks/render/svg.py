@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from openpai_tasks.render.charts import Chart, Scale, Series, label, lines_of, scales
+from openpai_tasks.render.charts import (
+    COLOURS,
+    DASHES,
+    Chart,
+    Point,
+    Scale,
+    Series,
+    lines_of,
+    scales,
+    thin,
+    ticks,
+)
 from openpai_tasks.text.plain import one_line
 
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 34
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 34, 58
 ROW = 18
 """The height of a line of text."""
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f")
-MARKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-Dot = tuple[int, int]
 
 
 def page(width: int, height: int, parts: Iterable[str]) -> str:
@@ -44,54 +51,50 @@ def _rows(chart: Chart) -> int:
 
 def _chart(chart: Chart, top: int) -> Iterator[str]:
     yield _text(LEFT, top + 20, chart.title, 'font-weight="bold"')
+    chart = thin(chart, WIDTH)
     found = scales(chart.series)
     if found is None:
         yield _text(LEFT, top + 20 + ROW, "no numbers to draw")
         return
     across, upwards = found
-    yield from _grid(across, upwards, top)
+    yield from _grid(chart, across, upwards, top)
     for number, one in enumerate(chart.series):
-        colour = COLOURS[number % len(COLOURS)]
-        yield from _lines(one, across, upwards, top, colour)
+        dash = DASHES[number // len(COLOURS) % len(DASHES)]
+        stroke = f'stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.5"' + (
+            f' stroke-dasharray="{dash}"' if dash else ""
+        )
+        yield from _lines(one, across, upwards, top, stroke)
         if _rows(chart):
             y = top + HEIGHT + ROW * number
-            yield f'<path d="M{LEFT} {y - 4}h24" stroke="{colour}" stroke-width="2"/>'
+            yield f'<path d="M{LEFT} {y - 4}h24" {stroke}/>'
             yield _text(LEFT + 32, y, one.name)
 
 
-def _grid(across: Scale, upwards: Scale, top: int) -> Iterator[str]:
-    for part in MARKS:
-        x, y = _dot(across.at(part), upwards.at(part), across, upwards, top)
+def _grid(chart: Chart, across: Scale, upwards: Scale, top: int) -> Iterator[str]:
+    for value, text in ticks(upwards, 6):
+        _, y = _dot((across.low, value), across, upwards, top)
         yield f'<path d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="#ddd"/>'
-        yield _text(LEFT - 8, y + 4, label(upwards.at(part)), 'text-anchor="end"')
-        yield _text(x, top + HEIGHT - BOTTOM + ROW, label(across.at(part)), 'text-anchor="middle"')
+        yield _text(LEFT - 8, y + 4, text, 'text-anchor="end"')
+    for value, text in ticks(across, 8, chart.is_whole, chart.is_time):
+        x, _ = _dot((value, upwards.low), across, upwards, top)
+        yield _text(x, top + HEIGHT - BOTTOM + ROW, text, 'text-anchor="middle"')
+    middle = (LEFT + WIDTH - RIGHT) // 2
+    yield _text(middle, top + HEIGHT - BOTTOM + 2 * ROW, chart.x, 'text-anchor="middle"')
 
 
-def _lines(series: Series, across: Scale, upwards: Scale, top: int, colour: str) -> Iterator[str]:
+def _lines(series: Series, across: Scale, upwards: Scale, top: int, stroke: str) -> Iterator[str]:
+    """Draw the parts of a line; a point alone is a dot."""
     for part in lines_of(series.points):
-        dots = thin_out(_dot(x, y, across, upwards, top) for x, y in part)
-        path = "L".join(f"{x} {y}" for x, y in dots)
+        dots = [_dot(point, across, upwards, top) for point in part]
         if len(dots) == 1:
-            yield f'<circle cx="{dots[0][0]}" cy="{dots[0][1]}" r="2" fill="{colour}"/>'
+            yield f'<circle cx="{dots[0][0]}" cy="{dots[0][1]}" r="1.5" {stroke}/>'
         else:
-            yield f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+            yield f'<path d="M{"L".join(f"{x} {y}" for x, y in dots)}" fill="none" {stroke}/>'
 
 
-def _dot(x: float, y: float, across: Scale, upwards: Scale, top: int) -> Dot:
-    right = LEFT + across.step_of(x, WIDTH - LEFT - RIGHT + 1)
-    return right, top + HEIGHT - BOTTOM - upwards.step_of(y, HEIGHT - TOP - BOTTOM + 1)
-
-
-def thin_out(dots: Iterable[Dot]) -> list[Dot]:
-    """Keep the first, the extreme and the last dot of each column: as many as a picture can show."""
-    columns: dict[int, list[int]] = {}
-    for x, y in dots:
-        columns.setdefault(x, []).append(y)
-    return [
-        (x, y)
-        for x, ys in columns.items()
-        for y in dict.fromkeys((ys[0], min(ys), max(ys), ys[-1]) if len(ys) > 1 else ys)
-    ]
+def _dot(point: Point, across: Scale, upwards: Scale, top: int) -> tuple[int, int]:
+    right = LEFT + across.step_of(point[0], WIDTH - LEFT - RIGHT + 1)
+    return right, top + HEIGHT - BOTTOM - upwards.step_of(point[1], HEIGHT - TOP - BOTTOM + 1)
 
 
 def _text(x: int, y: int, text: str, options: str = "") -> str:

@@ -50,6 +50,8 @@ def settle(page: Any) -> None:
     """Wait until the page has drawn what it shows."""
     page.wait_for_load_state("load")
     page.wait_for_function("document.fonts.status === 'loaded'")
+    if page.locator("figure[data-plot]").count():
+        page.locator(".plot-lines").first.wait_for()
 
 
 @contextmanager

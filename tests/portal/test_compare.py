@@ -100,6 +100,8 @@ def test_the_page_finds_jobs_by_name_tag_and_sweep(visitor, runs):
     assert '<span class="added">' in two and ">image<" in two and "exit 3" in two
     assert "/c/local/compare?job=runs-lr-1-depth-1&amp;all=1" in two  # without the other one
     assert visitor.get("/c/local/compare?job=nothing").status_code == 404
+    numbers = visitor.get("/c/local/compare.json?job=runs&metric=loss&x=time").json()
+    assert len(numbers["series"]) == 12 and numbers["x"] == "time"
     hostile = visitor.get("/c/local/compare", params={"q": "<script>alert(1)</script>"})
     assert hostile.status_code == 200 and "<script>alert" not in hostile.text
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
-from openpai_tasks import render, sdk
+from openpai_tasks import sdk
 from openpai_tasks.errors import PaiError
+from openpai_tasks.portal.html import url
 from openpai_tasks.portal.live import Steps, redraw
-from openpai_tasks.portal.pages.job import check_files
-from openpai_tasks.portal.plots import line_plot
+from openpai_tasks.portal.pages.job import check_files, metric_plots
+from openpai_tasks.portal.plots import metric_data
 from openpai_tasks.portal.request import PortalRequest, redirect
 from openpai_tasks.protocol import states
 from openpai_tasks.protocol.models import JobInfo
@@ -48,6 +50,13 @@ def live(request: PortalRequest) -> Steps:
     return redraw(draw)
 
 
+def data(request: PortalRequest) -> Response:
+    """Return the numbers of one metric of the compared jobs, for the script of its plot."""
+    names = _names(request)[: MOST + 1]
+    found = sdk.sweeps.gather_metrics(request.client, names, request.records, request.mounts)
+    return JSONResponse(metric_data(found, request.query))
+
+
 def compare_one(request: PortalRequest) -> Response:
     """Lead from a job to the comparison with others."""
     other = request.query.get("with", "")
@@ -55,9 +64,7 @@ def compare_one(request: PortalRequest) -> Response:
 
 
 def _values(request: PortalRequest) -> dict[str, Any]:
-    names = request.lists.get("job", ())
-    for name in names:
-        check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
+    names = _names(request)
     chosen = list(sdk.sweeps.find_members(request.client, names, request.records)) if names else []
     found = (
         sdk.sweeps.compare(request.client, chosen, request.records, request.mounts)
@@ -65,6 +72,7 @@ def _values(request: PortalRequest) -> dict[str, Any]:
         else None
     )
     is_whole = bool(request.query.get("all"))
+    source = partial(url, "c", request.alias, "compare.json", job=chosen)
     return {
         "chosen": chosen,
         "found": found,
@@ -72,12 +80,20 @@ def _values(request: PortalRequest) -> dict[str, Any]:
         "is_over": not found or all(job.state in states.FINAL for job in found.jobs),
         "rows": () if not found else found.rows if is_whole else found.differing,
         "best": best_runs(found) if found else (),
-        "plots": _plots(found) if found else (),
+        "plots": metric_plots(found.metrics, found.metrics, source)[:MOST_CHARTS] if found else (),
         "difference": _difference(request, chosen),
         "query": request.query.get("q", ""),
         "fewest": FEWEST,
         "most": MOST,
     }
+
+
+def _names(request: PortalRequest) -> tuple[str, ...]:
+    """Return the jobs, sweeps and patterns in the address, whose files the user may see."""
+    names = request.lists.get("job", ())
+    for name in names:
+        check_files(request, name.partition("~")[0] if "~" in name else request.client.user)
+    return names
 
 
 def best_runs(found: Comparison) -> list[BestRun]:
@@ -89,11 +105,6 @@ def best_runs(found: Comparison) -> list[BestRun]:
             jobs = tuple(found.jobs[at].name for at in sorted(row.best))
             best.append(BestRun(name, row.values[min(row.best)], jobs, is_lower_better(name)))
     return best
-
-
-def _plots(found: Comparison) -> list[Any]:
-    charts = render.metric_charts(found.metrics)[:MOST_CHARTS]
-    return [plot for plot in map(line_plot, charts) if plot]
 
 
 def _difference(request: PortalRequest, chosen: Sequence[str]) -> Any:

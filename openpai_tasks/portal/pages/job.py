@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from starlette.responses import JSONResponse, Response
 
@@ -14,13 +16,14 @@ from openpai_tasks import render, sdk
 from openpai_tasks.backends.base import Backend
 from openpai_tasks.errors import Denied, NotFound, PaiError
 from openpai_tasks.portal import previews
+from openpai_tasks.portal.html import url
 from openpai_tasks.portal.live import Event, Steps
-from openpai_tasks.portal.plots import line_plot
+from openpai_tasks.portal.plots import Plot, line_plot, metric_data
 from openpai_tasks.portal.request import PortalRequest, redirect, whole_number
 from openpai_tasks.protocol.document.ports import listening_ports
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.diagnosis.explain import Explanation
-from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader
+from openpai_tasks.sdk.jobs.metrics import Metric, MetricReader, is_lower_better
 from openpai_tasks.sdk.jobs.outputs import Outputs
 from openpai_tasks.settings.config import load_settings
 from openpai_tasks.storage.location import Location
@@ -30,6 +33,7 @@ MOST_ATTEMPTS = 20
 METRIC_SECONDS = 2.0
 MOST_FILES = 1000
 """Output files that the page lists."""
+_SCORE = re.compile(r"acc|auc|f1|score|reward|bleu|precision|recall", re.IGNORECASE)
 
 
 def find_job(request: PortalRequest) -> JobInfo:
@@ -216,11 +220,33 @@ def _reader(request: PortalRequest) -> MetricReader:
     return sdk.jobs.MetricReader(request.client, request.params["key"], request.mounts, is_thinned=True)
 
 
+def metrics_data(request: PortalRequest) -> Response:
+    """Return the numbers of one metric, for the script of its plot."""
+    return JSONResponse(metric_data(_reader(request).read(), request.query))
+
+
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
     wanted = request.query.get("metric", "").split()
     chosen = sdk.jobs.select_metrics(found, wanted)
-    plots = [line_plot(chart) for chart in render.metric_charts(chosen)]
-    return {"plots": [plot for plot in plots if plot], "metrics": chosen, "problem": "", "wanted": wanted}
+    source = partial(url, "c", request.alias, "jobs", request.params["key"], "metrics.json")
+    return {"plots": metric_plots(chosen, found, source), "metrics": chosen, "problem": "", "wanted": wanted}
+
+
+def metric_plots(chosen: Sequence[Metric], found: Sequence[Metric], source: Callable[..., str]) -> list[Plot]:
+    """Return a plot for each chosen metric; a loss has its lowest value marked, a score its highest.
+
+    ``source`` returns the address of the numbers of a metric.
+    """
+    choices = render.x_choices(found)
+    charts = [replace(chart, best=_best(chart.title)) for chart in render.metric_charts(chosen)]
+    plots = [line_plot(chart, source(metric=chart.title), choices) for chart in charts]
+    return [plot for plot in plots if plot]
+
+
+def _best(name: str) -> Literal["min", "max"] | None:
+    if is_lower_better(name):
+        return "min"
+    return "max" if _SCORE.search(name) else None
 
 
 # Outputs

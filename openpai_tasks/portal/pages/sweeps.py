@@ -1,8 +1,9 @@
-"""Sweeps: the results of their jobs as a table, a scatter plot and parallel coordinates."""
+"""Sweeps: the results of their jobs as a table and plots, the best of them, and what they depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from openpai_tasks.portal.pages.job import check_files
 from openpai_tasks.portal.plots import is_number, parallel_plot, scatter_plot
 from openpai_tasks.portal.request import PortalRequest
 from openpai_tasks.protocol import states
+from openpai_tasks.sdk.jobs.metrics import is_lower_better
 from openpai_tasks.sdk.sweeps.results import JobResult, as_number
 
 MOST_AXES = 8
@@ -54,6 +56,8 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
     across = _chosen(given.get("x", ""), numeric, numeric[:1])
     upwards = _chosen(given.get("y", ""), numeric, measured[:1] or numeric[-1:])
     points = [(one.name, cell(one, across), cell(one, upwards)) for one in results]
+    lowest = given["best"] == "min" if given.get("best") in ("min", "max") else is_lower_better(upwards)
+    best = _best(results, upwards, lowest) if upwards in values else set()
     return dict(
         name=name,
         unread=unread,
@@ -63,15 +67,51 @@ def _values(request: PortalRequest, seconds: float | None = None) -> dict[str, A
         numeric=numeric,
         across=across,
         upwards=upwards,
+        is_result=upwards in values,
+        lowest=lowest,
+        best=best,
         cell=cell,
-        scatter=scatter_plot(name, [row for row in points if is_number(row[1]) and is_number(row[2])])
+        scatter=scatter_plot(
+            upwards, [row for row in points if is_number(row[1]) and is_number(row[2])], best
+        )
         if len(numeric) > 1
         else None,
         has_results=bool(values),
-        parallel=_parallel(results, parameters, measured, upwards),
+        parallel=_parallel(results, parameters, measured, upwards, best),
+        importances=_importances(results, parameters, upwards) if upwards in values else [],
         sort=given.get("sort", ""),
         is_ascending=given.get("dir", "") == "asc",
     )
+
+
+def _best(results: Sequence[JobResult], column: str, lowest: bool) -> set[str]:
+    """Return the names of the jobs with the lowest or highest value."""
+    found = {one.name: value for one in results if is_number(value := cell(one, column))}
+    if len(found) < 2:
+        return set()
+    best = min(found.values()) if lowest else max(found.values())
+    return {name for name, value in found.items() if value == best}
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How a result rises or falls with a parameter, over a number of jobs."""
+
+    parameter: str
+    correlation: float
+    jobs: int
+
+
+def _importances(results: Sequence[JobResult], parameters: Sequence[str], column: str) -> list[Importance]:
+    """Return the rank correlation of each numeric parameter with a result, the strongest first."""
+    found = []
+    for name in parameters:
+        pairs = [(cell(one, name), cell(one, column)) for one in results]
+        numbers = [pair for pair in pairs if is_number(pair[0]) and is_number(pair[1])]
+        correlation = sdk.sweeps.rank_correlation(numbers)
+        if correlation is not None:
+            found.append(Importance(name, correlation, len(numbers)))
+    return sorted(found, key=lambda one: -abs(one.correlation))
 
 
 def _columns(results: Sequence[JobResult]) -> tuple[list[str], list[str]]:
@@ -100,7 +140,11 @@ def _sorted(results: list[JobResult], column: str, is_ascending: bool) -> list[J
 
 
 def _parallel(
-    results: Sequence[JobResult], parameters: Sequence[str], measured: Sequence[str], last: str
+    results: Sequence[JobResult],
+    parameters: Sequence[str],
+    measured: Sequence[str],
+    last: str,
+    best: Container[str],
 ) -> Any:
     """Return the plot of all parameters and results; its last axis is the y axis of the scatter plot."""
     columns = [name for name in (*parameters, *measured) if name != last][: MOST_AXES - 1]
@@ -108,7 +152,7 @@ def _parallel(
     if len(columns) < 2:
         return None
     rows = [(one.name, [_plain(cell(one, column)) for column in columns]) for one in results]
-    return parallel_plot(columns, rows)
+    return parallel_plot(columns, rows, best)
 
 
 def _plain(value: Any) -> Any:

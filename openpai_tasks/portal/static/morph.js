@@ -57,5 +57,5 @@ function morphNode(node, wanted) {
   for (const { name, value } of wanted.attributes) {
     if (node.getAttribute(name) !== value) node.setAttribute(name, value);
   }
-  morphChildren(node, wanted);
+  if (!node.hasAttribute("data-drawn")) morphChildren(node, wanted); // its script draws it
 }

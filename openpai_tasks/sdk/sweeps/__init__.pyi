@@ -6,6 +6,7 @@ from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .comparison import read_values as read_values
 from .grid import parse_points as parse_points
+from .ranking import rank_correlation as rank_correlation
 from .records import list_sweeps as list_sweeps
 from .records import recorded_jobs as recorded_jobs
 from .results import find_members as find_members

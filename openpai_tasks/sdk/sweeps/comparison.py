@@ -123,7 +123,7 @@ def _read(client: Backend, name: str, mounts: Mounts) -> _Read:
     except PaiError:
         job, document = lookup.find(client, name), {}
     try:
-        return _Read(job, document, MetricReader(client, name, mounts).read(job))
+        return _Read(job, document, MetricReader(client, name, mounts, is_thinned=True).read(job))
     except PaiError:
         return _Read(job, document, [])
 
@@ -210,7 +210,8 @@ def _values(
     if not all(name in known for name in names):
         with contextlib.suppress(PaiError):
             known = {
-                metric.name: metric.last for metric in MetricReader(client, job.key, mounts).read()
+                metric.name: metric.last
+                for metric in MetricReader(client, job.key, mounts, is_thinned=True).read()
             } | known
     return {name: known[name] for name in names if name in known}
 
