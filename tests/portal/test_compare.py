@@ -1,5 +1,6 @@
 """Compare the runs of a sweep: in the terminal, and from the list of jobs to the page of the comparison."""
 
+import json
 import re
 
 import pytest
@@ -47,10 +48,14 @@ def test_the_terminal_shows_what_differs_and_marks_the_best(cluster, runs):
     [
         (["other"], "name 2 to 50 jobs to compare, not 1"),
         (["other", "nothing"], "no job or sweep named 'nothing'"),
+        (["many"], "name 2 to 50 jobs to compare, not 51"),
     ],
 )
 def test_what_cannot_be_compared_is_one_clear_line(cluster, runs, names, problem):
+    record = cluster.project / ".openpai" / "sweeps" / "local" / "many.jsonl"
+    record.write_text("".join(json.dumps({"job": f"many-{at}", "point": {}}) + "\n" for at in range(51)))
     ran = cluster.inv("job.compare", *names)
+    record.unlink()
     assert ran.code != 0 and problem in ran.err and ran.err.count("\n") == 1
 
 
