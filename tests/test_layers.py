@@ -118,7 +118,7 @@ MAY_IMPORT = {
     "sdk.payloads": set(),
     "sdk.notebooks": JOBS | {"sdk.containers", "sdk.diagnosis", "sdk.logs", "sdk.payloads"},
     "api": VALUES | {"backends.base", "render", "sdk", "storage"},
-    "render": {"errors", "text.plain", "text.plurals"},
+    "render": {"errors", "text.durations", "text.plain", "text.plurals"},
     "completion": set(),
     "tasks": COMMANDS | {"paddlecloud"},
     "tasks.framework": COMMANDS,

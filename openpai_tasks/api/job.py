@@ -325,7 +325,7 @@ class Job:
 
     def why(self) -> Explanation:
         """Explain why the job waits or has failed, and what to do."""
-        return sdk.diagnosis.why(self.backend, self.name)
+        return sdk.diagnosis.why(self.backend, self.name, sdk.files.mounts(settings_here()))
 
     def connect(self, timeout: float | None = None) -> Iterator[JobInfo]:
         """Yield the job's status whenever it changes, until the job ends."""

@@ -334,8 +334,8 @@ class Backend(Protocol):
     def jobs(self, **query: Unpack[JobFilter]) -> list[JobInfo]:
         """List jobs, newest first."""
 
-    def count_jobs(self, *states: str) -> dict[str, int]:
-        """Return the number of jobs in each of these states."""
+    def count_jobs(self, *states: str, **query: Unpack[JobFilter]) -> dict[str, int]:
+        """Return the number of jobs in each of these states, of those that the query selects."""
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:
         """Remove the finished jobs beyond the limits, or only list them; needs ``job_removal``."""

@@ -269,6 +269,7 @@ def _request(
 ) -> PortalRequest:
     pairs = [(name, value) for name, value in form.multi_items()] if form else []
     texts = [(name, value) for name, value in pairs if isinstance(value, str)]
+    repeated = [*texts, *web.query_params.multi_items()]
     return PortalRequest(
         session=session,
         project=project,
@@ -276,7 +277,7 @@ def _request(
         params=params,
         query=dict(web.query_params),
         form=dict(texts),
-        lists={name: tuple(value for other, value in texts if other == name) for name, _ in texts},
+        lists={name: tuple(value for other, value in repeated if other == name) for name, _ in repeated},
         files=tuple(value for _, value in pairs if not isinstance(value, str)),
         body=_body(web) if web.method == "PUT" else None,
     )

@@ -50,10 +50,10 @@ def environment() -> Environment:
 
 
 def url(*words: str, **query: object) -> str:
-    """Return the address of a page: each word is one segment of the path."""
+    """Return the address of a page: each word is one segment of the path; lists repeat a name."""
     path = "/" + "/".join(quote(word, safe="~", errors="replace") for word in words)
-    found = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(found, errors='replace')}" if found else path
+    found = {name: value for name, value in query.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(found, doseq=True, errors='replace')}" if found else path
 
 
 def ago(milliseconds: int | None) -> str:

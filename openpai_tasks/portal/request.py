@@ -47,7 +47,7 @@ class PortalRequest:
     query: Mapping[str, str]
     form: Mapping[str, str] = field(default_factory=dict, repr=False)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    """Every value of fields that a form may repeat."""
+    """Every value of fields that a form, or the query of a page, may repeat."""
     files: tuple[UploadFile, ...] = ()
     body: UploadBody | None = None
     """Of the method PUT."""

@@ -9,6 +9,7 @@ from typing import Any
 from openpai_tasks.portal.pages import (
     cluster,
     clusters,
+    compare,
     job,
     job_document,
     jobs,
@@ -42,6 +43,9 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs", jobs.page),
     Page("GET", "/c/{alias}/jobs.live", jobs.live),
     Page("POST", "/c/{alias}/jobs.stop", jobs.stop),
+    Page("POST", "/c/{alias}/jobs.compare", jobs.compare),
+    Page("POST", "/c/{alias}/jobs.tag", jobs.tag),
+    Page("POST", "/c/{alias}/jobs.resubmit", jobs.resubmit),
     Page("GET", "/c/{alias}/jobs/{key}", job.page),
     Page("GET", "/c/{alias}/jobs/{key}/live", job.live),
     Page("POST", "/c/{alias}/jobs/{key}/stop", job.stop),
@@ -80,7 +84,7 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/ssh-command", job.ssh_command),
     Page("GET", "/c/{alias}/jobs/{key}/resubmit", job_document.resubmit),
     Page("POST", "/c/{alias}/jobs/{key}/resubmit", job_document.send),
-    Page("GET", "/c/{alias}/jobs/{key}/compare", job_document.compare),
+    Page("GET", "/c/{alias}/jobs/{key}/compare", compare.compare_one),
     Page("GET", "/c/{alias}/jobs/{key}/document", job_document.page),
     Page("GET", "/c/{alias}/jobs/{key}/document.txt", job_document.download),
     Page("GET", "/c/{alias}/jobs/{key}/provenance", job_document.provenance),
@@ -89,6 +93,10 @@ TABLE = [
     Page("GET", "/c/{alias}/jobs/{key}/metrics.json", job.metrics_data),
     Page("GET", "/c/{alias}/jobs/{key}/outputs", job.outputs),
     Page("GET", "/c/{alias}/jobs/{key}/outputs/*", job.output),
+    # Runs side by side
+    Page("GET", "/c/{alias}/compare", compare.page),
+    Page("GET", "/c/{alias}/compare.live", compare.live),
+    Page("GET", "/c/{alias}/compare.json", compare.data),
     # Sweeps
     Page("GET", "/c/{alias}/sweeps", sweeps.listing),
     Page("GET", "/c/{alias}/sweeps/{name}", sweeps.page),

@@ -13,6 +13,7 @@ from typing import Any
 
 from openpai_tasks.errors import ConfigError
 from openpai_tasks.render.views import Facts, Moment, Page, TextTable, View
+from openpai_tasks.text.durations import format_duration
 from openpai_tasks.text.plain import PlainBytes, escape_json, is_plain, one_line, plain
 
 Columns = Sequence[str] | Callable[[Any], View]
@@ -100,13 +101,7 @@ def age(milliseconds: int) -> str:
     return "now"
 
 
-def duration(seconds: float) -> str:
-    """Format a time span in its two largest units."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{seconds:.1f}s"
-    minutes, hours = whole // 60, whole // 3600
-    return f"{minutes}m {whole % 60:02d}s" if hours == 0 else f"{hours}h {minutes % 60:02d}m"
+duration = format_duration
 
 
 def size(count: int) -> str:
@@ -163,15 +158,16 @@ def verdicts(items: Any) -> str:
 
 
 def explanation(items: Any) -> str:
-    """The reason for the state of one or more jobs, related facts, their last output, and advice."""
+    """The reason for the state of one or more jobs, advice, related facts, and their last output."""
     parts = []
     for item in listed(items):
-        parts.append(one_line(f"{item.name} is {item.state}: {item.why}"))
+        parts.append(one_line(item.headline))
+        advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
+        parts += [f"what to do:\n{advice}"] if advice else []
         parts += ["\n".join(f"- {cell('fact', fact)}" for fact in item.facts)] if item.facts else []
         parts += [f"the last output of {one_line(item.log_of)}:\n{_quoted(item.log)}"] if item.log else []
         parts += [f"its output as the cluster kept it:\n{_quoted(item.kept_log)}"] if item.kept_log else []
-        advice = "\n".join(f"- {cell('advice', line)}" for line in item.advice)
-        parts += [f"what to do:\n{advice}"] if advice else []
+        parts += [one_line(item.platform)] if item.platform else []
     return "\n\n".join(parts)
 
 

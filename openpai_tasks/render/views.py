@@ -43,6 +43,11 @@ class TextTable:
     def __str__(self) -> str:
         return _aligned([self.header, *self.rows])
 
+    @property
+    def width(self) -> int:
+        """The columns of a terminal that the table takes."""
+        return max(map(width, str(self).splitlines()))
+
     def brief(self, ages: bool) -> TextTable:
         """Return the table as terminals show it; ``ages`` replace dates."""
         kept = [number for number in range(len(self.header)) if number not in self.omitted]

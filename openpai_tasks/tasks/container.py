@@ -333,7 +333,9 @@ def start(
     request = sdk.containers.keep_alive(request, stay, idle)
     client = connect(c, cluster_alias)
     submission = sdk.jobs.prepare(client, request, Path.cwd(), sdk.files.mounts(given))
-    job = views.submitting.submit_or_preview(client, submission, views.submitting.is_preview(c, flags))
+    job = views.submitting.submit_or_preview(
+        client, submission, views.submitting.is_preview(c, flags), output
+    )
     if job is None:
         return
     say(f"job {job.name} submitted to {client.cluster.alias}; waiting up to {limit} s for it (--wait-limit)")

@@ -469,13 +469,45 @@ def resubmit(
     views.submitting.send(c, target, submission, follow, only, output, plain, notify)
 
 
-@task(help={"first": OTHER_HELP, "second": OTHER_HELP})
+@task(
+    help={
+        "names": RESULTS_HELP,
+        "all": "also show what is the same in all jobs",
+        "output": f"{TABLE_HELP}; all but the table have every value",
+    }
+)
+def compare(
+    c: Context,
+    names: list[str],
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
+) -> None:
+    """Compare up to 50 jobs: parameters, resources, and the last and best value of each metric."""
+    mounted = sdk.files.mounts(settings(c))
+    found = sdk.sweeps.compare(connect(c, cluster_alias), names, Path.cwd(), mounted)
+    show(c, list(found.jobs), lambda _: views.sweeps.comparison_view(found, all), output)
+
+
+@task(
+    help={
+        "first": OTHER_HELP,
+        "second": OTHER_HELP,
+        "all": "include the shell that is generated around the jobs' own commands, as -o json does",
+    }
+)
 def diff(
-    c: Context, first: str, second: str, cluster_alias: str | None = None, output: str | None = None
+    c: Context,
+    first: str,
+    second: str,
+    all: bool = False,
+    cluster_alias: str | None = None,
+    output: str | None = None,
 ) -> None:
     """Show how the documents of two jobs differ."""
     (left, a), (right, b) = sdk.jobs.parse_reference(first), sdk.jobs.parse_reference(second)
-    found = sdk.jobs.compare_jobs(connect(c, left or cluster_alias), a, connect(c, right or cluster_alias), b)
+    clients = connect(c, left or cluster_alias), connect(c, right or cluster_alias)
+    found = sdk.jobs.compare_jobs(clients[0], a, clients[1], b, is_folded=not (all or output))
     if found.same:
         say(f"{found.a} and {found.b} are the same")
     show(c, found, render.difference, output)
@@ -528,5 +560,6 @@ def open_(c: Context, name: str, no_browser: bool = False, cluster_alias: str | 
 def why(c: Context, name: list[str], cluster_alias: str | None = None, output: str | None = None) -> None:
     """Explain why jobs are waiting or have failed, and what to do."""
     client = connect(c, cluster_alias)
-    found = [sdk.diagnosis.why(client, one) for one in sdk.sweeps.choose_names(client, name)]
+    mounted = sdk.files.mounts(settings(c))
+    found = [sdk.diagnosis.why(client, one, mounted) for one in sdk.sweeps.choose_names(client, name)]
     show(c, found[0] if len(found) == 1 else found, render.explanation, output)

@@ -216,7 +216,7 @@ def serve(
     came_from = sdk.notebooks.source_origins(notebook, given.sources, here)
     key = "" if direct else sdk.ssh.public_key(given)
     made = sdk.notebooks.plan_server(client, notebook, options, request, key, here, mounted)
-    sent = views.submitting.submit_or_preview(client, made, views.submitting.is_preview(c, flags))
+    sent = views.submitting.submit_or_preview(client, made, views.submitting.is_preview(c, flags), output)
     if sent:
         own = (notebook.name, str(notebook.path)) if notebook else ("", "")
         sdk.notebooks.save_session(client, sent, sdk.notebooks.SavedSession(options.token, *own, came_from))

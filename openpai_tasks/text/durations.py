@@ -1,4 +1,4 @@
-"""Durations as users type them."""
+"""Durations as users type and read them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def seconds(value: str | int) -> int:
     if total > LONGEST_DAYS * 24 * 60 * 60:
         raise ValueError(f"must be at most {LONGEST_DAYS}d, got {str(value)!r}")
     return total
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time span in its two largest units."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f}s"
+    minutes, hours = whole // 60, whole // 3600
+    return f"{minutes}m {whole % 60:02d}s" if hours == 0 else f"{hours}h {minutes % 60:02d}m"

@@ -179,13 +179,14 @@ class Client(ServerConnection):
         _, rows = self._page(known)
         return listing.select(map(job_from_summary, rows), asked)
 
-    def count_jobs(self, *states: str) -> dict[str, int]:
+    def count_jobs(self, *states: str, **query: Unpack[JobFilter]) -> dict[str, int]:
         if self.dialect.selects:
-            query = {"limit": 1, "withTotalCount": "true"}
-            totals = {state: self._page({"state": state, **query})[0] for state in states}
+            asked = {name: value for name, value in query.items() if value not in (None, "")}
+            asked |= {"limit": 1, "withTotalCount": "true"}
+            totals = {state: self._page({**asked, "state": state})[0] for state in states}
             if None not in totals.values():
                 return {state: total or 0 for state, total in totals.items()}
-        found = Counter(job.state for job in self.jobs())
+        found = Counter(job.state for job in self.jobs(**query))
         return {state: found[state] for state in states}
 
     def clean_jobs(self, keep: str, preview: bool) -> list[RemovedJob]:

@@ -157,8 +157,8 @@ class PaddleBackend(PaddleClient):
         killed = [jobs.killed_job(self.user, self.namespace, one) for one in gone if one.name in kept]
         return listing.select([*listed, *killed], asked)
 
-    def count_jobs(self, *states: str) -> dict[str, int]:
-        found = Counter(job.state for job in self.jobs())
+    def count_jobs(self, *states: str, **query: Unpack[JobFilter]) -> dict[str, int]:
+        found = Counter(job.state for job in self.jobs(**query))
         return {state: found[state] for state in states}
 
     def cluster_usage(self, seconds: int, points: int) -> tuple[ClusterSample, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -233,15 +233,18 @@ def metrics_data(request: PortalRequest) -> Response:
 def _metric_values(found: list[Metric], request: PortalRequest) -> dict[str, Any]:
     wanted = request.query.get("metric", "").split()
     chosen = sdk.jobs.select_metrics(found, wanted)
-    return {"plots": _plots(request, chosen, found), "metrics": chosen, "problem": "", "wanted": wanted}
+    source = partial(url, "c", request.alias, "jobs", request.params["key"], "metrics.json")
+    return {"plots": metric_plots(chosen, found, source), "metrics": chosen, "problem": "", "wanted": wanted}
 
 
-def _plots(request: PortalRequest, chosen: Sequence[Metric], found: Sequence[Metric]) -> list[Plot]:
-    """Return a plot for each chosen metric; a loss has its lowest value marked, a score its highest."""
-    plots, choices = [], render.x_choices(found)
-    for chart in render.metric_charts(chosen):
-        source = url("c", request.alias, "jobs", request.params["key"], "metrics.json", metric=chart.title)
-        plots.append(line_plot(replace(chart, best=_best(chart.title)), source, choices))
+def metric_plots(chosen: Sequence[Metric], found: Sequence[Metric], source: Callable[..., str]) -> list[Plot]:
+    """Return a plot for each chosen metric; a loss has its lowest value marked, a score its highest.
+
+    ``source`` returns the address of the numbers of a metric.
+    """
+    choices = render.x_choices(found)
+    charts = [replace(chart, best=_best(chart.title)) for chart in render.metric_charts(chosen)]
+    plots = [line_plot(chart, source(metric=chart.title), choices) for chart in charts]
     return [plot for plot in plots if plot]
 
 

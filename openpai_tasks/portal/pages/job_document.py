@@ -1,4 +1,4 @@
-"""The document of a job: shown, explained, compared with another one, and submitted again with changes."""
+"""The document of a job: shown, explained, and submitted again with changes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from openpai_tasks.sdk.jobs.records import Record, find_record, mask_secrets
 from openpai_tasks.sdk.jobs.submission import Submission
 from openpai_tasks.sdk.jobs.unmasking import asked_secrets
 
-RECENT = 100
-"""Jobs to choose from."""
 FRESH = "fresh"
 """The choice to start without the checkpoints of the job."""
 
@@ -92,7 +90,7 @@ def _own_commands(document: dict[str, Any]) -> dict[str, str]:
     }
 
 
-# Submit again, compare
+# Submit again
 
 
 def resubmit(request: PortalRequest, problem: str = "", preview: str = "") -> Response:
@@ -170,12 +168,3 @@ def _submission(request: PortalRequest) -> Submission:
         edited,
         resume=False if request.form.get("start") == FRESH else None,
     )
-
-
-def compare(request: PortalRequest) -> Response:
-    """Show how the documents of this job and another one differ."""
-    client, other = request.client, request.query.get("with", "")
-    job = find_job(request)
-    found = sdk.jobs.compare_jobs(client, job.key, client, other) if other else None
-    recent = [one for one in client.jobs(username=job.user or None, limit=RECENT) if one.key != job.key]
-    return job_page(request, "compare.html", "", job, other=other, found=found, recent=recent)

@@ -54,7 +54,77 @@ function follow(part) {
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
+  part.addEventListener("moved", () => {
+    close();
+    isFirst = true;
+    if (part.dataset.live) open();
+  });
   open();
+}
+
+// Filters act while the user types: the address changes, and the parts that the form names are fetched again.
+let typed = 0;
+let fetched = null;
+
+for (const kind of ["input", "change"]) {
+  document.addEventListener(kind, (event) => {
+    const form = event.target.closest?.("form[data-filter]");
+    if (!form) return;
+    clearTimeout(typed);
+    typed = setTimeout(() => filter(form), kind === "input" ? 250 : 0);
+  });
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-filter]")) return;
+  event.preventDefault();
+  filter(event.target);
+});
+
+async function filter(form) {
+  clearTimeout(typed);
+  const given = [...new FormData(form)].filter(([, value]) => value !== "");
+  const address = new URL(form.action);
+  address.search = new URLSearchParams(given);
+  if (form.dataset.sent === address.search) return;
+  form.dataset.sent = address.search;
+  if (!(await swap(address, form.dataset.filter))) delete form.dataset.sent;
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-swap]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  swap(new URL(link.href), link.dataset.swap);
+});
+
+// Show these parts of another page, whose address becomes the address of this one; return whether it was there.
+async function swap(address, parts) {
+  fetched?.abort();
+  fetched = new AbortController();
+  try {
+    const answer = await fetch(address, { signal: fetched.signal, headers: { accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!answer.ok || answer.redirected) {
+      location.assign(address);
+      return true;
+    }
+    history.replaceState(null, "", page.querySelector("link[rel=canonical]")?.getAttribute("href") ?? address);
+    for (const id of parts.split(" ")) show(document.getElementById(id), page.getElementById(id));
+    refresh();
+    return true;
+  } catch (error) {
+    if (error.name !== "AbortError") report("The portal does not answer.");
+    return error.name === "AbortError";
+  }
+}
+
+// Change a part of the page into the same part of another page.
+function show(part, wanted) {
+  morph(part, wanted.innerHTML);
+  if (part.dataset.live === wanted.dataset.live) return;
+  part.dataset.live = wanted.dataset.live ?? "";
+  part.dispatchEvent(new Event("moved"));
 }
 
 // A problem of the live parts, shown until they work again
@@ -106,7 +176,8 @@ setInterval(() => document.hidden || refresh(), 1000);
 
 // Selections
 function showSelection(form) {
-  const ticked = form.querySelectorAll("tbody input[type=checkbox]:checked:enabled").length;
+  const boxes = form.querySelectorAll("tbody input[type=checkbox]:checked:enabled");
+  const ticked = [...boxes].reduce((sum, box) => sum + Number(box.dataset.count ?? 1), 0);
   const bar = form.querySelector("[data-selection-bar]");
   bar.hidden = ticked === 0;
   setText(bar.querySelector("[data-selection-count]"), `${ticked} selected`);

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol.document import kept_files, scripts
 
-SOURCES = "# openpai-tasks: sources"
-OUTPUT = "# openpai-tasks: output"
-EARLIER = "# openpai-tasks: earlier jobs"
+SOURCES = f"{scripts.MARK}sources"
+OUTPUT = f"{scripts.MARK}output"
+EARLIER = f"{scripts.MARK}earlier jobs"
 """The first lines of our steps, with which a resubmission recognises them."""
 
 ARCHIVES, JOBS = "sources", "jobs"
@@ -92,7 +92,7 @@ class MountedFolder:
         return "\n".join([SOURCES, _STOP, _COPY.format(place=place, file=_FILE), _check_step(sha256)])
 
     def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
-        return _in_subshell(commands) if patterns else list(commands)
+        return wrap(commands) if patterns else list(commands)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class HdfsFolder:
         return "\n".join([SOURCES, _STOP, got, _check_step(sha256)])
 
     def around(self, commands: Sequence[str], patterns: Sequence[str] = ()) -> list[str]:
-        return _in_subshell(commands)
+        return wrap(commands)
 
 
 Home = MountedFolder | HdfsFolder
@@ -149,7 +149,7 @@ def read_earlier(step: str) -> list[str] | None:
     return shlex.split(step.splitlines()[1])[1].partition("=")[2].split()
 
 
-def _in_subshell(commands: Sequence[str]) -> list[str]:
+def wrap(commands: Sequence[str]) -> list[str]:
     """Run the commands in a subshell, so that the outer shell is still there when they have ended.
 
     An ``exec`` or traps in them do not affect the outer shell, which passes its signals on.

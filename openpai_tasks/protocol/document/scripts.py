@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from openpai_tasks.errors import ProtocolError
 
+MARK = "# openpai-tasks: "
+"""Begins the first line of every generated step, so that it can be recognised and left out of views."""
 MOUNTS = "/mnt/"
 OUTPUT = "PAI_OUTPUT_DIR"
 """The variable with the folder for a job's outputs, which are kept."""
@@ -35,6 +37,18 @@ def export(name: str, value: str) -> str:
     return f"export {variable(name)}={shlex.quote(value)}"
 
 
+def read_export(step: str) -> dict[str, str]:
+    """Return the variable of a step that only exports a value; empty for another step, or a secret."""
+    if not step.startswith("export ") or "<%" in step:
+        return {}
+    try:
+        words = shlex.split(step)
+    except ValueError:
+        return {}
+    name, _, value = words[1].partition("=")
+    return {name: value} if words[2:] == ["||", "exit", "1"] else {}
+
+
 def secret_value(value: str) -> str:
     """Encode a secret for the document, as octal escapes for printf unless it is plain.
 
@@ -53,10 +67,13 @@ def export_secret(name: str, value: str) -> str:
     return f"""{name}=$(printf '{hole}x') && export {name}="${{{name}%x}}\""""
 
 
-_FOR_LOGINS = """\
+_FOR_LOGINS = (
+    f"{MARK}for logins: {{names}}\n"
+    + """\
 pai_login=/root/.ssh/environment
 if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then pai_login=$PAI_WORK_DIR/../ssh/environment; fi
 if [ -w "$pai_login" ]; then printf '%s\\n' {lines} >>"$pai_login" || :; fi"""
+)
 
 
 def export_to_logins(variables: Mapping[str, str]) -> str:
@@ -71,7 +88,7 @@ def export_to_logins(variables: Mapping[str, str]) -> str:
         and not re.search(r"[\n\r\0]", name + value)
     ]
     lines = " ".join(f'"{name}=${{{variable(name)}-}}"' for name in names)
-    return _FOR_LOGINS.format(lines=lines) if names else ""
+    return _FOR_LOGINS.format(names=", ".join(names), lines=lines) if names else ""
 
 
 _LAYER = """\
@@ -90,7 +107,9 @@ if subprocess.run([python, "-c", "import pip"], stderr=subprocess.DEVNULL).retur
         sys.exit(f"error: cannot install packages: {here}; install python3-pip, or python3-venv")
 os.execve(python, [python, "-m", "pip", "install", *packages], {**os.environ, "PIP_USER": "0"})
 """
-_INSTALL = """\
+_INSTALL = (
+    f"{MARK}{{title}}\n"
+    + """\
 if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then
   pai_layer=${{PAI_WORK_DIR%/work}}/packages
   {python} -c {layer} "$pai_layer" {packages} || exit 1
@@ -98,6 +117,7 @@ if [ -n "${{PAI_MOUNT_ROOT-}}" ]; then
 else
   {python} -m pip install {packages} || exit 1
 fi"""
+)
 
 
 def install(python: str, packages: Iterable[str]) -> str:
@@ -107,7 +127,9 @@ def install(python: str, packages: Iterable[str]) -> str:
     sees these and no others, and whose modules come after those of the job's sources.
     """
     words = " ".join(map(shlex.quote, packages))
-    return _INSTALL.format(python=shlex.quote(python), layer=shlex.quote(_LAYER), packages=words)
+    title = f"{python} -m pip install {words}".replace("\n", " ")
+    layer = shlex.quote(_LAYER)
+    return _INSTALL.format(title=title, python=shlex.quote(python), layer=layer, packages=words)
 
 
 def step(command: str) -> str:
@@ -121,9 +143,10 @@ def quote_mounted(path: str) -> str:
     return f'"${{PAI_MOUNT_ROOT-}}{escaped}"' if path.startswith(MOUNTS) else f'"{escaped}"'
 
 
-_LIMITED = """\
-pai_script={script}
-pai_options=$(set +o)
+_SCRIPT, _OPTIONS = "pai_script=", "\npai_options=$(set +o)\n"
+_LIMITED = (
+    f"{_SCRIPT}{{script}}{_OPTIONS}"
+    + """\
 case $- in *e*) pai_options="$pai_options; set -e" ;; esac
 pai_script="$pai_options
 $pai_script"
@@ -158,6 +181,7 @@ if [ "$pai_code" -eq {timed_out} ]; then
 fi
 exit "$pai_code"
 """
+)
 
 
 def limit_time(command: str, seconds: int) -> str:
@@ -170,6 +194,18 @@ def limit_time(command: str, seconds: int) -> str:
     """
     script = shlex.quote(command)
     return _LIMITED.format(script=script, seconds=seconds, grace=GRACE, timed_out=TIMED_OUT).rstrip("\n")
+
+
+def unlimited(command: str) -> str:
+    """Return the command inside a result of ``limit_time``; any other command as it is."""
+    if time_limit(command) is None or not command.startswith(_SCRIPT):
+        return command
+    quoted, rest, _ = command.removeprefix(_SCRIPT).rpartition(_OPTIONS)
+    try:
+        [own] = shlex.split(quoted) if rest else []
+    except ValueError:
+        return command
+    return own
 
 
 def time_limit(command: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,12 +17,22 @@ from openpai_tasks.protocol.diagnostics import Diagnostics
 from openpai_tasks.protocol.fields import count, mapping, rows
 from openpai_tasks.protocol.models import JobInfo, TaskInfo, first_failed
 from openpai_tasks.sdk.diagnosis import symptoms
+from openpai_tasks.sdk.diagnosis.causes import find_cause
+from openpai_tasks.sdk.files.job_folders import Mounts
 from openpai_tasks.sdk.jobs import documents, lookup
+from openpai_tasks.sdk.jobs.metrics import read_metrics, select_telling
+from openpai_tasks.sdk.jobs.outputs import find_outputs
 from openpai_tasks.sdk.logs import output
+from openpai_tasks.text.durations import format_duration
 from openpai_tasks.text.hints import command, in_this_program
+from openpai_tasks.text.plain import one_line
 from openpai_tasks.text.plurals import counted
 
-LINES = 15
+LINES = 20
+"""The last lines of output to show."""
+READ_LINES = 1000
+"""The last lines of output among which the cause is looked for."""
+MOST_METRICS = 4
 NOTES = 3
 WAITS_FOR_RETRY = re.compile(r"\bnext retry\b", re.IGNORECASE)
 """Matches advice that only applies while the job is retried, ours and that of real servers."""
@@ -43,7 +54,7 @@ NEWS_SECONDS = 1.5  # waits shorter than this are not reported
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reason in one sentence, other facts, the last output, and what to do.
+    """The reason in one sentence, other facts, the last output, what to do, and the platform's own words.
 
     ``kept_log`` is the output that the cluster keeps with a failure, if it is more than ``log``.
     """
@@ -56,14 +67,22 @@ class Explanation:
     log: tuple[str, ...] = ()
     kept_log: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    platform: str = ""
+
+    @property
+    def headline(self) -> str:
+        is_over_well = self.state == states.SUCCEEDED
+        return f"{self.name} {self.why}" if is_over_well else f"{self.name} is {self.state}: {self.why}"
 
     def __str__(self) -> str:
-        return "\n".join([f"job {self.name!r} is {self.state}: {self.why}", *self.facts, *self.advice])
+        lines = [f"job {self.headline}", *self.advice, *self.facts, self.platform]
+        return "\n".join(filter(None, lines))
 
 
-def why(client: Backend, name: str) -> Explanation:
+def why(client: Backend, name: str, mounts: Mounts = ()) -> Explanation:
     """Explain the state of the job from everything that the cluster knows about it."""
-    return explain_job(client, lookup.describe(client, name))
+    job = lookup.describe(client, name)
+    return _succeeded(client, job, mounts) if job.state == states.SUCCEEDED else explain_job(client, job)
 
 
 def explain_job(client: Backend, job: JobInfo) -> Explanation:
@@ -91,9 +110,10 @@ def _waiting(client: Backend, job: JobInfo) -> Explanation:
 def _retrying(client: Backend, job: JobInfo) -> Explanation:
     reason, _ = _meaning(client, job)
     meaning = f"{attempt_number(job)} failed and is retried: {_end(job, first_failed(job.tasks), reason)}"
-    facts = (*_platform_words(job, reason), *_retry_facts(job), *_event_facts(_notes(job, "Warning")))
+    facts = (*_retry_facts(job), *_event_facts(_notes(job, "Warning")))
     follow = f"wait; `{lookup.command_for(client, 'job.connect', job)}` shows when the next attempt starts"
-    return Explanation(job.name, job.state, meaning, facts, advice=(follow,))
+    words = _platform_words(job, reason)
+    return Explanation(job.name, job.state, meaning, facts, advice=(follow,), platform=words)
 
 
 def _running(client: Backend, job: JobInfo) -> Explanation:
@@ -189,20 +209,21 @@ def _not_free(asked: RequestedResources, there: VirtualCluster) -> tuple[str, st
 
 def _failed(client: Backend, job: JobInfo) -> Explanation:
     task = first_failed(job.tasks)
-    log = _last_lines(client, job, task)
+    read = _last_lines(client, job, task)
+    log = read[-LINES:]
     kept = _kept(job, log)
     reason, solutions = _meaning(client, job)
-    lines = log or kept
+    lines = read or kept
     symptom = symptoms.explain_module(client, job, lines)
     symptom = symptom or symptoms.explain_mount(client, job, lines) or symptoms.in_output(lines)
     look = f"`{lookup.command_for(client, 'job.logs', job)}` shows all of its output"
-    advice = [*([symptom[1]] if symptom else []), *solutions]
+    cause = find_cause(lines)
+    advice = [*([symptom[1]] if symptom else []), *(() if cause else solutions)]
     return Explanation(
         job.name,
         job.state,
-        _end(job, task, reason),
+        cause or _end(job, task, reason),
         (
-            *_platform_words(job, reason),
             *([symptom[0]] if symptom else []),
             *_retry_facts(job),
             *(_no_retry(job) if client.capabilities.retries else ()),
@@ -215,18 +236,20 @@ def _failed(client: Backend, job: JobInfo) -> Explanation:
             *([look] if log else []),
             f"`{lookup.command_for(client, 'job.resubmit', job)}` runs it again",
         ),
+        _platform_words(job, reason),
     )
 
 
-def _platform_words(job: JobInfo, reason: str) -> list[str]:
-    """Return the exit code, the message and the trigger as the platform reports them."""
+def _platform_words(job: JobInfo, reason: str) -> str:
+    """Return the exit codes, the message and the trigger as the platform reports them, in one line."""
     known = job.diagnostics or Diagnostics()
     phrase = f" ({known.phrase})" if known.phrase else ""
     code = job.platform_exit_code
-    facts = [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
-    facts += [f"its message: {job.message}"] if known.text else []
-    facts += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
-    return facts
+    words = [f"exit code {job.exit_code}"] if job.exit_code is not None else []
+    words += [f"the platform reports exit code {code}{phrase}: {reason}"] if code is not None else []
+    words += [f"its message: {job.message}"] if known.text else []
+    words += [f"this ended the job: {known.trigger}"] if known.trigger not in ("", known.text) else []
+    return one_line("; ".join(words))
 
 
 def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
@@ -239,9 +262,12 @@ def _kept(job: JobInfo, log: tuple[str, ...]) -> tuple[str, ...]:
 
 def _end(job: JobInfo, task: TaskInfo | None, reason: str) -> str:
     who = f"the command of {task.label}" if task else "the command"
-    if job.exit_code and (job.platform_exit_code or 0) >= 0:  # below, the platform has ended it
-        return f"{who} ended with exit code {job.exit_code}"
-    return reason
+    code = job.exit_code
+    if not code or (job.platform_exit_code or 0) < 0:  # below 0, the platform has ended it
+        return reason
+    with contextlib.suppress(ValueError):
+        return f"{who} was killed by {signal.Signals(code - 128).name} (exit code {code})"
+    return f"{who} ended with exit code {code}"
 
 
 def _meaning(client: Backend, job: JobInfo) -> tuple[str, list[str]]:
@@ -272,10 +298,10 @@ def _last_lines(client: Backend, job: JobInfo, task: TaskInfo | None) -> tuple[s
         return ()
     which = output.LogChoice(task.role, task.index)
     try:
-        data = b"".join(output.read_output(client, job.key, which, lines=LINES, plain=True))
+        data = b"".join(output.read_output(client, job.key, which, lines=READ_LINES, plain=True))
     except (ApiError, Unreachable):
         return ()
-    return tuple(data.decode().splitlines()[-LINES:])
+    return tuple(data.decode().splitlines()[-READ_LINES:])
 
 
 def _stopped(client: Backend, job: JobInfo) -> Explanation:
@@ -284,12 +310,33 @@ def _stopped(client: Backend, job: JobInfo) -> Explanation:
     return Explanation(job.name, job.state, reason, tuple(_retry_facts(job)), advice=(again,))
 
 
-def _succeeded(client: Backend, job: JobInfo) -> Explanation:
+def _succeeded(client: Backend, job: JobInfo, mounts: Mounts = ()) -> Explanation:
     look = (
         f"`{lookup.command_for(client, 'job.outputs', job)}` lists the files it wrote, "
         f"`{lookup.command_for(client, 'job.logs', job)}` shows its output"
     )
-    return Explanation(job.name, job.state, "it succeeded", tuple(_retry_facts(job)), advice=(look,))
+    parts = [_duration(job), *_last_metrics(client, job, mounts), *_output_count(client, job, mounts)]
+    return Explanation(job.name, job.state, "; ".join(parts), tuple(_retry_facts(job)), advice=(look,))
+
+
+def _duration(job: JobInfo) -> str:
+    seconds = job.duration
+    return "succeeded" if seconds is None else f"succeeded in {format_duration(seconds)}"
+
+
+def _last_metrics(client: Backend, job: JobInfo, mounts: Mounts) -> list[str]:
+    """Return the last values of the most telling metrics."""
+    with contextlib.suppress(PaiError):
+        found = select_telling(read_metrics(client, job.key, mounts), MOST_METRICS)
+        return [f"{one_line(metric.name)} {metric.last:.4g}" for metric in found]
+    return []
+
+
+def _output_count(client: Backend, job: JobInfo, mounts: Mounts) -> list[str]:
+    with contextlib.suppress(PaiError):
+        found = find_outputs(client, job.key, mounts).without_runtime_files
+        return [counted(len(found.files), "output file")] if found.files else []
+    return []
 
 
 def _other(client: Backend, job: JobInfo) -> Explanation:

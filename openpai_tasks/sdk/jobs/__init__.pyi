@@ -17,6 +17,7 @@ from .lookup import stop as stop
 from .lookup import stop_all as stop_all
 from .lookup import submitted_document as submitted_document
 from .lookup import summarise_users as summarise_users
+from .lookup import typed_name as typed_name
 from .lookup import wait as wait
 from .lookup import wait_all as wait_all
 from .lookup import wait_for_success as wait_for_success

@@ -15,6 +15,7 @@ from openpai_tasks.errors import ApiError, ConfigError, ProtocolError
 from openpai_tasks.files.regular import read_limited, reason
 from openpai_tasks.lazy_dataclass import dataclass
 from openpai_tasks.protocol import Problem
+from openpai_tasks.protocol.document.folding import fold
 from openpai_tasks.protocol.document.shape import first_mismatch
 from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.protocol.yaml.reader import Source
@@ -81,16 +82,30 @@ def parse_reference(text: str) -> tuple[str | None, str]:
     return (alias or None, name) if colon else (None, text)
 
 
-def compare_jobs(left: Backend, a: str, right: Backend, b: str) -> Difference:
-    """Compare two jobs' documents, ignoring the order of keys; passwords are masked in both."""
+def compare_jobs(left: Backend, a: str, right: Backend, b: str, is_folded: bool = True) -> Difference:
+    """Compare two jobs' documents, ignoring the order of keys; passwords are masked in both.
+
+    Generated shell is folded, unless nothing else differs.
+    """
+    documents = [job_document(client, name)[1] for client, name in ((left, a), (right, b))]
+    labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
+    lines = _diff(list(map(fold, documents)), labels) if is_folded else ()
+    lines = lines or _diff(documents, labels)
+    return Difference(*labels, not lines, lines)
+
+
+def _diff(pair: Sequence[dict[str, Any]], labels: tuple[str, str]) -> tuple[str, ...]:
     import difflib
 
-    documents = (job_document(client, name)[1] for client, name in ((left, a), (right, b)))
-    texts = [protocol.dump(sort_keys(mask_secrets(document))) for document in documents]
-    labels = (f"{left.cluster.alias}:{a}", f"{right.cluster.alias}:{b}")
-    before, after = (text.splitlines() for text in texts)
-    lines = tuple(difflib.unified_diff(before, after, *labels, lineterm=""))
-    return Difference(*labels, not lines, lines)
+    before, after = (protocol.dump(sort_keys(mask_secrets(one))).splitlines() for one in pair)
+    return tuple(difflib.unified_diff(before, after, *labels, lineterm=""))
+
+
+def fold_text(text: str) -> str:
+    """Return a valid document as text without generated shell; unchanged if it has none."""
+    document = protocol.read(text).value
+    folded = fold(document)
+    return text if folded == document else protocol.dump(folded)
 
 
 def sort_keys(value: Any) -> Any:

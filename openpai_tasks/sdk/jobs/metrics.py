@@ -26,13 +26,16 @@ from openpai_tasks.sdk.logs.json_lines import (
 )
 from openpai_tasks.text import wildcards
 
+TELLING = (("loss",), ("acc", "f1", "auc", "score", "reward", "bleu", "perplexity"))
+"""Parts of the names of metrics that say most about a run, in this order."""
+_LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
+
 KEPT_FROM = 5000
 """New points from which on what was read is kept for later commands."""
 MERGED = -1
 """The attempt of kept points that come from several; to add more, all have to be read again."""
 _FIELDS = operator.itemgetter("name", "value", "step", "time")
 _TASK = ("role", "index", "attempt")
-_LOWER_IS_BETTER = re.compile(r"loss|error|rmse|perplexity|(?<![a-z])(?:err|mae|mse|ppl)(?![a-z])", re.I)
 
 
 def is_lower_better(name: str) -> bool:
@@ -215,6 +218,20 @@ def select_metrics(metrics: Iterable[Metric], patterns: Iterable[str]) -> list[M
         for metric in metrics
         if not wanted or any(wildcards.matches(metric.name, pattern) for pattern in wanted)
     ]
+
+
+def select_telling(metrics: Iterable[Metric], most: int) -> list[Metric]:
+    """Return the metrics to show first, one of each name: losses, scores, then those with most points."""
+    named: dict[str, Metric] = {}
+    for metric in metrics:
+        named.setdefault(metric.name, metric)
+    return sorted(named.values(), key=_rank)[:most]
+
+
+def _rank(metric: Metric) -> tuple[int, int, str]:
+    name = metric.name.lower()
+    kind = next((at for at, words in enumerate(TELLING) if any(word in name for word in words)), len(TELLING))
+    return kind, -metric.count, metric.name
 
 
 def summarise(points: Sequence[MetricPoint]) -> MetricSummary:

@@ -38,7 +38,7 @@ from openpai_tasks.sdk.clusters.inactive_python import describe_inactive
 from openpai_tasks.sdk.files import job_folders
 from openpai_tasks.sdk.files.job_folders import Home, Mounts
 from openpai_tasks.sdk.jobs import provenance, records, updates
-from openpai_tasks.sdk.jobs.documents import as_v1, without_comments
+from openpai_tasks.sdk.jobs.documents import as_v1, fold_text, without_comments
 from openpai_tasks.sdk.jobs.lookup import wait_for_success
 from openpai_tasks.sdk.jobs.polling import is_outage, retry_during_outage
 from openpai_tasks.sdk.jobs.provenance import Origin, Stamp, add_stamp
@@ -84,6 +84,11 @@ class Submission:
     def shown(self) -> str:
         """The text with its secrets masked."""
         return self.text if self.v1 else protocol.validate(self.text).masked()
+
+    @property
+    def folded(self) -> str:
+        """The shown text without the shell that is generated around the commands."""
+        return self.shown if self.v1 else fold_text(self.shown)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,14 @@ from .choosing import ChosenJob as ChosenJob
 from .choosing import choose_jobs as choose_jobs
 from .choosing import choose_names as choose_names
 from .choosing import name_some as name_some
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
+from .comparison import read_values as read_values
 from .grid import parse_points as parse_points
 from .ranking import rank_correlation as rank_correlation
 from .records import list_sweeps as list_sweeps
+from .records import recorded_jobs as recorded_jobs
+from .results import find_members as find_members
 from .results import follow_metrics as follow_metrics
 from .results import gather_metrics as gather_metrics
 from .results import gather_results as gather_results

@@ -5,6 +5,8 @@ A record has the jobs of a sweep and their points; whether they exist, only the 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ from openpai_tasks.protocol.json_text import parse
 from openpai_tasks.sdk.sweeps.grid import Point
 from openpai_tasks.settings.home import make_private
 from openpai_tasks.text.hints import option
+
+MOST_SWEEPS = 100
+"""Sweeps whose jobs are looked up at once."""
 
 
 @dataclass
@@ -58,9 +63,29 @@ def list_sweeps(folder: Path, cluster: str) -> list[str]:
     return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
 
+def recorded_jobs(folder: Path, cluster: str) -> dict[str, str]:
+    """Return the sweep of each job that was submitted from this folder, of the newest sweeps."""
+    found: dict[str, str] = {}
+    for name in list_sweeps(folder, cluster)[:MOST_SWEEPS]:
+        path = _path(folder, cluster, name)
+        with contextlib.suppress(OSError, ConfigError):
+            found |= dict.fromkeys(_recorded(folder, cluster, name, path.stat().st_mtime_ns), name)
+    return found
+
+
+@functools.lru_cache(MOST_SWEEPS)
+def _recorded(folder: Path, cluster: str, name: str, modified: int) -> tuple[str, ...]:
+    """Return the jobs in the record of a sweep as of its last change."""
+    return tuple(load(folder, cluster, name).points)
+
+
+def _path(folder: Path, cluster: str, name: str) -> Path:
+    return folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl"
+
+
 def load(folder: Path, cluster: str, name: str) -> SweepRecord:
     """Load the record of a sweep; empty if there is none yet."""
-    record = SweepRecord(folder / ".openpai" / "sweeps" / cluster / f"{name}.jsonl")
+    record = SweepRecord(_path(folder, cluster, name))
     try:
         text = read_limited(record.path, LARGEST_LIST)
     except FileNotFoundError:

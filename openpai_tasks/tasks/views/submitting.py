@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def start(
     fetch: str = "",
 ) -> JobInfo | None:
     """Submit the job and return it, or None if the command ends here; the task ``fetch`` gets its results."""
-    job = submit_or_preview(client, submission, preview)
+    job = submit_or_preview(client, submission, preview, output)
     if job and follow:
         say(f"job {job.name} submitted to {client.cluster.alias}")
         return job
@@ -72,14 +73,16 @@ def _with_checkpoint(job: JobInfo, submission: Submission) -> object:
     return {**fields, "resumes_from": submission.resumes_from}
 
 
-def submit_or_preview(client: Backend, submission: Submission, preview: bool) -> JobInfo | None:
+def submit_or_preview(
+    client: Backend, submission: Submission, preview: bool, output: str | None = None
+) -> JobInfo | None:
     """Submit the job and return it; for a preview, show it and return None."""
     sdk.jobs.check_tags(client, submission.tags)
     report_sources(submission)
     for note in submission.notes:
         say(note)
     if preview:
-        show_preview(client, submission)
+        show_preview(client, submission, is_whole=output is not None)
         return None
     return sdk.jobs.submit_when_ready(client, submission, say)
 
@@ -100,14 +103,21 @@ def report_sources(packed: Submission | JobFiles) -> None:
         say(f"sources: {total}; archive of {render.size(archive.size)} in {place}")
 
 
-def show_preview(client: Backend, submission: Submission) -> None:
-    """Print the document that would be sent on stdout, and everything else on stderr."""
+def show_preview(client: Backend, submission: Submission, is_whole: bool = False) -> None:
+    """Print the document that would be sent on stdout, and everything else on stderr.
+
+    On a terminal, generated shell is folded, unless ``is_whole``.
+    """
     for member in submission.archive.members if submission.archive else ():
         say(f"  {render.cell('name', member.name)}  {render.size(member.size)}")
     hidden = " (secrets are masked here)" if submission.shown != submission.text else ""
     url = client.submit_url(submission.v1 or submission.text)
     say(f"would POST to {url}; nothing was sent{hidden}")
-    terminal.exact(submission.shown)
+    shown = submission.shown
+    folded = submission.folded if sys.stdout.isatty() and not is_whole else shown
+    if folded != shown:
+        say("generated commands are shown as comments; `-o yaml`, a file or a pipe has them in full")
+    terminal.exact(folded)
 
 
 @contextlib.contextmanager

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from openpai_tasks.backends.base import Backend
     from openpai_tasks.render import Page, TextTable
     from openpai_tasks.sdk.jobs.metrics import Metric
+    from openpai_tasks.sdk.sweeps.comparison import ComparedRow, Comparison
     from openpai_tasks.sdk.sweeps.sweep import Sweep, SweepJob, SweepRun
 
 METRICS_HEADER = ("JOB", "METRIC", "TASK", "LAST", "MIN", "MAX", "STEP", "COUNT")
 ORDER = {"FAILED": 0, "STOPPED": 0, "RUNNING": 1, "STOPPING": 1, "WAITING": 2, "": 3, "SUCCEEDED": 4}
 """Which jobs are shown first where there is no room for all."""
+BEST_MARK = "*"
 
 
 def run_sweep(
@@ -134,3 +136,30 @@ def metrics_view(metrics: Sequence[Metric], plot: bool) -> TextTable | Page:
     ]
     table = render.TextTable(METRICS_HEADER, rows)
     return render.Page([*render.metric_charts(metrics), table]) if plot else table
+
+
+def comparison_view(found: Comparison, is_whole: bool) -> Page | str:
+    """Return a table of what differs, or of everything: jobs as rows or, if they are too wide, as columns."""
+    compared = found.rows if is_whole else found.differing
+    if not compared:
+        return "the jobs do not differ; --all shows their values"
+    values = [_compared_cells(row) for row in compared]
+    names = [render.cell("name", job.name) for job in found.jobs]
+    header = [render.cell("name", row.name).upper() for row in compared]
+    by_job = render.TextTable(["JOB", *header], [[*row] for row in zip(names, *values, strict=True)])
+    by_value = render.TextTable(
+        ["", *names], [[name, *row] for name, row in zip(header, values, strict=True)]
+    )
+    is_turned = by_job.width > shutil.get_terminal_size().columns and by_value.width < by_job.width
+    legend = [f"{BEST_MARK} best of all"] if any(row.best for row in compared) else []
+    return render.Page([by_value if is_turned else by_job, *legend], spaced=False)
+
+
+def _compared_cells(row: ComparedRow) -> list[str]:
+    """Return the values of a row for people, with a mark at the best."""
+    cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values]
+    if row.name == "duration":
+        cells = list(row.values)
+    return [
+        render.cell(row.name, value) + f" {BEST_MARK}" * (at in row.best) for at, value in enumerate(cells)
+    ]

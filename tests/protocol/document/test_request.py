@@ -86,7 +86,9 @@ def test_every_field_of_the_request_is_in_the_document():
     first, *middle, last, command = job.entrypoints()["worker"].splitlines()
     assert (first, command) == ("export A='b c' || exit 1", "run")
     assert last == "fi" and "  python3 -m pip install numpy 'torch>=2' || exit 1" in middle
-    assert [line for line in middle if line.startswith("#")] == [job_storage.OUTPUT, job_storage.SOURCES]
+    install = "# openpai-tasks: python3 -m pip install numpy 'torch>=2'"
+    marks = [job_storage.OUTPUT, job_storage.SOURCES, install]
+    assert [line for line in middle if line.startswith("#")] == marks
 
 
 @pytest.mark.parametrize("what", ["command", "name", "image"])
