@@ -95,7 +95,9 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
     assert "6 of 8" in text and "(16 in all)" in text and "75 % of the GPUs in use" in text
     assert "others than jobs of this cluster: GPU 1: ann (" in text and "pid 7), GPU 2: bob<" in text
     assert text.index(">first<") < text.index(">second")
-    assert "GPUs in use in the last day" in text and "<polyline points=" in text
+    assert "<strong>GPUs in use in the last hour</strong>" in text
+    assert "<strong>GPUs in use in the last day</strong>" in text and "Tasks waiting" not in text
+    assert "Free GPUs: <strong>2 of 8</strong>" in text
     assert "Not ready" in text and "1.0 GiB" in text
     assert not forbidden(text) and "<script>alert" not in text
     assert 'aria-current="page">Cluster' in text
@@ -104,7 +106,10 @@ def test_the_cluster_shows_its_virtual_clusters_queue_and_machines(visitor, lab)
 def test_the_cluster_is_followed_live(cluster, visitor):
     follow(visitor, "/c/local/cluster.live", "CPUs", "No jobs are waiting or running")
     cluster.ok("job.sub", "sleep 60", "--job-name", "busy")
-    follow(visitor, "/c/local/cluster.live", ">busy<", "state-running", "in use while this page was open")
+    follow(visitor, "/c/local/cluster.live", ">busy<", "state-running", "CPUs in use in the last hour")
+    cluster.ok("job.sub", "true", "--cpu", "500", "--job-name", "large")
+    follow(visitor, "/c/local/cluster.live", ">large<", "state-waiting", '<p class="wait-reason">it ')
+    cluster.ok("job.stop", "large")
     cluster.ok("job.stop", "busy")
     follow(visitor, "/c/local/cluster.live", "No jobs are waiting or running")
 

@@ -142,8 +142,8 @@ def _sampled(history: History, has_gpus: bool) -> Iterator[Chart]:
     titles = {"gpu": "GPUs in use", "cpu": "CPUs in use", "waiting": "Tasks waiting"}
     for span, seconds in SPANS.items():
         for name, title in titles.items():
-            if has_gpus or name != "gpu":
-                points = list(_points(history.samples[seconds], name, 3 * seconds / POINTS))
+            points = list(_points(history.samples[seconds], name, 3 * seconds / POINTS))
+            if (has_gpus or name != "gpu") and (name != "waiting" or any(value > 0 for _, value in points)):
                 yield Chart(f"{title} in the {span}", [Series("", points)], x="time")
 
 

@@ -121,8 +121,8 @@ def test_control_groups_of_both_versions_are_read(tmp_path: Path) -> None:
 
 @linux
 def test_processes_of_threads_and_of_ended_parents_count() -> None:
-    code = "import subprocess, threading\n"
-    code += "threading.Thread(target=subprocess.run, args=[['sleep', '60']]).start()"
+    begin = "threading.Thread(target=subprocess.run, args=[['sleep', '60']]).start()"
+    code = f"import subprocess, threading\n{begin}"
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         try:
             found = until(lambda: len(usage.descendants(set())) >= 2 and usage.descendants(set()))
