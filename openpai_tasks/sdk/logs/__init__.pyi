@@ -6,6 +6,8 @@ from .output import merge_jobs as merge_jobs
 from .output import output_steps as output_steps
 from .output import read_lines as read_lines
 from .output import read_output as read_output
+from .output import select_tasks as select_tasks
 from .output import sleep_between as sleep_between
+from .search import search_lines as search_lines
 from .structured import parse_filter as parse_filter
 from .structured import read_structured as read_structured

@@ -17,6 +17,7 @@ from openpai_tasks.protocol.models import JobInfo, TaskInfo
 from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
+from openpai_tasks.sdk.logs.long_logs import find_last_lines
 from openpai_tasks.text.hints import option
 from openpai_tasks.text.plain import PlainBytes, one_line
 from openpai_tasks.text.plurals import counted
@@ -51,12 +52,21 @@ class LogChoice:
 
 
 @dataclass(frozen=True)
+class LogStart:
+    """Where the first chunk of a log begins; None for what is not known."""
+
+    offset: int | None
+    line: int | None  # lines before it
+
+
+@dataclass(frozen=True)
 class Chunk:
     """A piece of a task's output, or a pause."""
 
     task: str  # "" when only one task is read
     data: bytes
     pause: float = 0.0  # seconds until the next request
+    start: LogStart | None = None  # if it is the first one of a log
 
     @property
     def text(self) -> str:
@@ -110,16 +120,19 @@ def output_steps(
     lines: int | None = None,
     on_job: OnJob | None = None,
     plain: bool = False,
+    most_bytes: int | None = None,
 ) -> Iterator[Chunk]:
-    """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller."""
+    """Yield a job's output like ``read_output``, but leave the pauses between requests to the caller.
+
+    ``most_bytes`` limits the last lines of each task.
+    """
     check_choice(which, follow, lines)
     if which.stream != "all":
         require(client, "separate_streams")
     if follow:
-        chunks = Follower(client, which, lines, on_job).steps(name)
+        chunks = Follower(client, which, lines, on_job, most_bytes).steps(name)
     else:
-        chunks = read_chunks(client, name, which)
-        chunks = chunks if lines is None else last_lines(chunks, lines)
+        chunks = read_chunks(client, name, which, lines, most_bytes)
     return strip_control_characters(chunks) if plain else chunks
 
 
@@ -131,19 +144,61 @@ def sleep_between(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             time.sleep(chunk.pause)
 
 
-def read_chunks(client: Backend, name: str, which: LogChoice) -> Iterator[Chunk]:
-    """Yield the output so far."""
+def read_chunks(
+    client: Backend, name: str, which: LogChoice, lines: int | None = None, most_bytes: int | None = None
+) -> Iterator[Chunk]:
+    """Yield the output so far, or its last lines."""
     job = lookup.at_attempt(client, lookup.find(client, name), which.attempt)
     tasks = select_tasks(job, which)
     problem: ApiError | None = None
     for task in tasks:
         try:
-            for data in client.open_log(job, task, which.stream).read():
-                yield Chunk(_label(task, tasks), data)
+            log = client.open_log(job, task, which.stream)
+            yield from TaskOutput(log, lines, most_bytes).read(_label(task, tasks))
         except ApiError as err:  # other tasks' logs may still be readable
             problem = problem or err
     if problem:
         raise problem
+
+
+class TaskOutput:
+    """The output of one task; each read continues where the last one ended, the first at the last lines."""
+
+    def __init__(self, log: TaskLog, lines: int | None = None, most_bytes: int | None = None) -> None:
+        self.log = log
+        self._lines, self._most_bytes = lines, most_bytes
+        self._start: LogStart | None = LogStart(0, 0)
+
+    def read(self, label: str) -> Iterator[Chunk]:
+        """Yield the new output."""
+        for data in self._new():
+            yield Chunk(label, data, start=self._start)
+            self._start = None
+
+    def _new(self) -> Iterator[bytes]:
+        if self._lines is None:
+            return self.log.read()
+        begin = find_last_lines(self.log, self._lines, self._most_bytes)
+        if begin is None:
+            return self._read_last_lines(self._lines)
+        self.log.seek(begin)
+        self._start = LogStart(begin, None if begin else 0)
+        self._lines = None
+        return self.log.read()
+
+    def _read_last_lines(self, count: int) -> Iterator[bytes]:
+        """Yield the last lines of a log that has to be read from its beginning."""
+        kept, number = deque[bytes](maxlen=count), 0
+        try:
+            for line in split_lines(Chunk("", data) for data in self.log.read()):
+                kept.append(line.data)
+                number += 1
+        except (ApiError, Unreachable):
+            self.log.rewind()  # nothing was shown yet
+            raise
+        self._lines = None
+        self._start = LogStart(0 if number == len(kept) else None, number - len(kept))
+        return iter(kept)
 
 
 class Follower:
@@ -154,11 +209,16 @@ class Follower:
     """
 
     def __init__(
-        self, client: Backend, which: LogChoice, lines: int | None = None, on_job: OnJob | None = None
+        self,
+        client: Backend,
+        which: LogChoice,
+        lines: int | None = None,
+        on_job: OnJob | None = None,
+        most_bytes: int | None = None,
     ) -> None:
-        self._client, self._which, self._lines, self._on_job = client, which, lines, on_job
-        self._readers: dict[LogKey, TaskLog] = {}
-        self._tailed = set[LogKey]()  # logs of which only the last lines are wanted
+        self._client, self._which, self._on_job = client, which, on_job
+        self._lines, self._most_bytes = lines, most_bytes
+        self._outputs: dict[LogKey, TaskOutput] = {}
         self._ended: dict[int, JobInfo | None] = {}  # past attempts that are not fully read
         self._failures = FailedReads(client.say)
 
@@ -224,9 +284,9 @@ class Follower:
         is_all = True
         for task in tasks:
             place = (job.attempt, task.label, task.attempt, task.log)
-            if place not in self._readers:
-                self._readers[place] = self._client.open_log(job, task, self._which.stream, retries=False)
-                self._tailed |= {place} if is_tailed else set()
+            if place not in self._outputs:
+                log = self._client.open_log(job, task, self._which.stream, retries=False)
+                self._outputs[place] = TaskOutput(log, self._lines if is_tailed else None, self._most_bytes)
             if self._failures.is_due(place):
                 yield from self._read(place, task, _label(task, tasks))
             is_all = is_all and place not in self._failures
@@ -235,19 +295,13 @@ class Follower:
         return is_all
 
     def _read(self, place: LogKey, task: TaskInfo, label: str) -> Iterator[Chunk]:
-        """Yield new output of one log, or its last lines if it is tailed."""
-        count = self._lines if place in self._tailed else None
-        reader = self._readers[place]
-        chunks = (Chunk(label, data) for data in reader.read())
+        """Yield new output of one log."""
         try:
-            yield from chunks if count is None else last_lines(chunks, count)
+            yield from self._outputs[place].read(label)
         except (ApiError, Unreachable) as err:
             self._failures.add(place, f"the output of {task.label}", err)
-            if count is not None:
-                reader.rewind()  # nothing was shown yet
         else:
             self._failures.discard(place)
-            self._tailed.discard(place)
 
     def _command(self, job: JobInfo, *words: str) -> str:
         return lookup.command_for(self._client, "job.logs", job, *words)
@@ -264,8 +318,8 @@ class Follower:
             self._client.say(f"warning: some output of job {job.name!r} could not be read; {more}")
         absent = []
         for task in select_tasks(job, self._which):
-            reader = self._readers.get((job.attempt, task.label, task.attempt, task.log))
-            if task.launched and reader and reader.is_absent:
+            output = self._outputs.get((job.attempt, task.label, task.attempt, task.log))
+            if task.launched and output and output.log.is_absent:
                 absent.append(task.label)
         if absent:
             self._client.say(f"warning: the cluster has no logs of {', '.join(absent[:8])}")
@@ -321,14 +375,6 @@ def split_lines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     for chunk in chunks:
         yield from splitter.feed(chunk)
     yield from splitter.end()
-
-
-def last_lines(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
-    """Yield the last ``count`` lines of each task's output."""
-    kept: dict[str, deque[bytes]] = {}
-    for line in split_lines(chunks):
-        kept.setdefault(line.task, deque(maxlen=count)).append(line.data)
-    return (Chunk(task, data) for task, tail in kept.items() for data in tail)
 
 
 def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
