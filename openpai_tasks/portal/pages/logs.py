@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from openpai_tasks.protocol.models import JobInfo
 from openpai_tasks.sdk.logs.long_logs import NumberedLog
 from openpai_tasks.sdk.logs.output import Chunk, LogChoice, LogStart
 from openpai_tasks.sdk.logs.structured import LEVELS
+from openpai_tasks.sdk.logs.times import UNKNOWN, OutputTimes
 
 TAIL_LINES, TAIL_BYTES = 10_000, 16 << 20
 """The last lines of each task that a page gets at first; it asks for others by number."""
@@ -52,7 +54,7 @@ def live(request: PortalRequest) -> Steps:
 
 
 def _steps(request: PortalRequest) -> Steps:
-    which = _choice(request)
+    which = dataclasses.replace(_choice(request), timed=True)
     texts = LogTexts()
     heading = Heading(request)
     steps = sdk.logs.output_steps(
@@ -104,7 +106,7 @@ class LogTexts:
 
     def __init__(self) -> None:
         self._decoders: dict[str, codecs.IncrementalDecoder] = {}
-        self._held: list[tuple[str, str]] = []
+        self._held: list[tuple[str, str, int | None, bool]] = []
         self._size = 0
         self._is_begun = False
 
@@ -112,7 +114,7 @@ class LogTexts:
         if chunk.start:
             yield from self._begin(chunk.task, chunk.start)
         if chunk.data:
-            self._hold(chunk.task, self._decoders[chunk.task].decode(chunk.data))
+            self._hold(chunk, self._decoders[chunk.task].decode(chunk.data))
         if chunk.pause or self._size >= TOGETHER:
             yield from self.flush()
 
@@ -122,12 +124,15 @@ class LogTexts:
         self._decoders[task] = codecs.getincrementaldecoder("utf-8")("replace")
         yield Event("start", {"task": task, "offset": start.offset, "line": start.line})
 
-    def _hold(self, task: str, text: str) -> None:
+    def _hold(self, chunk: Chunk, text: str) -> None:
         self._size += len(text)
-        if self._held and self._held[-1][0] == task and len(self._held[-1][1]) + len(text) <= PIECE:
-            self._held[-1] = (task, self._held[-1][1] + text)
-            return
-        self._held += [(task, text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
+        what = (chunk.written.time, chunk.written.is_error)
+        if self._held and len(self._held[-1][1]) + len(text) <= PIECE:
+            task, held, *before = self._held[-1]
+            if (task, *before) == (chunk.task, *what):
+                self._held[-1] = (task, held + text, *what)
+                return
+        self._held += [(chunk.task, text[at : at + PIECE], *what) for at in range(0, len(text), PIECE)]
 
     def flush(self) -> Iterator[Event]:
         if self._held or not self._is_begun:  # a page learns that there is no output yet, too
@@ -141,8 +146,13 @@ def lines(request: PortalRequest) -> Response:
     first, count = (whole_number(request.query.get(name, "")) for name in ("first", "count"))
     if first is None or count is None:
         raise ConfigError("expected the numbers `first` and `count`")
-    found = _numbered_log(request).read(first, min(count, MOST_LINES))
-    rows = [(line.decode("utf-8", "replace"), None, False) for line in found.lines]
+    log, times = _numbered_log(request)
+    found = log.read(first, min(count, MOST_LINES))
+    known = times.at(found.offsets) if times else [UNKNOWN] * len(found.lines)
+    rows = [
+        (line.decode("utf-8", "replace"), written.time, written.is_error)
+        for line, written in zip(found.lines, known, strict=True)
+    ]
     return JSONResponse({"first": found.first, "lines": rows})
 
 
@@ -151,12 +161,12 @@ def count(request: PortalRequest) -> Response:
     offset = whole_number(request.query.get("offset", ""))
     if offset is None:
         raise ConfigError("expected a number `offset`")
-    found = _numbered_log(request)
+    found, _ = _numbered_log(request)
     return JSONResponse({"line": found.count(min(offset, found.size()))})
 
 
-def _numbered_log(request: PortalRequest) -> NumberedLog:
-    """Return the log of the task that the query names; what was counted before is kept."""
+def _numbered_log(request: PortalRequest) -> tuple[NumberedLog, OutputTimes | None]:
+    """Return the log of the task that the query names, and its times; what was counted before is kept."""
     which = _choice(request)
     job = sdk.jobs.at_attempt(request.client, find_job(request), which.attempt)
     tasks = sdk.logs.select_tasks(job, which)
@@ -168,7 +178,7 @@ def _numbered_log(request: PortalRequest) -> NumberedLog:
         while len(known) >= MOST_LOGS:
             known.pop(next(iter(known)), None)
         known[key] = NumberedLog(request.client.open_log(job, task, which.stream))
-    return known[key]
+    return known[key], sdk.logs.open_times(request.client, job, task, which.stream)
 
 
 def find(request: PortalRequest) -> Steps:

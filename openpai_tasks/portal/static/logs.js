@@ -211,6 +211,7 @@ function restart() {
   isComplete = false;
   status.textContent = "Loading…";
   log.classList.toggle("columns", isColumns());
+  log.classList.toggle("both", value("stream") === "all");
   const link = option("download");
   link.href = address(link.getAttribute("href").split("?")[0]);
   const label = option("task").selectedOptions[0].dataset.label;
@@ -330,7 +331,9 @@ function report() {
   const isAll = isComplete && !waiting.length;
   status.textContent = `${lines ? counted(lines) : "No output"}${isAll ? ", complete" : lines ? "" : " yet"}`;
   const box = option("notice");
-  box.textContent = describe(all);
+  const hasTimes = all.some((pane) => pane.lines.some((one) => one.time));
+  const missing = option("times").checked && lines && !hasTimes ? "No times were recorded for this output." : "";
+  box.textContent = [describe(all), missing].filter(Boolean).join(" ");
   box.hidden = !box.textContent;
   if (target !== null && single()?.received && !waiting.length) {
     const number = target;
@@ -392,6 +395,10 @@ log.addEventListener("click", (event) => {
 });
 addEventListener("hashchange", readHash);
 option("wrap").addEventListener("change", (event) => log.classList.toggle("nowrap", !event.target.checked));
+option("times").addEventListener("change", (event) => {
+  log.classList.toggle("times", event.target.checked);
+  report();
+});
 option("follow").addEventListener("change", (event) => {
   if (!event.target.checked) return;
   if (single() && !single().isTail) restart();

@@ -18,6 +18,7 @@ from openpai_tasks.protocol.states import role_key
 from openpai_tasks.sdk.jobs import lookup
 from openpai_tasks.sdk.jobs.polling import Pauses
 from openpai_tasks.sdk.logs.long_logs import find_last_lines
+from openpai_tasks.sdk.logs.times import UNKNOWN, OutputTimes, Written, format_time, open_times
 from openpai_tasks.text.hints import option
 from openpai_tasks.text.plain import PlainBytes, one_line
 from openpai_tasks.text.plurals import counted
@@ -49,6 +50,7 @@ class LogChoice:
     index: int | None = None
     stream: str = "all"
     attempt: int | None = None  # of the job, from 0; by default the latest
+    timed: bool = False  # whether to find out when it was written
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Chunk:
     data: bytes
     pause: float = 0.0  # seconds until the next request
     start: LogStart | None = None  # if it is the first one of a log
+    written: Written = UNKNOWN
 
     @property
     def text(self) -> str:
@@ -154,7 +157,8 @@ def read_chunks(
     for task in tasks:
         try:
             log = client.open_log(job, task, which.stream)
-            yield from TaskOutput(log, lines, most_bytes).read(_label(task, tasks))
+            times = open_times(client, job, task, which.stream) if which.timed else None
+            yield from TaskOutput(log, lines, most_bytes, times).read(_label(task, tasks))
         except ApiError as err:  # other tasks' logs may still be readable
             problem = problem or err
     if problem:
@@ -164,16 +168,36 @@ def read_chunks(
 class TaskOutput:
     """The output of one task; each read continues where the last one ended, the first at the last lines."""
 
-    def __init__(self, log: TaskLog, lines: int | None = None, most_bytes: int | None = None) -> None:
-        self.log = log
+    def __init__(
+        self,
+        log: TaskLog,
+        lines: int | None = None,
+        most_bytes: int | None = None,
+        times: OutputTimes | None = None,
+    ) -> None:
+        self.log, self._times = log, times
         self._lines, self._most_bytes = lines, most_bytes
         self._start: LogStart | None = LogStart(0, 0)
+        self._offset: int | None = 0
 
     def read(self, label: str) -> Iterator[Chunk]:
         """Yield the new output."""
         for data in self._new():
-            yield Chunk(label, data, start=self._start)
-            self._start = None
+            if self._start:
+                self._offset = self._start.offset
+            for written, part in self._split(data):
+                yield Chunk(label, part, start=self._start, written=written)
+                self._start = None
+
+    def _split(self, data: bytes) -> Iterable[tuple[Written, bytes]]:
+        """Return parts that were written at different times, if that is known."""
+        if self._times is None or self._offset is None:
+            return [(UNKNOWN, data)]
+        begin, self._offset = self._offset, self._offset + len(data)
+        try:
+            return list(self._times.split(begin, data))
+        except (ApiError, Unreachable):  # the output itself matters more
+            return [(UNKNOWN, data)]
 
     def _new(self) -> Iterator[bytes]:
         if self._lines is None:
@@ -286,7 +310,9 @@ class Follower:
             place = (job.attempt, task.label, task.attempt, task.log)
             if place not in self._outputs:
                 log = self._client.open_log(job, task, self._which.stream, retries=False)
-                self._outputs[place] = TaskOutput(log, self._lines if is_tailed else None, self._most_bytes)
+                times = open_times(self._client, job, task, self._which.stream) if self._which.timed else None
+                lines = self._lines if is_tailed else None
+                self._outputs[place] = TaskOutput(log, lines, self._most_bytes, times)
             if self._failures.is_due(place):
                 yield from self._read(place, task, _label(task, tasks))
             is_all = is_all and place not in self._failures
@@ -385,6 +411,29 @@ def strip_control_characters(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         if data or chunk.pause:
             yield dataclasses.replace(chunk, data=data)
     yield from (Chunk(task, one.feed(b"", final=True)) for task, one in filters.items())
+
+
+def add_times(chunks: Iterable[Chunk], say: Callable[[str], object]) -> Iterator[Chunk]:
+    """Put the time at which it was written before each line; report output without times."""
+    unfinished = set[str]()
+    are_known = None
+    for chunk in chunks:
+        if not chunk.data:
+            yield chunk
+            continue
+        if are_known is None and chunk.written.time is None:
+            say("warning: no times were recorded for this output")
+        are_known = are_known or chunk.written.time is not None
+        data = _add_time(chunk, chunk.task in unfinished) if are_known else chunk.data
+        (unfinished.discard if chunk.data.endswith((b"\n", b"\r")) else unfinished.add)(chunk.task)
+        yield dataclasses.replace(chunk, data=data)
+
+
+def _add_time(chunk: Chunk, is_unfinished: bool) -> bytes:
+    time = f"{format_time(chunk.written.time)} ".encode()
+    data = chunk.data.replace(b"\r\n", b"\n")
+    more = data[:-1].replace(b"\n", b"\n" + time).replace(b"\r", b"\r" + time)
+    return (b"" if is_unfinished else time) + more + data[-1:]
 
 
 def add_labels(chunks: Iterable[Chunk], coloured: bool = False) -> Iterator[bytes]:
