@@ -5,6 +5,7 @@ import json
 import shlex
 import socket
 import threading
+from datetime import datetime
 from urllib.parse import urlsplit
 
 import pytest
@@ -312,6 +313,21 @@ def test_lines_of_the_log_are_refused_with_a_sentence(cluster, visitor):
         assert visitor.get(f"{page}.{wrong}").status_code == 400
     assert visitor.get(f"{page}.lines?first=0&count=2&index=7").status_code == 400
     assert [name for _, name, _ in events(visitor, f"{page}.find.live?q=")] == ["problem"]
+
+
+def test_the_command_shows_times_if_they_were_recorded(cluster):
+    cluster.ok("job.sub", "echo one; echo two >&2", "-j", "timed")
+    cluster.ok("job.wait", "timed")
+    shown = cluster.ok("job.logs", "timed", "--timestamps").out.splitlines()
+    assert sorted(line.partition(" ")[2] for line in shown) == ["one", "two"]
+    assert all(datetime.fromisoformat(line.partition(" ")[0]).tzinfo for line in shown)
+    assert cluster.ok("job.logs", "timed", "--timestamps", "--follow", "--stderr").out.endswith(" two\n")
+    refused = cluster.inv("job.logs", "timed", "--timestamps", "--structured")
+    assert refused.code != 0 and "--timestamps cannot be combined with --structured" in refused.err
+    for times in (cluster.home / "local").rglob("logs/times"):
+        times.unlink()
+    without = cluster.ok("job.logs", "timed", "--timestamps", "--stdout")
+    assert without.out == "one\n" and "no times were recorded" in without.err
 
 
 def test_a_job_is_followed_through_a_restart_of_the_cluster(cluster, chromium, link, tmp_path):

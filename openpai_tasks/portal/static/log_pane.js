@@ -280,12 +280,16 @@ export class Pane {
     else if (!this.isTail && isAll && last >= this.lines.length - 1) this.onEnd();
   }
 
-  // Show a line by its number; `share` of the box is above it. Return whether there is such a line.
+  // Show a line by its number; `share` of the box is above it. Return false if there is no such line.
   async goTo(number, share = 0.3) {
     const isLoaded = this.first !== null && number >= this.first && number < this.first + this.lines.length;
-    if (!isLoaded && (!this.load || !(await this.loadAround(number)))) return false;
+    if (!isLoaded) {
+      if (!this.load) return false;
+      const found = await this.loadAround(number);
+      if (!found) return found === null; // it failed, or another jump began
+    }
     this.showIndex(Math.min(number - this.first, this.lines.length - 1), share);
-    return true;
+    return number < this.first + this.lines.length;
   }
 
   showIndex(index, share = 0.3) {
@@ -302,9 +306,9 @@ export class Pane {
   async fetch(first, count) {
     const { jump } = this;
     const found = await this.load(first, count);
-    if (jump !== this.jump) return null;
+    if (jump !== this.jump || !found) return null;
     let style = null;
-    return found?.map(([text, time, isError]) => {
+    return found.map(([text, time, isError]) => {
       const line = new TerminalLine(style);
       line.write(text);
       style = line.style;
@@ -316,7 +320,7 @@ export class Pane {
     this.jump += 1;
     const first = Math.max(0, number - AT_ONCE / 2);
     const found = await this.fetch(first, AT_ONCE);
-    if (!found?.length) return false;
+    if (!found?.length) return found && false;
     Object.assign(this, { lines: found, first, isTail: false });
     this.body.replaceChildren();
     this.from = this.to = 0;
