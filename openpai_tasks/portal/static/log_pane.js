@@ -35,7 +35,14 @@ export class Pane {
     this.selected = null; // {task, number}
     this.jump = 0; // how often other lines were loaded in place of these
     this.height = 16;
-    this.scroller.addEventListener("scroll", () => this.later(), { passive: true });
+    this.ending = new AbortController();
+    this.scroller.addEventListener("scroll", () => this.later(), { passive: true, signal: this.ending.signal });
+  }
+
+  remove() {
+    this.ending.abort();
+    this.jump += 1;
+    this.root.remove();
   }
 
   get total() {

@@ -199,9 +199,13 @@ function address(path) {
 }
 
 function clear() {
-  panes.clear();
-  log.replaceChildren();
+  removePanes();
   waiting = [];
+}
+
+function removePanes() {
+  for (const pane of panes.values()) pane.remove();
+  panes.clear();
 }
 
 function restart() {
@@ -260,10 +264,7 @@ function schedule() {
 
 // A log begins: that of a task, or of its next attempt, whose lines have numbers of their own.
 function begin({ task, offset, line }) {
-  if (!task && single()?.open.size) {
-    panes.clear();
-    log.replaceChildren();
-  }
+  if (!task && single()?.open.size) removePanes();
   const pane = paneFor(task);
   pane.begin(task, task ? line : null);
   if (task) {
@@ -331,8 +332,8 @@ function report() {
   const isAll = isComplete && !waiting.length;
   status.textContent = `${lines ? counted(lines) : "No output"}${isAll ? ", complete" : lines ? "" : " yet"}`;
   const box = option("notice");
-  const hasTimes = all.some((pane) => pane.lines.some((one) => one.time));
-  const missing = option("times").checked && lines && !hasTimes ? "No times were recorded for this output." : "";
+  const isUntimed = option("times").checked && lines && !all.some((pane) => pane.lines.some((one) => one.time));
+  const missing = isUntimed ? "No times were recorded for this output." : "";
   box.textContent = [describe(all), missing].filter(Boolean).join(" ");
   box.hidden = !box.textContent;
   if (target !== null && single()?.received && !waiting.length) {
