@@ -566,6 +566,7 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a job's output, so far or until it ends."""
     steps = output_steps(client, name, which, follow, lines, None, plain)
+    steps = add_times(steps, client.say) if which.timed else steps
     for line in split_lines(sleep_between(steps)):
         yield line.text
 
